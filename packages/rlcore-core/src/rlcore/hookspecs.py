@@ -1,0 +1,100 @@
+"""The hooks of rlcore-core. Register hooks return specs, claim hooks the first answer, observe hooks nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from rlcore.specs import (
+        CheckSpec,
+        CommandSpec,
+        DatasetSpec,
+        EnvironmentSpec,
+        RecipeSpec,
+        RewardSpec,
+        ToolSpec,
+        TrackerSpec,
+    )
+    from rlcore.types import Group, Trajectory
+
+hookspec = pluggy.HookspecMarker("rlcore")
+hookimpl = pluggy.HookimplMarker("rlcore")
+
+
+@hookspec
+def rlcore_environments() -> Iterable[EnvironmentSpec]:  # type: ignore[empty-body]
+    """Register environments. Called once, when an environment is first asked for."""
+
+
+@hookspec
+def rlcore_rewards() -> Iterable[RewardSpec]:  # type: ignore[empty-body]
+    """Register rewards."""
+
+
+@hookspec
+def rlcore_tools() -> Iterable[ToolSpec]:  # type: ignore[empty-body]
+    """Register tools."""
+
+
+@hookspec
+def rlcore_datasets() -> Iterable[DatasetSpec]:  # type: ignore[empty-body]
+    """Register datasets."""
+
+
+@hookspec
+def rlcore_recipes() -> Iterable[RecipeSpec]:  # type: ignore[empty-body]
+    """Register recipes; ``PLUGIN/default`` is what ``--plugin PLUGIN`` runs."""
+
+
+@hookspec
+def rlcore_trackers() -> Iterable[TrackerSpec]:  # type: ignore[empty-body]
+    """Register trackers."""
+
+
+@hookspec
+def rlcore_commands() -> Iterable[CommandSpec]:  # type: ignore[empty-body]
+    """Register commands; rlcore's own names win."""
+
+
+@hookspec
+def rlcore_checks() -> Iterable[CheckSpec]:  # type: ignore[empty-body]
+    """Register checks of ``rlcore doctor``."""
+
+
+@hookspec(firstresult=True)
+def rlcore_render(trajectory: Trajectory) -> Any:
+    """Claim the drawing of a trajectory in the viewer; None leaves it to others."""
+
+
+@hookspec
+def rlcore_run_started(run: Any) -> None:
+    """Observe: the run directory exists, nothing has been computed."""
+
+
+@hookspec
+def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[Group]) -> None:
+    """Observe: trajectories have their rewards."""
+
+
+@hookspec
+def rlcore_step_finished(run: Any, step: int, metrics: Mapping[str, float]) -> None:
+    """Observe: one step's numbers."""
+
+
+@hookspec
+def rlcore_checkpoint_saved(run: Any, step: int, path: Path) -> None:
+    """Observe: a whole checkpoint stands at ``path``."""
+
+
+@hookspec
+def rlcore_run_finished(run: Any, error: BaseException | None) -> None:
+    """Observe: the run ended; ``error`` is None when it ended well."""
+
+
+@hookspec(historic=True)
+def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
+    """Add further hook specifications with ``pluginmanager.add_hookspecs``."""

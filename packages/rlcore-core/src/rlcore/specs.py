@@ -1,0 +1,136 @@
+"""What plugins offer, as strings: a class is imported when it is first selected, never to be listed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+CONTRACT_VERSION = 1
+"""The version of the contracts that this rlcore speaks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One offered component."""
+
+    id: str
+    """Kebab-case, unique among the specs of its kind: ``gsm8k-tools``."""
+    target: str
+    """``module:attribute`` of the class or function."""
+    config: str | None = None
+    """``module:attribute`` of the pydantic model that validates the component's table."""
+    summary: str = ""
+    """One line for ``rlcore plugins list``."""
+    needs: tuple[str, ...] = ()
+    """Requirements in pip syntax beyond the plugin's own, named when the import fails."""
+    contract: int = CONTRACT_VERSION
+    """The version of the contract that the component was written for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentSpec(Spec):
+    """An environment; ``target(config)`` makes one for each trajectory."""
+
+    action: Literal["chat", "control"] = "chat"
+    modalities: frozenset[str] = frozenset({"text"})
+    blocking: bool = False
+    """Plain methods that wait or compute: they run in threads."""
+    max_concurrency: int | None = None
+    """How many may be alive at a time; None for any number."""
+    isolation: Literal["process", "none"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSpec(Spec):
+    """A reward; ``target(config)`` makes the callable once for a run."""
+
+    scope: Literal["trajectory", "group"] = "trajectory"
+    minimum: float = 0.0
+    maximum: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec(Spec):
+    """A tool; ``target`` is the function itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSpec(Spec):
+    """A dataset; ``target(config)`` makes it. ``prepare`` backs ``rlcore data prepare ID``."""
+
+    prepare: str | None = None
+    """``module:attribute`` of ``prepare(config) -> Mapping[str, object]`` (a summary to print)."""
+    prepare_config: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeSpec(Spec):
+    """A recipe; ``target`` is ``module:path/inside/the/package.toml``; the id is ``PLUGIN/NAME``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerSpec(Spec):
+    """A tracker; ``target(config, run_directory)`` makes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSpec(Spec):
+    """``rlcore ID``; ``target`` is a `click.Command`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSpec(Spec):
+    """A check of ``rlcore doctor``; ``target()`` yields `rlcore.doctor.Finding`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec(Spec):
+    """An engine; ``target(config, source, context)`` makes it from a `WeightSource` and an `EngineContext`."""
+
+    trains: bool = True
+    """Whether it samples from weights that a trainer updates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSpec(Spec):
+    """An executor; ``target(run, source)`` makes it from a `rlcore.run.Run` and a `WeightSource`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolParserSpec(Spec):
+    """A tool-call parser; ``target()`` makes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec(Spec):
+    """A sandbox for code that a model wrote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatFormatSpec(Spec):
+    """A chat format; ``target(folder)`` makes it from a folder with a tokenizer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpec(Spec):
+    """A trainer; ``target(run)`` makes it. ``tables`` names the models of further top-level tables that it reads."""
+
+    tables: tuple[tuple[str, str], ...] = ()
+    """Pairs of table name and ``module:attribute`` of its model, such as ``("algorithm", "…:AlgorithmConfig")``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmSpec(Spec):
+    """An advantage estimator or a policy loss: a pure function."""
+
+    part: Literal["advantage", "loss"] = "advantage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySpec(Spec):
+    """How a training step is spread over devices; ``target(config)`` makes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBuilderSpec(Spec):
+    """``builtin:ID``: ``target(folder, texts, seed, config)`` writes a Hugging Face folder."""
