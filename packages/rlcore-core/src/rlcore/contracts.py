@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from rlcore.types import (
     Completion,
@@ -21,9 +21,6 @@ from rlcore.types import (
     ToolSchema,
     Trajectory,
 )
-
-MaybeAwaitable = Any
-"""A value, or an awaitable of it."""
 
 
 class Environment(Protocol):
@@ -140,7 +137,9 @@ class ChatFormat(Protocol):
         """The assistant's message with its tool calls. A truncated completion is never parsed for calls."""
         ...
 
-    def conversation(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> tuple[list[int], list[bool]]:
+    def conversation(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
+    ) -> tuple[list[int], list[bool]]:
         """A whole demonstration as ids [T] and loss mask [T]: true on what the policy would have sampled."""
         ...
 
@@ -200,24 +199,3 @@ class Tracker(Protocol):
     def close(self) -> None:
         """Flush and end."""
         ...
-
-
-ToolFunction = Any
-"""A function, sync or async, with full type hints and a docstring."""
-
-__all__ = [
-    "Awaitable",
-    "ChatFormat",
-    "Dataset",
-    "Engine",
-    "Environment",
-    "Executor",
-    "GroupReward",
-    "MaybeAwaitable",
-    "Reward",
-    "ToolCallParser",
-    "ToolFunction",
-    "Tracker",
-    "Trainer",
-    "WeightSource",
-]

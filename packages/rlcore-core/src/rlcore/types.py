@@ -105,7 +105,7 @@ class Task:
 
     id: str
     messages: tuple[Message, ...]
-    fields: Mapping[str, Any] = MappingProxyType({})
+    fields: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Every other field of the row, the expected ``answer`` among them."""
     images: tuple[bytes, ...] = ()
 
@@ -174,7 +174,7 @@ class Step:
     truncated: bool = False
     end_reason: EndReason | None = None
     """Set when the episode ends for another reason than ``done`` (terminated) or ``max_turns`` (truncated)."""
-    info: Mapping[str, Any] = MappingProxyType({})
+    info: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """Numbers here become metrics of the trajectory."""
 
 
@@ -226,7 +226,7 @@ class RewardResult:
 
     value: float | None
     """In [0, 1] unless the reward's spec says otherwise."""
-    components: Mapping[str, float] = MappingProxyType({})
+    components: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Parts worth logging."""
     error: str | None = None
 
@@ -248,13 +248,13 @@ class Trajectory:
     end_reason: EndReason
     error: str | None = None
     tools: tuple[ToolSchema, ...] = ()
-    images: Mapping[str, bytes] = MappingProxyType({})
+    images: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
     """Pictures by content hash."""
-    rewards: Mapping[str, RewardResult] = MappingProxyType({})
+    rewards: Mapping[str, RewardResult] = field(default_factory=lambda: MappingProxyType({}))
     """The verdict of each reward by id."""
     reward: float | None = None
     """The weighted sum; None when not scored."""
-    metrics: Mapping[str, float] = MappingProxyType({})
+    metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -1,0 +1,104 @@
+"""What is looked at before anything heavy loads: installed parts, ids, files, rows. All in seconds, all in words."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.config.origins import KeyPath
+from rlcore.config.requirements import unmet
+from rlcore.config.resolve import Purpose
+from rlcore.errors import DataError, NotInstalledError, UserError
+from rlcore.loading import pip_line
+from rlcore.model_folder import local_folder
+from rlcore.specs import EngineSpec
+
+if TYPE_CHECKING:
+    from rlcore.run import Run
+
+
+def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") -> None:
+    """Raise the `UserError` that a run would end with later: engine, tools, rewards, model folder, rows of data."""
+    _check_installed(run, purpose)
+    _check_ids(run)
+    engine = run.registry.spec("engine", run.config.rollout.engine)
+    if purpose == "run" and isinstance(engine, EngineSpec) and not engine.trains:
+        raise UserError(
+            f"the engine {engine.id!r} does not sample from the weights that are trained",
+            where=run.resolved.origin(("rollout", "engine")),
+            mend="use it with rlcore eval, or train with rollout.engine=torch",
+        )
+    local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
+    run.load("environment", run.config.environment.id)
+    _ = run.rewards
+    splits = [split] if purpose == "evaluation" else ["train"]
+    if purpose == "run" and run.config.evaluation.every:
+        splits.append("evaluation")
+    for name in splits:
+        if not run.dataset.tasks(name):
+            mend = "give it rows, or set evaluation.every=0" if name == "evaluation" else "give it rows"
+            raise DataError(
+                f"the data has no tasks to {'train on' if name == 'train' else 'evaluate'}",
+                where=run.resolved.origin(("data", name)),
+                mend=mend,
+            )
+
+
+def _check_installed(run: Run, purpose: Purpose) -> None:
+    config = run.config
+    parts = [("engine", config.rollout.engine), ("executor", config.executor.id)]
+    parts += [("environment", config.environment.id), *(("reward", table.id) for table in config.reward)]
+    if purpose == "run":
+        parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
+        parts += [("tracker", id) for id in config.trackers.use]
+    missing: dict[str, str] = {}
+    for kind, id in parts:
+        for need in run.registry.spec(kind, id).needs:
+            if found := unmet_with_extras(need):
+                missing[need] = f"the {kind} {id!r} needs {need}: {found}"
+    if missing:
+        first, *rest = missing.values()
+        raise NotInstalledError(first, found="; ".join(rest) or None, mend=pip_line(list(missing)))
+
+
+def unmet_with_extras(requirement: str) -> str | None:
+    """As `unmet`, and what the extras in ``name[extra]`` bring is looked for as well."""
+    if found := unmet(requirement):
+        return found
+    match = re.match(r"\s*([A-Za-z0-9._-]+)\s*\[([^\]]*)\]", requirement)
+    if match is None:
+        return None
+    extras = {extra.strip() for extra in match[2].split(",")}
+    for text in metadata.requires(match[1]) or ():
+        wanted = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", text)
+        if wanted and wanted[1] in extras and (found := unmet(text.partition(";")[0])):
+            return found
+    return None
+
+
+def _check_ids(run: Run) -> None:
+    """Ids that stand in component tables by convention: tools, chat format, parser, advantage and loss."""
+    environment = run.options("environment")
+    tools = getattr(environment, "tools", ())
+    names: list[tuple[str, object, KeyPath]] = []
+    if isinstance(tools, (list, tuple)):
+        names += [("tool", id, ("environment", "tools")) for id in tools]
+    for kind in ("chat_format", "tool_parser"):
+        names.append((kind, getattr(run.config.model, kind), ("model", kind)))
+    algorithm = run.resolved.options.get("algorithm")
+    for kind in ("advantage", "loss"):
+        names.append((kind, getattr(algorithm, kind, None), ("algorithm", kind)))
+    problems = []
+    for kind, id, path in names:
+        if not isinstance(id, str) or id == "auto":
+            continue
+        try:
+            run.registry.spec(kind, id)
+        except UserError as error:
+            origin = run.resolved.origin(path)
+            key = ".".join(path)
+            problems.append(Problem(kind="not found", path=key, value=repr(id), origin=origin, reason=str(error)))
+    if problems:
+        raise ProblemsError(problems)

@@ -1,0 +1,107 @@
+"""The ``rlcore`` command. Each command is imported when it is typed, so that help is instant."""
+
+from __future__ import annotations
+
+import click
+
+from rlcore.cli.text import examples
+from rlcore.errors import PluginError, UserError, did_you_mean
+
+COMMANDS = {
+    "run": ("rlcore.cli.run:run", "Train a policy."),
+    "eval": ("rlcore.cli.evaluate:evaluate", "Measure a policy on held-out tasks."),
+    "data": ("rlcore.cli.data:data", "Prepare data, and look at it."),
+    "config": ("rlcore.cli.config:config", "Show, explain and compare configurations."),
+    "plugins": ("rlcore.cli.plugins:plugins", "List what is installed, and what is wrong with it."),
+    "doctor": ("rlcore.cli.doctor:doctor", "Check this machine; every finding says what mends it."),
+}
+"""rlcore's own commands: target and one line. A plugin's command of the same name is never reached."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands as strings and asks plugins only for names that are not its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Rlcore's own commands, in the order of a first day."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None for a name that nobody offers."""
+        if cmd_name in COMMANDS:
+            from rlcore.loading import load_attribute
+
+            target, _ = COMMANDS[cmd_name]
+            command = load_attribute(target, what=f"the command {cmd_name!r}", needs=("rlcore-core",))
+        elif cmd_name.startswith("-"):
+            return None
+        else:
+            command = _plugin_command(cmd_name)
+        if command is not None and not isinstance(command, click.Command):
+            raise PluginError(f"the command {cmd_name!r} is not a click command", found=type(command).__name__)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with their one line, nothing imported."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click, but unknown names are compared with all commands, those of plugins included."""
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is not None:
+            return name, command, args[1:]
+        if name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        near = did_you_mean(name, [*COMMANDS, *_plugin_command_names()])
+        raise click.UsageError(f"there is no command {name!r}" + (f"; {near}" if near else ""), ctx)
+
+
+def _plugin_command_names() -> list[str]:
+    from rlcore.registry import Registry
+
+    return [spec.id for spec in Registry().specs("command")]
+
+
+def _plugin_command(name: str) -> click.Command | None:
+    from rlcore.registry import Registry
+
+    registry = Registry()
+    if name not in [spec.id for spec in registry.specs("command")]:
+        return None
+    command: click.Command = registry.load("command", name)
+    return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples(
+        "rlcore run --plugin gsm8k-tools        learn on this machine, in minutes",
+        "rlcore run -p gsm8k-tools --dry-run    show what a run would do",
+        "rlcore plugins list                    what is installed",
+        "rlcore doctor                          what this machine can do",
+    )
+    + "\n\nPlugins may add commands of their own: rlcore plugins show NAME lists them.",
+)
+@click.version_option(None, "--version", package_name="rlcore-core", prog_name="rlcore", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Train any agent that acts with a model by reinforcement learning."""
+
+
+def main() -> int:
+    """Run the command line and return its exit status: 2 for bad input, 130 after Ctrl-C."""
+    try:
+        status = cli.main(prog_name="rlcore", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except UserError as error:
+        click.echo(f"error: {error}", err=True)
+        return 2
+    return status if isinstance(status, int) else 0

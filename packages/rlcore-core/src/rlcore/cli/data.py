@@ -1,0 +1,209 @@
+"""``rlcore data``: what datasets there are, preparing one, looking at rows."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlcore.config.layers import override_layers
+from rlcore.config.tables import validate_options
+from rlcore.errors import DataError, NotInstalledError, UserError
+from rlcore.registry import Registry
+from rlcore.specs import DatasetSpec
+
+
+@click.group(
+    short_help="Prepare data, and look at it.",
+    epilog="""\b
+    Examples:
+      rlcore data list
+      rlcore data prepare gsm8k-tools --help-options
+      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=data
+      rlcore data show data/train.jsonl -n 2
+      rlcore data show runs/NAME/rollouts/evaluation-000000.jsonl.gz
+      rlcore data show gsm8k-tools""",
+)
+def data() -> None:
+    """Prepare data, and look at it."""
+
+
+@data.command(name="list", epilog="\b\nExample:\n  rlcore data list")
+def list_() -> None:
+    """List the datasets of the installed plugins."""
+    registry = Registry()
+    offers = registry.offers("dataset")
+    if not offers:
+        click.echo("no installed plugin offers a dataset")
+    width = max((len(offer.spec.id) for offer in offers), default=0)
+    for offer in offers:
+        spec = offer.spec
+        prepare = "prepare, show" if isinstance(spec, DatasetSpec) and spec.prepare else "show"
+        click.echo(f"{spec.id:<{width}}  {spec.summary}  ({prepare}; {offer.plugin.origin})")
+
+
+@data.command(
+    epilog="""\b
+    Examples:
+      rlcore data prepare gsm8k-tools --help-options
+      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=data""",
+)
+@click.argument("name")
+@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--help-options", is_flag=True, help="List the options of this dataset and what they mean.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
+def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
+    """Make from raw files what training reads. Which options there are is the dataset's affair."""
+    registry = Registry()
+    spec = registry.spec("dataset", name)
+    if not isinstance(spec, DatasetSpec) or spec.prepare is None:
+        raise UserError(f"the dataset {name!r} has nothing to prepare", mend=f"rlcore data show {name}")
+    model = registry.load_for("dataset", spec, spec.prepare_config) if spec.prepare_config else None
+    if help_options:
+        from rlcore.cli.config import field_rows
+
+        for row in field_rows(model, "") if model is not None else ["it takes no options"]:
+            click.echo(row)
+        return
+    values = validate_options(model, override_layers(options), subject=f"the options of rlcore data prepare {name}")
+    function = registry.load_for("dataset", spec, spec.prepare)
+    summary: Mapping[str, object] = (function(values) if values is not None else function()) or {}
+    if as_json:
+        click.echo(json.dumps(dict(summary), default=str))
+        return
+    width = max((len(key) for key in summary), default=0)
+    for key, value in summary.items():
+        click.echo(f"{key:<{width}}  {value}")
+
+
+@data.command(
+    epilog="""\b
+    Examples:
+      rlcore data show data/train.jsonl -n 2
+      rlcore data show runs/NAME/rollouts/train-000001.jsonl.gz
+      rlcore data show gsm8k-tools --split evaluation""",
+)
+@click.argument("source", metavar="FILE|NAME")
+@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="How many rows.")
+@click.option("--split", default="train", show_default=True, help="Which tasks of a dataset.")
+def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
+    """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), or tasks of a dataset."""
+    path = Path(source).expanduser()
+    is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
+    rows = _file_rows(path) if is_file else _tasks(source, options, split)
+    shown = 0
+    for number, row in enumerate(itertools.islice(rows, count), start=1):
+        click.echo(f"{'' if number == 1 else chr(10)}row {number}")
+        for line in _row_lines(row):
+            click.echo(line)
+        shown = number
+    if not shown:
+        click.echo("no rows")
+
+
+def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[str, Any]]:
+    from rlcore.records import task_to_json
+
+    registry = Registry()
+    model = registry.config_model("dataset", name)
+    config = validate_options(model, override_layers(options), subject=f"the options of the dataset {name}")
+    target = registry.load("dataset", name)
+    dataset = target() if config is None else target(config)
+    for task in dataset.tasks(split):
+        yield {**task_to_json(task), "images": f"{len(task.images)} images"}
+
+
+def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    if not path.is_file():
+        raise DataError(f"there is no file {path}", mend="give the path of a file, or the name of a dataset")
+    if path.suffix == ".parquet":
+        yield from _parquet_rows(path)
+        return
+    try:
+        if path.suffix == ".json":
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            yield from (row if isinstance(row, dict) else {"value": row} for row in _rows_of(tree))
+            return
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _json_row(line, f"{path}:{number}")
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"cannot read {path}", found=str(error)) from None
+
+
+def _rows_of(tree: Any) -> list[Any]:
+    return tree if isinstance(tree, list) else [tree]
+
+
+def _json_row(line: bytes, where: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line.decode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise DataError("this line is not JSON", found=str(error), where=where) from None
+    return row if isinstance(row, dict) else {"value": row}
+
+
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise NotInstalledError(f"reading {path} needs pyarrow", mend="pip install pyarrow") from None
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        for batch in file.iter_batches(batch_size=16):
+            yield from batch.to_pylist()
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise DataError(f"cannot read {path}", found=str(error)) from None
+
+
+def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
+    """A row's fields, conversations as conversations; of stored rollouts the first trajectory of the group."""
+    if set(row) == {"task", "trajectories"}:
+        yield from _group_lines(row)
+        return
+    for key, value in row.items():
+        if key == "messages" and isinstance(value, list):
+            yield "  messages"
+            yield from (line for message in value for line in _message_lines(message))
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            yield f"  {key}: {_short(text)}"
+
+
+def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
+    trajectories = row["trajectories"]
+    rewards = [trajectory["reward"] for trajectory in trajectories]
+    yield f"  task {row['task']['id']}, rewards {rewards}"
+    for trajectory in trajectories[:1]:
+        yield f"  trajectory {trajectory['sibling']}: {trajectory['end_reason']}, {len(trajectory['token_ids'])} tokens"
+        for turn in trajectory["turns"]:
+            yield from (line for message in turn["messages"] for line in _message_lines(message))
+        if trajectory["error"]:
+            yield f"  error: {_short(trajectory['error'])}"
+
+
+def _message_lines(message: Any) -> Iterator[str]:
+    if not isinstance(message, Mapping):
+        yield f"    {_short(str(message))}"
+        return
+    content = message.get("content", "")
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    first, *rest = (text or "").splitlines() or [""]
+    yield f"    {message.get('role', '?')}: {_short(first)}"
+    yield from (f"      {_short(line)}" for line in rest)
+    for call in message.get("tool_calls") or ():
+        arguments = json.dumps(call.get("arguments"), ensure_ascii=False)
+        yield f"      → {call.get('name', '?')}({_short(call.get('error') or arguments)})"
+
+
+def _short(text: str, limit: int = 600) -> str:
+    """Control characters shown as escapes, so that data cannot drive the terminal."""
+    safe = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return safe if len(safe) <= limit else f"{safe[:limit]}… ({len(safe)} characters)"

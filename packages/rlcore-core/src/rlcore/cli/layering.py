@@ -1,0 +1,95 @@
+"""The options that ``run``, ``eval`` and ``config`` share, and the layers that they stand for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rlcore.config.layers import Layer, file_layer, override_layers
+from rlcore.errors import UserError
+from rlcore.registry import Registry
+from rlcore.run_directory import Asked
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def layer_options(command: Command) -> Command:
+    """``-p PLUGIN -r RECIPE -c FILE… KEY=VALUE…``."""
+    command = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")(command)
+    command = click.option(
+        "-c", "--config", "files", multiple=True, metavar="FILE", help="TOML or YAML on top of the recipe; repeatable."
+    )(command)
+    command = click.option(
+        "-r", "--recipe", metavar="NAME|FILE", help="A recipe of the plugin (default: default), or a file."
+    )(command)
+    return click.option("-p", "--plugin", metavar="PLUGIN", help="The plugin whose recipe is the base.")(command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layered:
+    """What was asked, as layers."""
+
+    layers: list[Layer]
+    recipe: str
+    """Id or file, empty when there is none."""
+    summary: str
+    """Who brings the recipe, for the first line of a run."""
+    asked: Asked
+
+
+def gather(
+    registry: Registry,
+    *,
+    plugin: str | None = None,
+    recipe: str | None = None,
+    files: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    base: Layer | None = None,
+    base_recipe: str = "",
+) -> Layered:
+    """Recipe (or ``base``, the configuration of an earlier run), files and overrides, in this order.
+
+    Raises:
+        UserError: there is no such plugin, recipe or file; nothing names what to do.
+    """
+    layers: list[Layer] = []
+    name, summary = base_recipe, ""
+    if base is not None and plugin is None and recipe is None:
+        layers.append(base)
+    elif plugin is None and recipe is None and not files:
+        raise UserError("nothing says what to do", found=_installed(registry), mend="name a plugin: --plugin NAME")
+    elif plugin is not None or recipe is not None:
+        layer, name, summary = _recipe(registry, plugin, recipe)
+        layers.append(layer)
+    layers += [file_layer(Path(file).expanduser(), name=file) for file in files]
+    layers += override_layers(overrides)
+    asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
+    return Layered(layers=layers, recipe=name, summary=summary, asked=asked)
+
+
+def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[Layer, str, str]:
+    if recipe is not None and (recipe.endswith((".toml", ".yaml", ".yml"))):
+        if plugin is not None:
+            registry.plugin(plugin)
+        return file_layer(Path(recipe).expanduser(), name=recipe), recipe, ""
+    if plugin is None:
+        if recipe is None or "/" not in recipe:
+            mend = "name the plugin too: -p PLUGIN -r NAME, or -r PLUGIN/NAME, or -r FILE.toml"
+            raise UserError(f"whose recipe is {recipe!r}?", mend=mend)
+        id = recipe
+    else:
+        id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
+    offer = registry.offer("recipe", id)
+    origin = offer.plugin.origin if offer is not None else ""
+    text = registry.load("recipe", id).read_text(encoding="utf-8")
+    return file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}"), id, origin
+
+
+def _installed(registry: Registry) -> str:
+    names = [spec.id.removesuffix("/default") for spec in registry.specs("recipe") if spec.id.endswith("/default")]
+    return f"plugins with a default recipe: {', '.join(names)}" if names else "no installed plugin has a default recipe"

@@ -1,0 +1,193 @@
+"""``rlcore run``: resolve, check, train."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from rlcore.checks import check_run
+from rlcore.cli.layering import Layered, gather, layer_options
+from rlcore.config.resolve import resolve
+from rlcore.config.write import toml_text
+from rlcore.contracts import Trainer
+from rlcore.errors import UserError
+from rlcore.output import Output
+from rlcore.registry import Registry
+from rlcore.run import Run
+from rlcore.run_directory import (
+    RunDirectory,
+    best_checkpoint,
+    check_name,
+    checkpoint_to_resume,
+    config_layer,
+    recipe_of,
+)
+
+
+@click.command(
+    short_help="Train a policy.",
+    epilog="""\b
+    Examples:
+      rlcore run -p gsm8k-tools                          the default recipe
+      rlcore run -p gsm8k-tools --dry-run                every value and where it comes from
+      rlcore run -p gsm8k-tools trainer.steps=10 seed=1  with other values
+      rlcore run -p gsm8k-tools -r qwen2.5-3b model=DIR  another recipe, another model
+      rlcore run --resume runs/NAME                      go on from the last checkpoint
+      rlcore run --resume runs/NAME trainer.steps=200    … and further than first asked""",
+)
+@layer_options
+@click.option("--dry-run", is_flag=True, help="Check everything, print the configuration, start nothing.")
+@click.option("--resume", metavar="DIR", help="A run directory, or a folder in its checkpoints/.")
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object; everything else goes to stderr.")
+def run(
+    plugin: str | None,
+    recipe: str | None,
+    files: tuple[str, ...],
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    resume: str | None,
+    as_json: bool,
+) -> int:
+    """Train a policy as a recipe says.
+
+    Later layers win: defaults, the recipe, -c files from left to right, KEY=VALUE. A value is read as TOML, else it is
+    text: rollout.group_size=4, reward.string-equal.weight=0.5, model=FOLDER (short for model.path). null unsets a key
+    that may be unset.
+    """
+    registry = Registry()
+    if resume is not None and (plugin is not None or recipe is not None):
+        raise UserError("--resume goes on with the recipe of that run", mend="leave -p and -r out")
+    folder, checkpoint = checkpoint_to_resume(Path(resume)) if resume is not None else (None, None)
+    base = config_layer(folder) if folder is not None else None
+    base_recipe = recipe_of(folder) if folder is not None else ""
+    layered = gather(
+        registry,
+        plugin=plugin,
+        recipe=recipe,
+        files=files,
+        overrides=overrides,
+        base=base,
+        base_recipe=base_recipe,
+    )
+    resolved = resolve(layered.layers, registry, recipe=layered.recipe)
+    if folder is None:
+        check_name(resolved)
+    trial = Run(resolved, registry)
+    check_run(trial)
+    if dry_run:
+        click.echo(toml_text(resolved.tree(), resolved.origin), nl=False)
+        return 0
+    output = Output(sys.stderr if as_json else None)
+    for line in headline(trial, layered):
+        output.say(line)
+    trainer = registry.load("trainer", resolved.config.trainer.id)
+    changed: list[str] = []
+    aside: list[Path] = []
+    if folder is None:
+        directory = RunDirectory.create(resolved, layered.asked)
+    else:
+        directory = RunDirectory.open(folder)
+        changed, aside = directory.resume(resolved, layered.asked, checkpoint)
+    job = Run(resolved, registry, directory=directory, resume_from=checkpoint, output=output)
+    for line in headline(trial, layered):
+        output.note(line)
+    job.say(f"run       {directory.path}")
+    if folder is not None:
+        job.say(
+            f"resumed   {f'from step {int(checkpoint.name)}' if checkpoint else 'from the start: no checkpoint yet'}"
+        )
+    if changed:
+        job.say(f"changed   {', '.join(changed)}: numbers may differ from an uninterrupted run")
+    if aside:
+        job.say(f"left      {', '.join(map(str, aside))}: later than the checkpoint; remove them when not wanted")
+    metrics = _train(job, trainer, skip=("console",) if as_json else ())
+    _last_lines(job, metrics, as_json)
+    return 0
+
+
+def headline(run: Run, layered: Layered) -> list[str]:
+    """The first lines: which recipe, and what was decided."""
+    config = run.config
+    algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
+    tasks, steps = getattr(trainer, "tasks_per_step", None), getattr(trainer, "steps", None)
+    decided = [config.trainer.id, getattr(algorithm, "advantage", None), f"{config.rollout.engine} engine"]
+    decided.append(f"device {config.model.device}")
+    decided.append(f"{config.rollout.group_size} trajectories" + (f" × {tasks} tasks" if tasks else " a task"))
+    decided += [f"{steps} steps" if steps else None, f"seed {config.seed}"]
+    brings = f" ({layered.summary})" if layered.summary else ""
+    name = f"{layered.recipe or 'no recipe'}{brings}"
+    return [
+        f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
+        f"decided   {' · '.join(str(part) for part in decided if part)}",
+        f"model     {config.model.path}",
+    ]
+
+
+def _train(job: Run, trainer: Callable[[Run], Trainer], skip: tuple[str, ...]) -> Mapping[str, float]:
+    """Train with trackers open and signals handled; whatever happens is in the log and told to observers."""
+    error: BaseException | None = None
+    try:
+        job.open_trackers(skip=skip)
+        job.started()
+        with _signals(job):
+            return trainer(job).train()
+    except BaseException as failure:
+        error = failure
+        job.note(f"failed: {type(failure).__name__}: {failure}")
+        if not isinstance(failure, UserError):
+            job.note("".join(traceback.format_exception(failure)))
+        raise
+    finally:
+        job.finished(error)
+        if error is not None and job.directory is not None:
+            path = job.directory.path
+            click.echo(f"the run ended early; its log is {path / 'output.log'}", err=True)
+            if any(job.directory.checkpoints.iterdir()):
+                click.echo(f"go on with: rlcore run --resume {path}", err=True)
+
+
+@contextmanager
+def _signals(job: Run) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks the trainer to stop after its step, the second interrupts."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if job.stop_requested:
+            raise KeyboardInterrupt
+        job.request_stop()
+        job.say("stopping  after this step, with a checkpoint (once more to stop at once)")
+
+    try:
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever started it owns the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _last_lines(job: Run, metrics: Mapping[str, float], as_json: bool) -> None:
+    assert job.directory is not None
+    path = job.directory.path
+    best = best_checkpoint(path)
+    if as_json:
+        numbers = {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
+        click.echo(json.dumps({"directory": str(path), "best": str(best) if best else None, "metrics": numbers}))
+        return
+    if job.stop_requested:
+        job.say(f"stopped   go on with: rlcore run --resume {path}")
+    job.say(f"run       {path}")
+    if best is not None:
+        job.say(f"best      {best}")
+        job.say(f"next      rlcore eval {best}")

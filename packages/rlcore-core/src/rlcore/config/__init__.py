@@ -1,0 +1,1 @@
+"""The configuration of a run: files, overrides, their origins and their mistakes."""

@@ -1,0 +1,190 @@
+"""The layers of a configuration: a recipe, files, overrides; later ones win, every value keeps its origin."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
+from rlcore.errors import did_you_mean
+
+SHORT_FORMS = {"model": "path", "environment": "id", "trainer": "id", "strategy": "id", "executor": "id"}
+"""``model=PATH`` is short for ``model.path=PATH``; a component's name alone for its ``id``."""
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Values of one source, and where each stands."""
+
+    tree: Mapping[str, Any]
+    origins: Mapping[KeyPath, str]
+
+    def origin(self, path: KeyPath) -> str:
+        """The origin of the value at ``path``: its own or its nearest parent's."""
+        return nearest_origin(self.origins, path)
+
+
+@dataclass(slots=True)
+class Merged:
+    """All layers on top of each other."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def origin(self, path: KeyPath) -> str:
+        """The origin of the value at ``path``: its own or its nearest parent's; ``default`` when nobody set it."""
+        return nearest_origin(self.origins, path)
+
+    def add(self, layer: Layer) -> None:
+        """Put a layer on top."""
+        self._merge(self.tree, layer.tree, (), (), layer)
+
+    def _merge(
+        self, base: dict[str, Any], over: Mapping[str, Any], path: KeyPath, source: KeyPath, layer: Layer
+    ) -> None:
+        for key, value in over.items():
+            old = base.get(key)
+            if not path and key in SHORT_FORMS and isinstance(value, str):
+                value = {SHORT_FORMS[key]: value}
+            if isinstance(value, Mapping) and isinstance(old, dict):
+                self._merge(old, value, (*path, key), (*source, key), layer)
+            elif isinstance(value, Mapping) and isinstance(old, list):
+                self._merge_into_list(old, value, (*path, key), (*source, key), layer)
+            else:
+                base[key] = _plain(value)
+                self._take_origins((*path, key), (*source, key), layer)
+
+    def _merge_into_list(
+        self, base: list[Any], over: Mapping[str, Any], path: KeyPath, source: KeyPath, layer: Layer
+    ) -> None:
+        """``reward.0.weight`` and ``reward.ID.weight``: a place in the list, or the id of the table there."""
+        names = [item["id"] if isinstance(item, dict) and "id" in item else str(n) for n, item in enumerate(base)]
+        for key, value in over.items():
+            place = int(key) if key.isdecimal() else names.index(key) if key in names else -1
+            if not 0 <= place < len(base):
+                problem = Problem(
+                    kind="unknown key",
+                    path=".".join((*path, key)),
+                    origin=layer.origin((*source, key)),
+                    reason=did_you_mean(key, names) or f"there are: {', '.join(map(str, names)) or 'none'}",
+                )
+                self.problems.append(problem)
+            elif isinstance(value, Mapping) and isinstance(base[place], dict):
+                self._merge(base[place], value, (*path, str(place)), (*source, key), layer)
+            else:
+                base[place] = _plain(value)
+                self._take_origins((*path, str(place)), (*source, key), layer)
+
+    def _take_origins(self, path: KeyPath, source: KeyPath, layer: Layer) -> None:
+        for old in [known for known in self.origins if known[: len(path)] == path]:
+            del self.origins[old]
+        self.origins[path] = layer.origin(source)
+        for known, origin in layer.origins.items():
+            if known[: len(source)] == source:
+                self.origins[path + known[len(source) :]] = origin
+
+
+def nearest_origin(origins: Mapping[KeyPath, str], path: KeyPath) -> str:
+    """The origin of ``path`` or of the nearest parent that has one."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in origins:
+            return origins[path[:length]]
+    return DEFAULT
+
+
+def _plain(value: Any) -> Any:
+    """A copy of its own; ``null`` as a whole value is None in every layer, because TOML has no word for it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if value == "null" else value
+
+
+def leaves(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every value below a tree with its path; empty tables and lists count as values."""
+    if isinstance(tree, Mapping) and tree:
+        for key, value in tree.items():
+            yield from leaves(value, (*path, str(key)))
+    elif isinstance(tree, list) and any(isinstance(item, Mapping) for item in tree):
+        for index, value in enumerate(tree):
+            yield from leaves(value, (*path, str(index)))
+    else:
+        yield path, tree
+
+
+def file_layer(path: Path, *, text: str | None = None, name: str | None = None) -> Layer:
+    """A TOML or YAML file; ``name`` is how messages call it."""
+    name = name or str(path)
+    text = read_text(path) if text is None else text
+    parse = parse_yaml if path.suffix in {".yaml", ".yml"} else parse_toml
+    tree, lines = parse(text, name)
+    return Layer(tree=tree, origins={key: f"{name}:{line}" for key, line in lines.items()})
+
+
+def values_layer(tree: Mapping[str, Any], origin: str) -> Layer:
+    """Plain values that all come from one place."""
+    return Layer(tree=tree, origins={path: origin for path, _ in leaves(tree)})
+
+
+def override_layers(overrides: Sequence[str]) -> list[Layer]:
+    """``a.b=c`` each; the value is read as TOML, else it is the text as it stands.
+
+    Raises:
+        ConfigError: naming every override without a key or an equals sign.
+    """
+    layers: list[Layer] = []
+    problems: list[Problem] = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        path = tuple(key.strip().split("."))
+        if not equals or not all(path):
+            reason = "an override has the form KEY=VALUE, such as rollout.group_size=4"
+            problems.append(Problem(kind="bad override", path=text, origin="command line", reason=reason))
+            continue
+        tree: Any = parse_value(value)
+        for part in reversed(path):
+            tree = {part: tree}
+        origin = f"command line: {text}"
+        layers.append(Layer(tree=tree, origins={path: origin, path[:1]: origin}))
+    if problems:
+        raise ProblemsError(problems)
+    return layers
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, else the bare text."""
+    try:
+        tree = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return tree["value"] if set(tree) == {"value"} else text
+
+
+def merge_layers(layers: Iterable[Layer]) -> Merged:
+    """All layers, the last one on top."""
+    merged = Merged()
+    for layer in layers:
+        merged.add(layer)
+    return merged
+
+
+__all__ = [
+    "DEFAULT",
+    "KeyPath",
+    "Layer",
+    "Merged",
+    "file_layer",
+    "leaves",
+    "merge_layers",
+    "nearest_origin",
+    "override_layers",
+    "parse_value",
+    "values_layer",
+]

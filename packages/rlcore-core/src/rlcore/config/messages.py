@@ -1,0 +1,63 @@
+"""Mistakes in a configuration: all of them at once, each with its origin and what is near."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from rlcore.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One mistake."""
+
+    kind: str
+    """``unknown key``, ``bad value``, ``missing key``, ``not found``."""
+    path: str
+    """The dotted key."""
+    origin: str
+    """File and line, or the override."""
+    reason: str
+    value: str | None = None
+    """The value as it was given, when that helps."""
+    doc: str | None = None
+    """The field's own docstring."""
+
+    def __str__(self) -> str:
+        shown = self.path if self.value is None else f"{self.path} = {self.value}"
+        rows = [f"from {self.origin}", *self.reason.splitlines(), *((self.doc or "").splitlines())]
+        return "\n".join([f"  {self.kind:<11}  {shown}", *(f"      {row}" for row in rows if row)])
+
+
+class ProblemsError(ConfigError):
+    """All mistakes of a configuration."""
+
+    def __init__(self, problems: Sequence[Problem], *, subject: str = "the run's configuration") -> None:
+        self.problems = tuple(problems)
+        count = f"{len(problems)} problem{'s' if len(problems) != 1 else ''} in {subject}"
+        super().__init__("\n\n".join([count, *map(str, self.problems)]))
+
+
+def nearest_key(path: str, known: Iterable[str]) -> str | None:
+    """The valid key that was probably meant: a sibling, the same name elsewhere, or a similar one anywhere."""
+    known = list(known)
+    parent, _, name = path.rpartition(".")
+    siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == parent}
+    if near := get_close_matches(name, siblings, n=1, cutoff=0.6):
+        return siblings[near[0]]
+    if initials := [key for sibling, key in siblings.items() if _initials(sibling) == name]:  # lr, learning_rate
+        return initials[0]
+    if same := [key for key in known if key.rpartition(".")[2] == name]:
+        return min(same, key=lambda key: (key.count("."), key))
+    names: dict[str, str] = {}
+    for key in sorted(known, key=lambda key: (key.count("."), key)):
+        names.setdefault(key.rpartition(".")[2], key)
+    if near := get_close_matches(name, names, n=1, cutoff=0.75):
+        return names[near[0]]
+    return None
+
+
+def _initials(name: str) -> str:
+    return "".join(part[0] for part in name.split("_") if part) if "_" in name else ""

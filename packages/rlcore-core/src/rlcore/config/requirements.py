@@ -1,0 +1,63 @@
+"""What a recipe requires: distributions in pip syntax, all that is missing named in one line."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+from rlcore.config.layers import Merged
+from rlcore.errors import NotInstalledError
+
+
+def check_requirements(merged: Merged) -> None:
+    """Raise `NotInstalledError` naming every required distribution that is missing or too old."""
+    required = merged.tree.get("requires", [])
+    if not isinstance(required, list):
+        return  # the model says so
+    missing = [(text, found) for text in required if isinstance(text, str) and (found := unmet(text))]
+    if missing:
+        raise NotInstalledError(
+            f"this recipe requires {', '.join(text for text, _ in missing)}",
+            found="; ".join(found for _, found in missing),
+            where=merged.origin(("requires",)),
+            mend="pip install " + " ".join(f"'{text}'" for text, _ in missing),
+        )
+
+
+def unmet(requirement: str) -> str | None:
+    """Why a requirement such as ``rl-plugin-x>=0.1`` is not met, None when it is.
+
+    Reads names and ``>=``/``==``/``<``/``<=``/``>``/``!=`` on plain version numbers; anything else is left to pip.
+    """
+    match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*([^;]*)", requirement)
+    if match is None:
+        return f"{requirement!r} is not a requirement"
+    name, _, clauses = match.groups()
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f"{name} is not installed"
+    for clause in filter(None, (part.strip() for part in clauses.split(","))):
+        comparison = re.fullmatch(r"(>=|<=|==|!=|<|>)\s*([0-9][0-9.]*)", clause)
+        if comparison and not _holds(_release(version), comparison[1], _release(comparison[2])):
+            return f"{name} {version} is installed, {clause} is wanted"
+    return None
+
+
+def _release(version: str) -> tuple[int, ...]:
+    match = re.match(r"[0-9]+(\.[0-9]+)*", version)
+    numbers = [int(part) for part in match[0].split(".")] if match else [0]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _holds(found: tuple[int, ...], comparison: str, wanted: tuple[int, ...]) -> bool:
+    return {
+        ">=": found >= wanted,
+        "<=": found <= wanted,
+        "==": found == wanted,
+        "!=": found != wanted,
+        "<": found < wanted,
+        ">": found > wanted,
+    }[comparison]

@@ -1,0 +1,272 @@
+"""Layers to a validated run: rlcore's own tables, then every component's table by the component's own model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
+
+from rlcore.config.fields import keys_of
+from rlcore.config.layers import KeyPath, Layer, Merged, leaves, merge_layers, nearest_origin
+from rlcore.config.requirements import check_requirements
+from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, TrackersTable
+from rlcore.config.tables import Judge, Model
+from rlcore.errors import UserError
+
+if TYPE_CHECKING:
+    from rlcore.registry import Registry
+    from rlcore.specs import Spec
+
+Purpose = Literal["run", "evaluation"]
+COMPONENT_TABLES = {
+    "environment": "environment",
+    "trainer": "trainer",
+    "strategy": "strategy",
+    "executor": "executor",
+}
+"""Table and kind of the components that stand at the top level, one each."""
+TRAINING_ONLY = frozenset({"trainer", "strategy"})
+"""An evaluation needs neither; their tables are checked when their package is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A configuration without mistakes."""
+
+    config: RunConfig
+    options: Mapping[str, BaseModel | None]
+    """The validated model of each component's table; None for a component that takes no options."""
+    reward_options: tuple[BaseModel | None, ...]
+    """In the order of ``config.reward``."""
+    tracker_options: Mapping[str, Mapping[str, Any]]
+    origins: Mapping[KeyPath, str]
+    """Who set each value; what is not here is a default."""
+    recipe: str = ""
+    """Id or file of the recipe, empty when there was none."""
+
+    def origin(self, path: KeyPath) -> str:
+        """Who set the value at ``path``; ``default`` when nobody did."""
+        return nearest_origin(self.origins, path)
+
+    def tree(self) -> dict[str, Any]:
+        """Every value as plain data, defaults and components' own tables included; it resolves to itself."""
+        tree = self.config.model_dump(mode="json")
+        rollout = dict(RolloutTable().model_dump())
+        tree["rollout"] = {key: value for key, value in tree["rollout"].items() if key in rollout}
+        tree["trackers"] = {
+            "use": tree["trackers"]["use"],
+            **{k: dict(v) for k, v in self.tracker_options.items() if v},
+        }
+        tree["reward"] = [
+            {"id": table.id, "weight": table.weight, **_dump(options)}
+            for table, options in zip(self.config.reward, self.reward_options, strict=True)
+        ]
+        for table, options in self.options.items():
+            if table == "engine":
+                if values := _dump(options):
+                    tree["rollout"][self.config.rollout.engine] = values
+            elif table == "builder":
+                tree["model"]["builder"] = _dump(options)
+            elif table in COMPONENT_TABLES or table == "data":
+                id = tree[table].get("id") or self.config.environment.id
+                own = tree[table] if options is None else _dump(options)
+                tree[table] = {**own, "id": id} if "id" in own else {"id": id, **own}
+            else:
+                tree[table] = _dump(options)
+        return tree
+
+
+def resolve(layers: Sequence[Layer], registry: Registry, *, recipe: str = "", purpose: Purpose = "run") -> Resolved:
+    """Merge and validate; imports configuration models only, never a component.
+
+    Raises:
+        ConfigError: every mistake of the configuration.
+        NotInstalledError: what the recipe requires and is not installed.
+    """
+    merged = merge_layers(layers)
+    check_requirements(merged)
+    return _Resolver(merged, registry, recipe, purpose).resolve()
+
+
+class _Resolver:
+    """One resolution: finds each component's model and has its table judged."""
+
+    def __init__(self, merged: Merged, registry: Registry, recipe: str, purpose: Purpose) -> None:
+        self.merged, self.registry, self.recipe, self.purpose = merged, registry, recipe, purpose
+        self.judge = Judge(merged)
+        self.judge.known |= set(keys_of(RunConfig))
+        self.options: dict[str, BaseModel | None] = {}
+
+    def resolve(self) -> Resolved:
+        tree = self.merged.tree
+        extra = self._trainer_tables()
+        own = {key: value for key, value in tree.items() if key in RunConfig.model_fields}
+        for table in COMPONENT_TABLES:  # a table that only has other keys keeps the default component
+            if isinstance(own.get(table), dict) and (default := _default_id(table)):
+                own[table] = {"id": default, **own[table]}
+        config = self.judge.validate(RunConfig, own, ())
+        for table, kind in COMPONENT_TABLES.items():
+            self.options[table] = self._component(table, kind, self._table(table), default=_default_id(table))
+        self._data()
+        rewards = tuple(self._reward(index) for index in range(len(_tables(tree.get("reward")))))
+        self._engine()
+        trackers = self._trackers()
+        self._builder()
+        for table in tree:
+            if table not in RunConfig.model_fields and table not in extra:
+                self.judge.unknown.append((table,))
+        if "algorithm" not in extra and isinstance(tree.get("algorithm"), dict):
+            self.judge.unknown += [("algorithm", key) for key in tree["algorithm"]]
+        self.judge.finish()
+        assert isinstance(config, RunConfig)
+        return Resolved(
+            config=config,
+            options=self.options,
+            reward_options=rewards,
+            tracker_options=trackers,
+            origins=set_by(self.merged),
+            recipe=self.recipe,
+        )
+
+    def _trainer_tables(self) -> set[str]:
+        """Validate the further tables that the selected trainer reads; returns their names."""
+        trainer = self._table("trainer").get("id", _default_id("trainer"))
+        spec = self._spec("trainer", str(trainer), ("trainer", "id"), report=False)
+        tables: dict[str, str] = dict(getattr(spec, "tables", ()))
+        for table, target in tables.items():
+            model = self._model((table,), self.registry.load_for, "trainer", spec, target)
+            self.options[table] = self.judge.own(model, self._table(table), (table,))
+        if spec is None:  # which tables are right cannot be known: the unknown trainer is the mistake to show
+            return {key for key, value in self.merged.tree.items() if isinstance(value, dict)} | {"algorithm"}
+        self.judge.known |= set(tables)
+        return set(tables)
+
+    def _table(self, name: str) -> dict[str, Any]:
+        value = self.merged.tree.get(name)
+        return value if isinstance(value, dict) else {}
+
+    def _component(self, table: str, kind: str, value: Mapping[str, Any], default: str | None) -> BaseModel | None:
+        id = value.get("id", default)
+        if not isinstance(id, str):
+            return None  # RunConfig has already said so
+        spec = self._spec(kind, id, (table, "id"))
+        if spec is None:
+            return None
+        model = self._model((table,), self.registry.config_model, kind, spec.id)
+        return self.judge.own(model, _without_id(model, {"id": id, **value}), (table,))
+
+    def _data(self) -> None:
+        environment = self._table("environment").get("id")
+        explicit = "id" in self._table("data")
+        if not explicit and self._spec("environment", str(environment), (), report=False) is None:
+            return  # the missing environment is the mistake, not the data that would have followed it
+        default = environment if isinstance(environment, str) else None
+        self.options["data"] = self._component("data", "dataset", self._table("data"), default)
+        self.judge.known.add("data.id")
+
+    def _reward(self, index: int) -> BaseModel | None:
+        table = _tables(self.merged.tree["reward"])[index]
+        path = ("reward", str(index))
+        self.judge.known |= {f"reward.{index}.{key}" for key in RewardTable.model_fields}
+        id = table.get("id")
+        if not isinstance(id, str):
+            return None
+        spec = self._spec("reward", id, (*path, "id"))
+        if spec is None:
+            return None
+        model = self._model(path, self.registry.config_model, "reward", id)
+        own = {key: item for key, item in table.items() if key != "weight"}
+        return self.judge.own(model, _without_id(model, own), path)
+
+    def _engine(self) -> None:
+        table = self._table("rollout")
+        engine = table.get("engine", RolloutTable().engine)
+        if isinstance(engine, str):
+            spec = self._spec("engine", engine, ("rollout", "engine"))
+            own = table.get(engine, {})
+            if not isinstance(own, dict):
+                self.judge.bad(("rollout", engine), own, f"should be a table of options of the engine {engine!r}")
+            elif spec is not None:
+                model = self._model(("rollout", engine), self.registry.config_model, "engine", engine)
+                self.options["engine"] = self.judge.own(model, own, ("rollout", engine))
+        for key, value in table.items():
+            if key in RolloutTable.model_fields or key == engine:
+                continue
+            if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
+                self.judge.unknown.append(("rollout", key))
+
+    def _trackers(self) -> dict[str, Mapping[str, Any]]:
+        table = self._table("trackers")
+        use = table.get("use", TrackersTable().use)
+        found: dict[str, Mapping[str, Any]] = {}
+        for id in use if isinstance(use, list) else []:
+            if not isinstance(id, str):
+                continue
+            spec = self._spec("tracker", id, ("trackers", "use"))
+            own = table.get(id, {})
+            if not isinstance(own, dict):
+                self.judge.bad(("trackers", id), own, f"should be a table of options of the tracker {id!r}")
+            elif spec is not None:
+                model = self._model(("trackers", id), self.registry.config_model, "tracker", id)
+                options = self.judge.own(model, own, ("trackers", id))
+                found[id] = options.model_dump() if options is not None else {}
+        for key, value in table.items():
+            if key == "use" or (isinstance(use, list) and key in use):
+                continue
+            if not isinstance(value, dict) or self._spec("tracker", key, (), report=False) is None:
+                self.judge.unknown.append(("trackers", key))
+        return found
+
+    def _builder(self) -> None:
+        """``builtin:NAME``: the builder is there, and its options are its own."""
+        path = self._table("model").get("path")
+        options = self._table("model").get("builder", {})
+        if isinstance(path, str) and path.startswith("builtin:"):
+            spec = self._spec("model", path.removeprefix("builtin:"), ("model", "path"))
+            if spec is not None and isinstance(options, dict):
+                model = self._model(("model", "builder"), self.registry.config_model, "model", spec.id)
+                self.options["builder"] = self.judge.own(model, options, ("model", "builder"))
+
+    def _spec(self, kind: str, id: str, path: KeyPath, *, report: bool = True) -> Spec | None:
+        try:
+            return self.registry.spec(kind, id)
+        except UserError as error:
+            training_only = self.purpose == "evaluation" and kind in TRAINING_ONLY
+            if report and not training_only:
+                self.judge.not_found(path, str(error), repr(id))
+            return None
+
+    def _model(self, path: KeyPath, load: Callable[..., Any], *arguments: object) -> Model:
+        """The component's model; ``missing`` when it cannot be imported, which is then a problem of its own."""
+        try:
+            return load(*arguments)  # type: ignore[no-any-return]
+        except UserError as error:
+            if not (self.purpose == "evaluation" and path[0] in TRAINING_ONLY):
+                self.judge.not_found(path, str(error))
+            return "missing"
+
+
+def set_by(merged: Merged) -> dict[KeyPath, str]:
+    """Who set each value that some layer set."""
+    return {path: merged.origin(path) for path, value in leaves(merged.tree) if value != {}}
+
+
+def _without_id(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``id`` and nothing else is rlcore's own key in a component's table; a model that has it too may see it."""
+    keep = isinstance(model, type) and "id" in model.model_fields
+    return {key: value for key, value in values.items() if key != "id" or keep}
+
+
+def _dump(options: BaseModel | None) -> dict[str, Any]:
+    return options.model_dump(mode="json") if options is not None else {}
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    return [item if isinstance(item, dict) else {} for item in value] if isinstance(value, list) else []
+
+
+def _default_id(table: str) -> str | None:
+    default = RunConfig.model_fields[table].get_default()
+    return getattr(default, "id", None)

@@ -1,0 +1,146 @@
+"""The keys and values of tables against pydantic models: mistakes are collected, each with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rlcore.config.fields import doc_of, keys_of
+from rlcore.config.layers import DEFAULT, KeyPath, Layer, Merged, merge_layers
+from rlcore.config.messages import Problem, ProblemsError, nearest_key
+from rlcore.config.secrets import MASK, is_secret
+
+Model = type[BaseModel] | Literal["missing"] | None
+"""A component's model; None when it takes no keys; ``missing`` when it could not be imported, which was said."""
+
+
+def validate_options(model: type[BaseModel] | None, layers: Sequence[Layer], *, subject: str) -> BaseModel | None:
+    """One component's own table on its own, such as the options of ``rlcore data prepare``.
+
+    Raises:
+        ConfigError: every mistake in it.
+    """
+    merged = merge_layers(layers)
+    judge = Judge(merged)
+    found = judge.own(model, merged.tree, ())
+    judge.finish(subject)
+    return found
+
+
+class Judge:
+    """Validates one table after another, remembering mistakes and the keys that would have been right."""
+
+    def __init__(self, merged: Merged) -> None:
+        self.merged = merged
+        self.problems: list[Problem] = list(merged.problems)
+        self.unknown: list[KeyPath] = []
+        self.known: set[str] = set()
+
+    def finish(self, subject: str = "the run's configuration") -> None:
+        """Raise `ConfigError` with everything that was wrong."""
+        self._name_unknown_keys()
+        if self.problems:
+            raise ProblemsError(sorted(self.problems, key=lambda problem: problem.origin == DEFAULT), subject=subject)
+
+    def own(self, model: Model, values: Mapping[str, Any], path: KeyPath) -> BaseModel | None:
+        """A component's own keys by its own model; None when there is none or something is wrong."""
+        if model == "missing":
+            return None
+        if model is None:
+            self.unknown += [(*path, key) for key in values]
+            return None
+        self.known |= {".".join((*path, key)) for key in keys_of(model)}
+        if model.model_config.get("extra", "ignore") == "ignore":  # what a model would drop in silence is a mistake
+            names = set(model.model_fields) | {field.alias for field in model.model_fields.values()}
+            self.unknown += [(*path, key) for key in values if key not in names]
+        found = self.validate(model, values, path)
+        return found if isinstance(found, BaseModel) else None
+
+    def validate(self, model: type[Any], values: Mapping[str, Any], path: KeyPath) -> Any:
+        """The model of the values that stand at ``path``; None when something is wrong with them."""
+        try:
+            return model.model_validate(dict(values))
+        except ValidationError as error:
+            reasons: dict[KeyPath, list[ErrorDetails]] = {}
+            for detail in error.errors(include_url=False):
+                place = _existing(values, tuple(map(str, detail["loc"])), detail["type"])
+                reasons.setdefault((*path, *place), []).append(detail)
+            for place, details in reasons.items():
+                self._explain(model, place, path, details)
+            return None
+
+    def _explain(self, model: type[BaseModel], place: KeyPath, path: KeyPath, details: list[ErrorDetails]) -> None:
+        if any(detail["type"] == "extra_forbidden" for detail in details):
+            self.unknown.append(place)
+            return
+        messages = list(dict.fromkeys(detail["msg"].removeprefix("Value error, ") for detail in details))
+        doc = doc_of(model, place[len(path) :])
+        if any(detail["type"] == "missing" for detail in details):
+            origin = self.merged.origin(place[:-1]) if len(place) > 1 else "no layer sets it"
+            reason = f"needed: give it a value, such as {'.'.join(place)}=…"
+            self.problems.append(
+                Problem(kind="missing key", path=".".join(place), origin=origin, reason=reason, doc=doc)
+            )
+            return
+        self.bad(place, details[0]["input"], "\nor: ".join(messages), doc)
+
+    def bad(self, path: KeyPath, value: object, reason: str, doc: str | None = None) -> None:
+        """A value that cannot be."""
+        shown = MASK if is_secret(path[-1]) else repr(value)
+        shown = shown if len(shown) <= 80 else shown[:79] + "…"
+        problem = Problem(
+            kind="bad value",
+            path=".".join(path),
+            value=shown,
+            origin=self.merged.origin(path),
+            reason=reason,
+            doc=doc,
+        )
+        self.problems.append(problem)
+
+    def not_found(self, path: KeyPath, reason: str, value: str | None = None) -> None:
+        """Something that the value at ``path`` names is not there."""
+        origin = self.merged.origin(path)
+        problem = Problem(kind="not found", path=".".join(path), value=value, origin=origin, reason=reason)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _name_unknown_keys(self) -> None:
+        for path in dict.fromkeys(self.unknown):
+            shown = ".".join(path)
+            near = nearest_key(shown, self.known) or nearest_key(_first_place(shown), self.known)
+            parent = shown.rpartition(".")[0]
+            siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
+            if near is not None:
+                reason = f"did you mean {near} ?"
+            elif siblings:
+                reason = f"{parent or 'the top level'} has: {', '.join(siblings)}"
+            else:
+                reason = f"{parent or 'it'} takes no keys of its own"
+            self.problems.append(
+                Problem(kind="unknown key", path=shown, origin=self.merged.origin(path), reason=reason)
+            )
+
+
+def _existing(values: Any, location: KeyPath, kind: str) -> KeyPath:
+    """The part of pydantic's location that is a path in the values: it also names the branches of unions."""
+    place: KeyPath = ()
+    for index, part in enumerate(location):
+        if isinstance(values, Mapping) and part in values:
+            values = values[part]
+        elif isinstance(values, list) and part.isdecimal() and int(part) < len(values):
+            values = values[int(part)]
+        elif kind == "missing" and index == len(location) - 1:
+            pass
+        else:
+            continue
+        place = (*place, part)
+    return place
+
+
+def _first_place(key: str) -> str:
+    """``a.3.b`` as ``a.0.b``: the keys of a list's tables are known by its first place."""
+    return ".".join("0" if part.isdecimal() else part for part in key.split("."))

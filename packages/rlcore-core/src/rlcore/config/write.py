@@ -1,0 +1,87 @@
+"""A configuration as TOML text, every value with its origin as a comment."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlcore.config.layers import DEFAULT
+from rlcore.config.origins import KeyPath
+from rlcore.config.secrets import is_secret, mask_arguments
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_text(tree: Mapping[str, Any], origin: Callable[[KeyPath], str] | None = None) -> str:
+    """The tree as TOML. Secrets become a comment; None is left out where it is the default, else ``"null"``."""
+    lines: list[str] = []
+    _table(tree, (), (), origin, lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _table(
+    tree: Mapping[str, Any],
+    path: KeyPath,
+    header: tuple[str, ...],
+    origin: Callable[[KeyPath], str] | None,
+    lines: list[str],
+) -> None:
+    """``header`` is the path as TOML writes it, without places in lists."""
+    values: list[tuple[str, str]] = []
+    for key, value in tree.items():
+        if _is_table(value):
+            continue
+        where = origin((*path, key)) if origin else None
+        if is_secret(key, value):
+            if value is not None:
+                values.append((f"# {_key(key)}: a secret, not written", ""))
+        elif value is not None or (where not in {None, DEFAULT}):
+            note = "  # " + " ".join(mask_arguments([where.replace("command line: ", "")])[0].split()) if where else ""
+            if where and where.startswith("command line: "):
+                note = note.replace("  # ", "  # command line: ", 1)
+            values.append((f"{_key(key)} = {toml_value(value)}", note))
+    width = max((len(text) for text, note in values if note and len(text) <= 60), default=0)
+    lines += [f"{text:<{width}}{note}".rstrip() for text, note in values]
+    for key, value in tree.items():
+        inner = (*header, _key(key))
+        if isinstance(value, Mapping) and value:
+            lines += ["", f"[{'.'.join(inner)}]"]
+            _table(value, (*path, key), inner, origin, lines)
+        elif isinstance(value, list) and _is_table(value):
+            for index, item in enumerate(value):
+                lines += ["", f"[[{'.'.join(inner)}]]"]
+                _table(item, (*path, key, str(index)), inner, origin, lines)
+
+
+def _is_table(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _string(key)
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_value(value: Any) -> str:
+    """One value on one line."""
+    if value is None:
+        return '"null"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items() if v is not None) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return _string(str(value))

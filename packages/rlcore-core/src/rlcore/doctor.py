@@ -1,0 +1,249 @@
+"""What ``rlcore doctor`` finds out about a machine. Every finding that is not ``ok`` says what mends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rlcore.discovery import State, canonical
+from rlcore.errors import UserError
+from rlcore.loading import pip_line
+from rlcore.registry import Registry
+
+GIB = 2**30
+LEAST_DISK_BYTES = 2 * GIB
+"""A few checkpoints of a small model."""
+LEAST_MEMORY_BYTES = 4 * GIB
+"""What the default recipes need with torch loaded."""
+PROBE = """
+import json, torch
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+found = [(torch.cuda.get_device_name(i), torch.cuda.get_device_properties(i).total_memory) for i in range(count)]
+print(json.dumps({"threads": torch.get_num_threads(), "gpus": found, "built_for_cuda": torch.version.cuda}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the report."""
+
+    status: Literal["ok", "warn", "fail"]
+    text: str
+    fix: str = ""
+
+
+def examine(plugin: str | None = None) -> Iterator[tuple[str, Finding]]:
+    """Run every registered check, and those of ``plugin``'s default recipe; pairs of check and finding.
+
+    A check that raises is itself a finding.
+    """
+    registry = Registry()
+    name = registry.plugin(plugin).name if plugin is not None else None
+    for spec in registry.specs("check"):
+        try:
+            yield from [(spec.id, finding) for finding in registry.load("check", spec.id)()]
+        except Exception as error:
+            yield spec.id, Finding(status="fail", text=f"the check raised {type(error).__name__}: {error}")
+    if name is not None:
+        yield from ((f"{name}/default", finding) for finding in default_recipe(registry, name))
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if tuple(sys.version_info) < (3, 11):  # a tuple: linters take the comparison itself for dead code
+        yield Finding(status="fail", text=f"Python {version}", fix="install Python 3.11 or 3.12")
+    else:
+        yield Finding(status="ok", text=f"Python {version} ({sys.executable})")
+
+
+def libraries() -> Iterator[Finding]:
+    """The packages that a training run needs, by their metadata."""
+    needed_by = {
+        "rlcore-rollout": "pip install rlcore",
+        "rlcore-trainer": "pip install rlcore",
+        "torch": "pip install rlcore-trainer",
+        "transformers": "pip install rlcore-trainer",
+    }
+    for name, fix in needed_by.items():
+        version = _version(name)
+        if version is None:
+            yield Finding(status="warn", text=f"{name} is not installed: this machine cannot train", fix=fix)
+        else:
+            yield from _outdated(name, version) or [Finding(status="ok", text=f"{name} {version}")]
+
+
+def cpu() -> Iterator[Finding]:
+    """Cores that this process may use, against the threads that torch would start."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked) > cores:
+        text = f"OMP_NUM_THREADS={asked} on {cores} cores: threads will wait for each other"
+        yield Finding(status="warn", text=text, fix=f"export OMP_NUM_THREADS={cores}")
+    else:
+        yield Finding(status="ok", text=f"{cores} cores" + (f", OMP_NUM_THREADS={asked}" if asked else ""))
+
+
+def gpu() -> Iterator[Finding]:
+    """Accelerators, asked of torch in a process of its own, which a broken driver may take down."""
+    if _version("torch") is None:
+        yield Finding(status="ok", text="not looked for: torch is not installed")
+        return
+    try:
+        done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        yield Finding(status="fail", text="torch did not start within 120 s", fix="pip install --force-reinstall torch")
+        return
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        yield Finding(status="fail", text=f"torch does not start: {last}", fix="pip install --force-reinstall torch")
+        return
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    for name, total in found["gpus"]:
+        yield Finding(status="ok", text=f"{name}, {total / GIB:.0f} GiB")
+    if not found["gpus"]:
+        if shutil.which("nvidia-smi"):
+            text = f"nvidia-smi is there, but torch (CUDA {found['built_for_cuda']}) finds no GPU"
+            yield Finding(status="warn", text=text, fix="nvidia-smi says whether the driver works; update it")
+        else:
+            yield Finding(status="ok", text=f"none: training on the CPU, {found['threads']} threads")
+
+
+def memory() -> Iterator[Finding]:
+    """Memory of the machine and the limit of this process's container."""
+    total = _memory_bytes()
+    if total is None:
+        return
+    if total < LEAST_MEMORY_BYTES:
+        text = f"{total / GIB:.1f} GiB; default recipes need {LEAST_MEMORY_BYTES / GIB:.0f} GiB"
+        yield Finding(status="warn", text=text, fix="use a machine with more memory, or close other programs")
+    else:
+        yield Finding(status="ok", text=f"{total / GIB:.1f} GiB")
+
+
+def disk() -> Iterator[Finding]:
+    """Space and permission in the folder where ``runs`` is made."""
+    folder = Path("runs").absolute()
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        yield Finding(status="fail", text=f"{folder} cannot be written", fix="go to another folder, or set runs=FOLDER")
+        return
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_DISK_BYTES:
+        text = f"{free / GIB:.1f} GiB free in {folder}"
+        yield Finding(status="warn", text=text, fix="make room, or set runs=FOLDER on another disk")
+    else:
+        yield Finding(status="ok", text=f"{free / GIB:.0f} GiB free in {folder}")
+
+
+def plugins() -> Iterator[Finding]:
+    """The states of all plugins, imported."""
+    for plugin in Registry().plugins.load():
+        title = f"{plugin.name} ({plugin.origin})"
+        if plugin.state is State.OK:
+            yield Finding(status="ok", text="; ".join([title, *plugin.notes]))
+        elif plugin.state is State.DISABLED:
+            yield Finding(status="warn", text=f"{title} is disabled", fix=plugin.fix)
+        else:
+            yield Finding(status="fail", text=f"{title} is {plugin.state}: {plugin.problem}", fix=plugin.fix)
+
+
+def default_recipe(registry: Registry, plugin: str) -> Iterator[Finding]:
+    """Whether everything that a plugin's default recipe names is installed and can be imported."""
+    try:
+        recipe = tomllib.loads(registry.load("recipe", f"{plugin}/default").read_text(encoding="utf-8"))
+    except (UserError, tomllib.TOMLDecodeError) as error:
+        yield _failure(error)
+        return
+    missing = [text for text in recipe.get("requires", []) if not _is_installed(text)]
+    if missing:
+        yield Finding(status="fail", text=f"not installed: {', '.join(missing)}", fix=pip_line(missing))
+    for kind, id in _named_components(recipe):
+        try:
+            registry.load(kind, id)
+        except UserError as error:
+            yield _failure(error)
+        else:
+            yield Finding(status="ok", text=f"{kind} {id}")
+
+
+def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kind and id of every component of a recipe, defaults included."""
+    environment = recipe.get("environment", {}).get("id")
+    if environment:
+        yield "environment", environment
+        yield "dataset", recipe.get("data", {}).get("id", environment)
+    yield from (("reward", table["id"]) for table in recipe.get("reward", []) if "id" in table)
+    yield "engine", recipe.get("rollout", {}).get("engine", "torch")
+    for kind, default in (("executor", "local"), ("trainer", "policy-gradient"), ("strategy", "single")):
+        yield kind, recipe.get(kind, {}).get("id", default)
+    path = recipe.get("model", {}).get("path", "")
+    if path.startswith("builtin:"):
+        yield "model", path.removeprefix("builtin:")
+    yield from (("tracker", id) for id in recipe.get("trackers", {}).get("use", []))
+
+
+def _failure(error: Exception) -> Finding:
+    if isinstance(error, UserError):
+        text = f"{error.message}: {error.found}" if error.found else error.message
+        return Finding(status="fail", text=text, fix=error.mend or "")
+    return Finding(status="fail", text=str(error), fix="reinstall the plugin")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _outdated(name: str, version: str) -> list[Finding]:
+    """What rlcore's own packages say against the installed version of ``name``."""
+    from packaging.requirements import Requirement
+
+    findings = []
+    for host in ("rlcore-rollout", "rlcore-trainer"):
+        requires = importlib.metadata.requires(host) if _version(host) else None
+        for requirement in map(Requirement, requires or []):
+            wanted = canonical(requirement.name) == canonical(name)
+            if wanted and not requirement.specifier.contains(version, prereleases=True):
+                text = f"{name} {version}; {host} wants {requirement.specifier}"
+                findings.append(Finding(status="fail", text=text, fix=pip_line([f"{name}{requirement.specifier}"])))
+                return findings
+    return findings
+
+
+def _is_installed(text: str) -> bool:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return False
+    version = _version(requirement.name)
+    return version is not None and requirement.specifier.contains(version, prereleases=True)
+
+
+def _memory_bytes() -> int | None:
+    """The machine's memory, or less where a control group limits it."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text(encoding="ascii").strip() if limit.is_file() else ""
+    return min(total, int(text)) if text.isdigit() else total
+
+
+Check = Callable[[], Iterator[Finding]]
+"""What the target of a `CheckSpec` is."""

@@ -1,0 +1,108 @@
+"""From ``model.path`` to a checked Hugging Face folder on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.errors import NotInstalledError, UserError
+from rlcore.run_directory import best_checkpoint, run_of
+
+if TYPE_CHECKING:
+    from rlcore.registry import Registry
+
+BUILTIN = "builtin:"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_NEEDED = ("config.json", "tokenizer.json")
+_WEIGHTS = ("*.safetensors", "*.bin")
+
+
+def local_folder(path: str, *, where: str | None = None) -> Path | None:
+    """The folder of a local model, run directory or checkpoint; None for ``builtin:`` and hub ids.
+
+    Raises:
+        UserError: the folder is not there, or lacks what a model needs.
+    """
+    if path.startswith(BUILTIN):
+        return None
+    folder = Path(path).expanduser()
+    if not folder.exists():
+        if _HUB_ID.fullmatch(path):
+            return None
+        mend = "give a Hugging Face folder, a run directory, a hub id (OWNER/NAME) or builtin:NAME"
+        raise UserError(f"there is no model folder {path}", where=where, mend=mend)
+    found = run_of(folder)
+    if found is not None:
+        folder = _model_of_run(*found)
+    check_model_folder(folder, where=where)
+    return folder.resolve()
+
+
+def _model_of_run(run: Path, checkpoint: Path | None) -> Path:
+    checkpoint = checkpoint or best_checkpoint(run)
+    return checkpoint / "model" if checkpoint is not None else run / "model"
+
+
+def check_model_folder(folder: Path, *, where: str | None = None) -> None:
+    """Raise `UserError` naming what a Hugging Face folder lacks: configuration, tokenizer or weights."""
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+        raise UserError(
+            f"{folder} is not a model folder", found=found, where=where, mend="name the folder of the model"
+        )
+    missing = [name for name in _NEEDED if not (folder / name).is_file()]
+    if not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
+        missing.append("weights (*.safetensors)")
+    if missing:
+        here = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+        mend = "complete the folder"
+        if "tokenizer.json" in missing:
+            mend = "save the model's tokenizer there: AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)"
+        raise UserError(
+            f"the model folder {folder} has no {' and no '.join(missing)}", found=here, where=where, mend=mend
+        )
+
+
+def download(path: str, *, where: str | None = None) -> Path:
+    """The folder of a hub id, downloaded or from the local cache."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        mend = "pip install rlcore-trainer   (it brings huggingface_hub), or give a local folder"
+        raise NotInstalledError(
+            f"{path} is a hub id, and nothing here can download it", where=where, mend=mend
+        ) from None
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+    try:
+        folder = Path(snapshot_download(path, allow_patterns=patterns))
+    except Exception as error:  # the boundary to the network: whatever failed there, the person needs the same advice
+        raise UserError(
+            f"cannot get the model {path} from the hub",
+            found=(str(error).splitlines() or [type(error).__name__])[0],
+            where=where,
+            mend="check the id and the network, or give a local folder: model=FOLDER",
+        ) from None
+    check_model_folder(folder, where=where)
+    return folder
+
+
+def build(registry: Registry, id: str, folder: Path, texts: Iterable[str], seed: int, config: Any) -> Path:
+    """A ``builtin:`` model, built beside and then renamed to ``folder``; one that stands there already is kept."""
+    if not folder.exists():
+        builder = registry.load("model", id)
+        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        try:
+            builder(temporary, texts, seed, config)
+            check_model_folder(temporary)
+            temporary.rename(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    check_model_folder(folder)
+    return folder

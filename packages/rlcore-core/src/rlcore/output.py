@@ -1,0 +1,32 @@
+"""What a run says: on the screen and in ``output.log``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+
+class Output:
+    """Writes lines to the person and, once there is a run directory, to its log."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self.log: Path | None = None
+
+    def say(self, text: str, *, styled: str | None = None) -> None:
+        """One or more whole lines. ``styled`` is the same text with terminal colours, for the screen alone."""
+        stream = self._stream or sys.stdout
+        shown = styled if styled is not None and stream.isatty() else text
+        try:
+            print(shown, file=stream, flush=True)
+        except UnicodeEncodeError:
+            encoding = stream.encoding or "ascii"
+            print(shown.encode(encoding, "replace").decode(encoding), file=stream, flush=True)
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """For the log alone."""
+        if self.log is not None:
+            with self.log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text + "\n")

@@ -1,0 +1,287 @@
+"""Loads plugins, each isolated from the others, and calls their hooks one implementation at a time.
+
+Hooks have three shapes. Register hooks return specs and are called when their kind is first asked for. Claim hooks are
+asked in turn until one answers. Observe hooks are told. Order is the same on every machine: plugins are sorted by
+(distribution, name), except that rlcore's own are asked first by claims, so that installing a plugin changes no run
+that does not name it.
+
+``RLCORE_DISABLE_PLUGINS=a,b`` leaves plugins or distributions out; ``RLCORE_TRACE_PLUGINS=1`` prints every hook call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from rlcore import hookspecs
+from rlcore.discovery import HOSTS, Plugin, State, discover
+from rlcore.errors import did_you_mean
+from rlcore.loading import source_line
+from rlcore.specs import Spec
+
+log = logging.getLogger("rlcore.plugins")
+
+HOOK_OWNERS: Mapping[str, str] = {
+    "rlcore_engines": "rlcore-rollout",
+    "rlcore_executors": "rlcore-rollout",
+    "rlcore_tool_parsers": "rlcore-rollout",
+    "rlcore_sandboxes": "rlcore-rollout",
+    "rlcore_chat_formats": "rlcore-rollout",
+    "rlcore_chat_format": "rlcore-rollout",
+    "rlcore_trainers": "rlcore-trainer",
+    "rlcore_algorithms": "rlcore-trainer",
+    "rlcore_strategies": "rlcore-trainer",
+    "rlcore_models": "rlcore-trainer",
+}
+"""Hooks of packages that may be absent. A plugin that has one is then partly inactive, not broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A spec and the plugin that it comes from."""
+
+    spec: Spec
+    plugin: Plugin
+
+
+class Plugins:
+    """The plugins of this process. Making one imports nothing; the first question loads them."""
+
+    def __init__(self) -> None:
+        self._plugins = {(plugin.distribution, plugin.name): plugin for plugin in discover()}
+        self._manager: pluggy.PluginManager | None = None
+        self._offers: dict[str, list[Offer]] = {}
+        self._silenced: set[tuple[str, str]] = set()
+
+    def all(self) -> list[Plugin]:
+        """Every plugin in its present state; those not loaded yet are ``found``."""
+        return list(self._plugins.values())
+
+    def load(self) -> list[Plugin]:
+        """Import every usable plugin, and return all of them in their new states."""
+        _ = self.manager
+        return self.all()
+
+    @property
+    def manager(self) -> pluggy.PluginManager:
+        """The pluggy manager with all usable plugins registered."""
+        if self._manager is None:
+            self._manager = pluggy.PluginManager("rlcore")
+            self._manager.add_hookspecs(hookspecs)
+            self._register_all(self._manager)
+        return self._manager
+
+    def offers(self, hook: str, expected: type[Spec] = Spec) -> list[Offer]:
+        """What a register hook gives, asked once.
+
+        A plugin whose hook raises, or gives anything else than ``expected``, becomes ``broken`` and offers nothing.
+        """
+        if hook not in self._offers:
+            found = []
+            for plugin, implementation in self._implementations(hook):
+                try:
+                    specs = list(self._call(plugin, implementation, {}) or ())
+                    for spec in specs:
+                        if not isinstance(spec, expected):
+                            raise TypeError(f"it gave {_short(spec)}, not an object of {expected.__name__}")
+                except Exception as error:
+                    self._break(plugin, f"{hook} failed: {_describe(error)}")
+                    continue
+                found += [Offer(spec=spec, plugin=plugin) for spec in specs]
+            self._offers[hook] = found
+        return self._offers[hook]
+
+    def claim(self, hook: str, **arguments: Any) -> Any:
+        """The first answer of a claim hook, or None. A plugin that raises is passed over, and said so once."""
+        for plugin, implementation in reversed(self._implementations(hook)):
+            try:
+                answer = self._call(plugin, implementation, arguments)
+            except Exception as error:
+                if (plugin.name, hook) not in self._silenced:
+                    self._silenced.add((plugin.name, hook))
+                    log.error("plugin %s: %s failed and is passed over: %s", plugin.name, hook, _describe(error))
+                continue
+            if answer is not None:
+                return answer
+        return None
+
+    def observers(self) -> Observers:
+        """Those who are told of one run."""
+        return Observers(self)
+
+    def _implementations(self, hook: str) -> list[tuple[Plugin, pluggy.HookImpl]]:
+        caller = getattr(self.manager.hook, hook, None)
+        if caller is None or not caller.has_spec():
+            return []
+        plugins = {_key(plugin): plugin for plugin in self._plugins.values()}
+        return [(plugins[found.plugin_name], found) for found in caller.get_hookimpls()]
+
+    def _call(self, plugin: Plugin, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]) -> Any:
+        if os.environ.get("RLCORE_TRACE_PLUGINS") != "1":
+            return implementation.function(*[arguments[name] for name in implementation.argnames])
+        call = f"{implementation.function.__name__}({', '.join(f'{k}={_short(v)}' for k, v in arguments.items())})"
+        try:
+            answer: Any = implementation.function(*[arguments[name] for name in implementation.argnames])
+            if not arguments and answer is not None:
+                answer = list(answer)
+        except BaseException as error:
+            print(f"rlcore plugins: {plugin.name} {call} raised {error!r}", file=sys.stderr)
+            raise
+        print(f"rlcore plugins: {plugin.name} {call} -> {_short(answer)}", file=sys.stderr)
+        return answer
+
+    def _register_all(self, manager: pluggy.PluginManager) -> None:
+        modules: dict[tuple[str, str], object] = {}
+        for key, plugin in self._plugins.items():
+            if plugin.usable:
+                try:
+                    modules[key] = _import(plugin.module)
+                except (Exception, SystemExit) as error:
+                    self._break(plugin, _describe(error), fix=_import_fix(error, plugin))
+        for (
+            key,
+            module,
+        ) in modules.items():  # before any registration: a bad plugin is then no fault of the hook's owner
+            adds_hooks = getattr(module, "rlcore_addhooks", None)
+            if adds_hooks is not None and "rlcore_addhooks" in _hook_names(manager, module):
+                try:
+                    adds_hooks(manager)
+                except Exception as error:
+                    self._break(self._plugins[key], f"rlcore_addhooks failed: {_describe(error)}")
+        order = sorted(modules, key=lambda key: (key[0] in HOSTS, key))
+        for key in order:
+            if self._plugins[key].usable:
+                self._register(manager, key, modules[key])
+
+    def _register(self, manager: pluggy.PluginManager, key: tuple[str, str], module: object) -> None:
+        plugin = self._plugins[key]
+        known = {name for name in dir(hookspecs) if name.startswith("rlcore_")} | set(HOOK_OWNERS)
+        known |= {name for name in vars(manager.hook) if name.startswith("rlcore_")}
+        hooks, notes = _hook_names(manager, module), []
+        for name in _unmarked(module):
+            if name in known:
+                self._break(plugin, f"{name} lacks its marker", fix=f"write @rlcore.hookimpl above {name}")
+                return
+        for name in hooks:
+            if name not in known:
+                near = did_you_mean(name, known)
+                self._break(plugin, f"unknown hook {name!r}" + (f"; {near}" if near else ""))
+                return
+            caller = getattr(manager.hook, name, None)
+            if caller is None or not caller.has_spec():
+                notes.append(self._inactive(name))
+        try:
+            manager.register(module, name=_key(plugin))
+        except Exception as error:
+            manager.unregister(name=_key(plugin))
+            self._break(plugin, str(error).splitlines()[-1] if str(error) else repr(error))
+            return
+        if any(found.hookwrapper or found.wrapper for found in _implementations_of(manager, module)):
+            manager.unregister(name=_key(plugin))
+            self._break(plugin, "it wraps a hook, and rlcore calls each implementation alone")
+            return
+        self._plugins[key] = replace(plugin, state=State.OK, hooks=tuple(hooks), notes=tuple(notes))
+
+    def _inactive(self, hook: str) -> str:
+        owner = HOOK_OWNERS[hook]
+        state = next((plugin.state for plugin in self._plugins.values() if plugin.distribution == owner), None)
+        if state is None:
+            return f"{hook} is inactive: needs {owner} (pip install {owner})"
+        return f"{hook} is inactive: needs {owner}, which is {state}"
+
+    def _break(self, plugin: Plugin, problem: str, fix: str = "") -> None:
+        fix = fix or f"pip install --upgrade {plugin.distribution}, or RLCORE_DISABLE_PLUGINS={plugin.name}"
+        self._plugins[plugin.distribution, plugin.name] = replace(plugin, state=State.BROKEN, problem=problem, fix=fix)
+
+
+class Observers:
+    """Tells plugins what happens in one run. One that raises is logged once and not told again in this run."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+        self._off: set[str] = set()
+
+    def tell(self, hook: str, **arguments: Any) -> None:
+        """Call an observe hook of every plugin; never raises for a plugin's fault."""
+        for plugin, implementation in self._plugins._implementations(hook):
+            if _key(plugin) in self._off:
+                continue
+            try:
+                self._plugins._call(plugin, implementation, arguments)
+            except Exception as error:
+                self._off.add(_key(plugin))
+                text = "plugin %s: %s failed, it is not told again in this run: %s"
+                log.error(text, plugin.name, hook, _describe(error))
+
+
+def _key(plugin: Plugin) -> str:
+    return f"{plugin.distribution}:{plugin.name}"
+
+
+def _import(module: str) -> object:
+    name, _, attribute = module.partition(":")
+    found: object = importlib.import_module(name)
+    for part in attribute.split(".") if attribute else ():
+        found = getattr(found, part)
+    return found
+
+
+def _hook_names(manager: pluggy.PluginManager, module: object) -> list[str]:
+    """Names of the hooks that ``module`` implements, in order of definition."""
+    found = []
+    for name in vars(module) if isinstance(module, ModuleType) else dir(module):
+        options = manager.parse_hookimpl_opts(module, name)
+        if options is not None:
+            found.append(options.get("specname") or name)
+    return found
+
+
+def _unmarked(module: object) -> list[str]:
+    """Functions that are named like hooks, stand in the module itself and lack the marker."""
+    return [
+        name
+        for name, value in (vars(module) if isinstance(module, ModuleType) else {}).items()
+        if name.startswith("rlcore_")
+        and callable(value)
+        and getattr(value, "__module__", None) == getattr(module, "__name__", "")
+        and not hasattr(value, "rlcore_impl")
+        and not hasattr(value, "rlcore_spec")
+    ]
+
+
+def _implementations_of(manager: pluggy.PluginManager, module: object) -> list[pluggy.HookImpl]:
+    callers = manager.get_hookcallers(module) or []
+    return [found for caller in callers for found in caller.get_hookimpls() if found.plugin is module]
+
+
+def _describe(error: BaseException) -> str:
+    """``Type: text (file:line)`` in one line."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    line = source_line(error)
+    where = f" ({Path(line).name})" if line else ""
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}{where}"
+
+
+def _import_fix(error: BaseException, plugin: Plugin) -> str:
+    own = plugin.module.partition(":")[0].partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        if error.name.partition(".")[0] == own:
+            return f"pip install --force-reinstall {plugin.distribution}"
+        return f"install what brings the module {error.name!r}, or RLCORE_DISABLE_PLUGINS={plugin.name}"
+    return ""
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(getattr(item, 'id', _short(item)) for item in value)}]"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,229 @@
+"""A resolved run: its configuration, its components and where it writes. What trainers and executors are given."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from rlcore.config.layers import values_layer
+from rlcore.config.resolve import Purpose, Resolved, resolve
+from rlcore.contracts import Dataset, Environment, Executor, Tracker, WeightSource
+from rlcore.model_folder import BUILTIN, build, check_model_folder, download, local_folder
+from rlcore.output import Output
+from rlcore.records import write_groups
+from rlcore.registry import Registry
+from rlcore.run_directory import RunDirectory
+from rlcore.specs import RewardSpec
+from rlcore.types import derive_seed
+
+if TYPE_CHECKING:
+    from rlcore.types import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedReward:
+    """A reward of the run."""
+
+    id: str
+    weight: float
+    scope: Literal["trajectory", "group"]
+    function: Any
+    """A `Reward`, or a `GroupReward` where ``scope`` is ``group``."""
+    minimum: float
+    maximum: float
+
+
+class Run:
+    """One run.
+
+    Attributes:
+        config: the validated `RunConfig`
+        registry: the `Registry` (ids to specs to objects)
+        directory: `RunDirectory`, or None (an evaluation, a dry run)
+        resume_from: folder of the checkpoint to continue from, or None
+        recipe: id or file of the recipe, empty when there was none
+    """
+
+    def __init__(
+        self,
+        resolved: Resolved,
+        registry: Registry,
+        *,
+        directory: RunDirectory | None = None,
+        resume_from: Path | None = None,
+        output: Output | None = None,
+    ) -> None:
+        self.resolved = resolved
+        self.config = resolved.config
+        self.recipe = resolved.recipe
+        self.registry = registry
+        self.directory = directory
+        self.resume_from = resume_from
+        self.trackers: list[tuple[str, Tracker]] = []
+        self._output = output or Output()
+        if directory is not None:
+            self._output.log = directory.path / "output.log"
+        self._observers = registry.plugins.observers()
+        self._dataset: Dataset | None = None
+        self._environment: Any = None
+        self._rewards: tuple[SelectedReward, ...] | None = None
+        self._model_folder: Path | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._stop_requested = False
+
+    @classmethod
+    def create(
+        cls,
+        values: Mapping[str, Any],
+        *,
+        registry: Registry | None = None,
+        directory: RunDirectory | None = None,
+        purpose: Purpose = "run",
+    ) -> Run:
+        """A run from plain values, such as ``{"model": {"path": …}, "environment": {"id": …}, …}``."""
+        registry = registry or Registry()
+        resolved = resolve([values_layer(values, "values")], registry, purpose=purpose)
+        return cls(resolved, registry, directory=directory)
+
+    def options(self, table: str) -> Any:
+        """The component's own validated pydantic model; None for a component that takes no options.
+
+        Tables: ``environment``, ``data``, ``trainer``, ``strategy``, ``executor``, ``engine`` (``rollout.<engine>``),
+        ``builder`` and those that the trainer names, such as ``algorithm`` and ``warmup``.
+        """
+        return self.resolved.options[table]
+
+    def load(self, kind: str, id: str) -> Any:
+        """The imported target of a registered component: ``run.load("advantage", "grpo")``."""
+        return self.registry.load(kind, id)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The `Dataset`, made once."""
+        if self._dataset is None:
+            id = self.config.data.get("id", self.config.environment.id)
+            self._dataset = cast(Dataset, _make(self.load("dataset", id), self.options("data")))
+        return self._dataset
+
+    def environment(self) -> Environment:
+        """A new `Environment` for one trajectory."""
+        if self._environment is None:
+            self._environment = self.load("environment", self.config.environment.id)
+        return cast(Environment, _make(self._environment, self.options("environment")))
+
+    @property
+    def rewards(self) -> tuple[SelectedReward, ...]:
+        """The selected rewards, made once."""
+        if self._rewards is None:
+            selected = []
+            for table, options in zip(self.config.reward, self.resolved.reward_options, strict=True):
+                spec = cast(RewardSpec, self.registry.spec("reward", table.id))
+                reward = SelectedReward(
+                    id=table.id,
+                    weight=table.weight,
+                    scope=spec.scope,
+                    function=_make(self.load("reward", table.id), options),
+                    minimum=spec.minimum,
+                    maximum=spec.maximum,
+                )
+                selected.append(reward)
+            self._rewards = tuple(selected)
+        return self._rewards
+
+    def model_folder(self) -> Path:
+        """The policy's Hugging Face folder: the local one, or ``builtin:`` built into the run directory."""
+        if self._model_folder is None:
+            path = self.config.model.path
+            where = self.resolved.origin(("model", "path"))
+            if path.startswith(BUILTIN):
+                self._model_folder = self._build(path.removeprefix(BUILTIN))
+            else:
+                self._model_folder = local_folder(path, where=where) or download(path, where=where)
+        return self._model_folder
+
+    def _build(self, id: str) -> Path:
+        if self.directory is not None:
+            parent = self.directory.path
+        else:
+            self._temporary = tempfile.TemporaryDirectory(prefix="rlcore-model-")
+            parent = Path(self._temporary.name)
+        seed = derive_seed(self.config.seed, "model")
+        return build(self.registry, id, parent / "model", self.dataset.texts(), seed, self.options("builder"))
+
+    def executor(self, source: WeightSource) -> Executor:
+        """The selected `Executor` over a `WeightSource`."""
+        return cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tell trackers and observers the numbers of a step. A tracker that fails is left out from then on."""
+        for name, tracker in list(self.trackers):
+            try:
+                tracker.log(step, metrics)
+            except Exception as error:  # the boundary to trackers: a service that is down costs no run
+                self.trackers.remove((name, tracker))
+                self.say(f"tracker {name} failed and is left out from here: {type(error).__name__}: {error}")
+        self._observers.tell("rlcore_step_finished", run=self, step=step, metrics=metrics)
+
+    def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
+        """Store scored groups in ``rollouts/`` and tell observers."""
+        if self.directory is not None:
+            write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
+        self._observers.tell("rlcore_rollouts_scored", run=self, step=step, purpose=purpose, groups=groups)
+
+    def say(self, text: str) -> None:
+        """One line for the person who watches (and ``output.log``)."""
+        self._output.say(text)
+
+    @property
+    def stop_requested(self) -> bool:
+        """True after SIGINT: finish the step, save and stop."""
+        return self._stop_requested
+
+    def note(self, text: str) -> None:
+        """For ``output.log`` alone."""
+        self._output.note(text)
+
+    def open_trackers(self, *, skip: Sequence[str] = ()) -> None:
+        """Make the selected trackers, which from then on get what `log` is given."""
+        path = self.directory.path if self.directory is not None else None
+        for id in self.config.trackers.use:
+            if id not in skip:
+                tracker = self.load("tracker", id)(self.resolved.tracker_options.get(id, {}), path)
+                self.trackers.append((id, tracker))
+
+    def request_stop(self) -> None:
+        """Ask the trainer to finish its step, save and stop."""
+        self._stop_requested = True
+
+    def checkpoint_saved(self, step: int, path: Path) -> None:
+        """Tell observers."""
+        self._observers.tell("rlcore_checkpoint_saved", run=self, step=step, path=path)
+
+    def started(self) -> None:
+        """Tell observers that the run directory exists and nothing has been computed."""
+        self._observers.tell("rlcore_run_started", run=self)
+
+    def finished(self, error: BaseException | None = None) -> None:
+        """Tell observers, end trackers, and let others into the run directory."""
+        for name, tracker in self.trackers:
+            try:
+                tracker.close()
+            except Exception as failure:  # the boundary to trackers, as in `log`
+                self.say(f"tracker {name} failed to end: {type(failure).__name__}: {failure}")
+        self.trackers.clear()
+        self._observers.tell("rlcore_run_finished", run=self, error=error)
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+        if self.directory is not None:
+            self.directory.close()
+
+
+def _make(target: Any, options: Any) -> Any:
+    return target() if options is None else target(options)
+
+
+__all__ = ["Run", "SelectedReward", "check_model_folder"]

@@ -1,0 +1,339 @@
+"""The folder of one run: plain files that explain it, written whole or not at all.
+
+::
+
+    runs/2026-11-20-gsm8k-tools-a1b2/
+      asked.toml         recipe, files and overrides as they were given
+      config.toml        every value, with its origin as a comment
+      environment.json   versions, plugins, interpreter, platform, commit, arguments
+      metrics.jsonl      one object per step, flat names
+      rollouts/          scored groups, one file per step and purpose
+      media/             pictures and films
+      checkpoints/       NNNNNN/, one folder per kept step
+      model/             what a ``builtin:`` builder made
+      output.log         what was said
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from rlcore.config.layers import Layer, leaves
+from rlcore.config.origins import KeyPath, parse_toml, read_text
+from rlcore.config.resolve import Resolved
+from rlcore.config.secrets import mask_arguments
+from rlcore.config.write import toml_text
+from rlcore.errors import UserError
+from rlcore.surroundings import changed_versions, surroundings
+
+FOLDERS = ("rollouts", "media", "checkpoints")
+_CHECKPOINT = re.compile(r"[0-9]{6,}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the person gave, before defaults."""
+
+    recipe: str = ""
+    files: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+
+
+class RunDirectory:
+    """One run's folder, locked against other processes until `close`."""
+
+    def __init__(self, path: Path, lock: IO[str]) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def create(cls, resolved: Resolved, asked: Asked) -> RunDirectory:
+        """A new folder: written beside under a hidden name, then renamed.
+
+        Raises:
+            UserError: the given name is taken; an existing folder is never reused.
+        """
+        parent = Path(resolved.config.runs)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the folder of runs {parent}", found=str(error), mend="runs=FOLDER") from None
+        if resolved.config.name is not None:
+            check_name(resolved)
+        temporary = parent / f".making-{os.getpid()}-{secrets.token_hex(4)}"
+        lock: IO[str] | None = None
+        try:
+            for folder in FOLDERS:
+                (temporary / folder).mkdir(parents=True)
+            (temporary / "asked.toml").write_text(toml_text(_asked(asked)), encoding="utf-8")
+            (temporary / "config.toml").write_text(toml_text(resolved.tree(), resolved.origin), encoding="utf-8")
+            (temporary / "environment.json").write_text(_json(surroundings(list(asked.argv))), encoding="utf-8")
+            (temporary / "output.log").touch()
+            lock = _take_lock(temporary)
+            path = _rename_to_free_name(temporary, parent, resolved)
+        except BaseException:
+            if lock is not None:
+                lock.close()
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return cls(path, lock)
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """An existing run, to go on with it.
+
+        Raises:
+            UserError: it is no run directory, or another process writes in it.
+        """
+        if not (path / "config.toml").is_file():
+            mend = "name a folder that rlcore run made, or a folder in its checkpoints/"
+            raise UserError(f"{path} is not a run directory", found="no config.toml in it", mend=mend)
+        return cls(path, _take_lock(path))
+
+    @property
+    def rollouts(self) -> Path:
+        """Scored groups."""
+        return self.path / "rollouts"
+
+    @property
+    def media(self) -> Path:
+        """Pictures and films."""
+        return self.path / "media"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where ``NNNNNN/`` folders are put, each renamed into place when whole."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """``metrics.jsonl``."""
+        return self.path / "metrics.jsonl"
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file there whole, or not at all."""
+        write_whole(self.path / name, text)
+
+    def resume(self, resolved: Resolved, asked: Asked, checkpoint: Path | None) -> tuple[list[str], list[Path]]:
+        """Go on from a checkpoint, or from the start: later metrics go, later checkpoints step aside.
+
+        Returns:
+            What is of another version now, and the checkpoints that stepped aside.
+        """
+        known = json.loads(read_text(self.path / "environment.json"))
+        here = surroundings(list(asked.argv))
+        changed = changed_versions(known, here)
+        step = int(checkpoint.name) if checkpoint is not None else -1
+        self.cut_metrics(step)
+        aside = []
+        for later in checkpoints_of(self.path):
+            if int(later.name) > step:  # of a branch that this run leaves: it must not be taken for the last one
+                left = later.with_name(f"{later.name}.left")
+                shutil.rmtree(left, ignore_errors=True)
+                aside.append(later.rename(left))
+        self.write("config.toml", toml_text(resolved.tree(), resolved.origin))
+        entry = {
+            "time": here["time"],
+            "step": step,
+            "overrides": mask_arguments(list(asked.overrides)),
+            "changed": changed,
+        }
+        with (self.path / "resumes.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        return changed, aside
+
+    def cut_metrics(self, step: int) -> None:
+        """Drop the lines of later steps, and a last line that was not written whole."""
+        if not self.metrics.exists():
+            return
+        kept = [json.dumps(line) for line in read_metrics(self.metrics) if line.get("step", 0) <= step]
+        write_whole(self.metrics, "".join(line + "\n" for line in kept))
+
+    def close(self) -> None:
+        """Let other processes in."""
+        self._lock.close()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write beside, then rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The objects of a ``metrics.jsonl``; a line cut short by a kill is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            data = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(data, dict):
+            found.append(data)
+    return found
+
+
+def checkpoints_of(run: Path) -> list[Path]:
+    """Whole checkpoints, oldest first. Folders that are still being written have other names."""
+    folder = run / "checkpoints"
+    found = [path for path in folder.iterdir() if _CHECKPOINT.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
+
+
+def best_checkpoint(run: Path) -> Path | None:
+    """The checkpoint with the highest evaluation accuracy (reward where there is none; the later of equals)."""
+    scores: dict[int, tuple[float, float]] = {}
+    for line in read_metrics(run / "metrics.jsonl"):
+        accuracy, reward = line.get("evaluation/accuracy"), line.get("evaluation/reward")
+        if accuracy is not None or reward is not None:
+            scores[line["step"]] = (float(accuracy or 0.0), float(reward or 0.0))
+    scored = [path for path in checkpoints_of(run) if int(path.name) in scores]
+    if scored:
+        return max(scored, key=lambda path: (scores[int(path.name)], int(path.name)))
+    return next(iter(reversed(checkpoints_of(run))), None)
+
+
+def run_of(path: Path) -> tuple[Path, Path | None] | None:
+    """The run directory and the checkpoint that a path names; None when it is neither."""
+    path = _short(path.resolve())
+    if (path / "config.toml").is_file() and (path / "checkpoints").is_dir():
+        return path, None
+    for checkpoint in (path, path.parent):  # a checkpoint, or the model in one
+        run = checkpoint.parent.parent
+        named = checkpoint.parent.name == "checkpoints" and _CHECKPOINT.fullmatch(checkpoint.name)
+        if named and (run / "config.toml").is_file():
+            return run, checkpoint
+    return None
+
+
+def _short(path: Path) -> Path:
+    """Relative to where the person stands, when that is above."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
+
+
+def checkpoint_to_resume(path: Path) -> tuple[Path, Path | None]:
+    """The run directory and the checkpoint to go on from, None where it has none yet.
+
+    Raises:
+        UserError: the path is neither a run directory nor a checkpoint in one.
+    """
+    found = run_of(path)
+    if found is None:
+        there = "no such folder" if not path.exists() else "no config.toml and checkpoints/ in it"
+        mend = "name a folder that rlcore run made, or a folder in its checkpoints/"
+        raise UserError(f"cannot resume from {path}: it is not a run directory", found=there, mend=mend)
+    run, checkpoint = found
+    return run, checkpoint or next(iter(reversed(checkpoints_of(run))), None)
+
+
+def config_layer(run: Path) -> Layer:
+    """The resolved configuration of an earlier run; each value keeps the origin that it had there."""
+    path = run / "config.toml"
+    text = read_text(path)
+    tree, lines = parse_toml(text, str(path))
+    rows = text.splitlines()
+    origins: dict[KeyPath, str] = {}
+    for key, _ in leaves(tree):
+        row = rows[lines[key] - 1] if key in lines else ""
+        note = row.rpartition("  # ")[2] if "  # " in row else ""
+        origins[key] = note or f"{path}:{lines.get(key, 1)}"
+    return Layer(tree=tree, origins=origins)
+
+
+def recipe_of(run: Path) -> str:
+    """The recipe that an earlier run was asked for."""
+    if not (run / "asked.toml").is_file():
+        return ""
+    tree, _ = parse_toml(read_text(run / "asked.toml"), str(run / "asked.toml"))
+    return str(tree.get("recipe", ""))
+
+
+def check_name(resolved: Resolved) -> None:
+    """Raise `UserError` when the asked name is taken or would leave the folder of runs."""
+    config = resolved.config
+    if config.name is None:
+        return
+    where = resolved.origin(("name",))
+    if Path(config.name).name != config.name or config.name in {"", ".", ".."}:
+        raise UserError(f"name = {config.name!r} is not the name of a folder", where=where, mend="choose a plain name")
+    path = Path(config.runs) / config.name
+    if path.exists():
+        mend = f"choose another name, remove it, or continue it with --resume {path}"
+        raise UserError(f"the run directory {path} exists already", where=where, mend=mend)
+
+
+def _rename_to_free_name(temporary: Path, parent: Path, resolved: Resolved) -> Path:
+    while True:
+        path = parent / (resolved.config.name or _new_name(resolved.recipe or resolved.config.environment.id))
+        if not path.exists():
+            try:
+                os.rename(temporary, path)
+                return path
+            except OSError:
+                if not path.exists():
+                    raise
+        check_name(resolved)
+
+
+def _new_name(recipe: str) -> str:
+    name = recipe.removesuffix("/default")
+    if name.endswith(".toml"):
+        name = Path(name).stem
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "run"
+    return f"{datetime.date.today().isoformat()}-{slug}-{secrets.token_hex(2)}"
+
+
+def _take_lock(folder: Path) -> IO[str]:
+    lock = (folder / ".lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        pid = lock.read().strip() or "unknown"
+        lock.close()
+        mend = f"wait until process {pid} ends, or stop it with: kill -INT {pid}"
+        raise UserError(f"another process writes in {folder}", found=f"process {pid}", mend=mend) from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _asked(asked: Asked) -> Mapping[str, Any]:
+    return {
+        "recipe": asked.recipe,
+        "files": list(asked.files),
+        "overrides": mask_arguments(list(asked.overrides)),
+    }
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=2) + "\n"
+
+
+__all__: Sequence[str] = [
+    "Asked",
+    "RunDirectory",
+    "best_checkpoint",
+    "check_name",
+    "checkpoint_to_resume",
+    "checkpoints_of",
+    "config_layer",
+    "read_metrics",
+    "recipe_of",
+    "run_of",
+    "write_whole",
+]

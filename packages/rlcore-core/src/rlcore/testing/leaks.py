@@ -1,0 +1,64 @@
+"""What a process holds: threads, tasks, open files and children, counted before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+ROUNDS = 4
+"""Pools and caches fill in the first rounds; a leak grows in every round."""
+
+
+POOLS = ("rlcore", "asyncio_")
+"""Names of threads that are kept for the next call: how many there are depends on the clock."""
+
+
+def holdings() -> dict[str, int]:
+    """How many of each this process holds now."""
+    return {
+        "threads": sum(not thread.name.startswith(POOLS) for thread in threading.enumerate()),
+        "asyncio tasks": len(asyncio.all_tasks()),
+        "open files": _entries(Path("/proc/self/fd"), Path("/dev/fd")),
+        "child processes": max(len(multiprocessing.active_children()), _children()),
+    }
+
+
+async def growth(work: Callable[[], Awaitable[None]]) -> dict[str, int]:
+    """What every repetition of ``work`` adds to the process; empty when some repetition adds nothing."""
+    await work()
+    grown: dict[str, int] = {}
+    for _ in range(ROUNDS - 1):
+        before = holdings()
+        await work()
+        grown = await _after_settling(before)
+        if not grown:
+            break
+    return grown
+
+
+async def _after_settling(before: dict[str, int]) -> dict[str, int]:
+    """What is more than before, once what is ending had a moment to end."""
+    for _ in range(10):
+        now = holdings()
+        grown = {name: now[name] - before[name] for name in now if now[name] > before[name]}
+        if not grown:
+            break
+        await asyncio.sleep(0.02)
+    return grown
+
+
+def _entries(*folders: Path) -> int:
+    for folder in folders:
+        if folder.is_dir():
+            return len(os.listdir(folder))
+    return 0
+
+
+def _children() -> int:
+    """Child processes by the kernel's list (Linux), zombies included."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return sum(len(path.read_text(encoding="ascii").split()) for path in lists if path.exists())

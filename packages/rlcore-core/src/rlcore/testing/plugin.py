@@ -1,0 +1,201 @@
+"""What every plugin must keep: its specs, its recipes, its environments and its rewards."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from rlcore.config.layers import Layer, file_layer
+from rlcore.config.resolve import resolve
+from rlcore.errors import RlcoreError
+from rlcore.loading import load_attribute
+from rlcore.plugins import Offer
+from rlcore.registry import KINDS, Registry
+from rlcore.run import SelectedReward
+from rlcore.specs import AlgorithmSpec, DatasetSpec, TrainerSpec
+from rlcore.testing.calling import Findings
+from rlcore.testing.components import component
+from rlcore.testing.environments import check_environment
+from rlcore.testing.episodes import Oracle
+from rlcore.testing.rewards import RewardCase, check_reward, select_reward
+
+HEAVY = ("torch", "numpy", "transformers", "vllm", "ray")
+"""What the module with the hooks must not import."""
+FULL = ("rlcore-rollout", "rlcore-trainer")
+"""What a recipe can only be resolved with."""
+
+
+def check_plugin(
+    name: str,
+    *,
+    cases: Mapping[str, Sequence[RewardCase]] | None = None,
+    oracles: Mapping[str, Oracle] | None = None,
+) -> None:
+    """Raise an `AssertionError` that lists every promise that an installed plugin breaks.
+
+    Checked: it loads, without heavy imports; its specs can be imported and their models refuse unknown keys; an
+    environment comes with a recipe ``NAME/default``; recipes resolve (those parts that can be without
+    rlcore-rollout and rlcore-trainer, where these are missing); each environment keeps `check_environment`, with the
+    tables of its recipe; each reward keeps `check_reward`.
+
+    Args:
+        name: the plugin, as ``rlcore plugins list`` shows it.
+        cases: right and wrong answers by reward id, for `check_reward`.
+        oracles: perfect play by environment id, where the environment itself has no ``oracle``.
+    """
+    findings = Findings(f"The plugin {name}")
+    registry = Registry()
+    plugin = registry.plugin(name)
+    _imports_lightly(plugin.module, findings)
+    offers = [
+        (kind, offer)
+        for kind in KINDS
+        for offer in registry.offers(kind)
+        if (offer.plugin.name, offer.plugin.distribution) == (plugin.name, plugin.distribution)
+    ]
+    findings.expect(bool(offers), "it offers nothing: none of its hooks returns a spec")
+    for kind, offer in offers:
+        _spec_is_sound(registry, kind, offer, findings)
+    environments = [offer.spec.id for kind, offer in offers if kind == "environment"]
+    recipes = dict(_recipes(registry, offers, findings))
+    findings.expect(
+        not environments or f"{plugin.name}/default" in recipes,
+        f"there is no recipe {plugin.name}/default, which rlcore run --plugin {plugin.name} runs",
+    )
+    for id, layer in recipes.items():
+        _recipe_resolves(registry, id, layer, findings)
+    for id in environments:
+        layers = [layer.tree for layer in recipes.values() if layer.tree.get("environment", {}).get("id") == id]
+        with _collected(findings):
+            _environment(registry, id, layers[0] if layers else {}, (oracles or {}).get(id))
+    for id in [offer.spec.id for kind, offer in offers if kind == "reward"]:
+        with _collected(findings):
+            check_reward(id, (cases or {}).get(id, ()))
+    for id in cases or {}:
+        with _collected(findings):
+            assert any(kind == "reward" and offer.spec.id == id for kind, offer in offers), f"it has no reward {id!r}"
+    findings.conclude()
+
+
+def _imports_lightly(module: str, findings: Findings) -> None:
+    """The hooks' module, in an interpreter of its own."""
+    module = module.partition(":")[0]
+    code = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    if findings.expect(done.returncode == 0, f"{module} cannot be imported alone: {done.stderr.strip()[-500:]}"):
+        heavy = done.stdout.strip().splitlines()[-1]
+        findings.expect(heavy == "[]", f"{module} imports {heavy}: hooks return strings, and import nothing heavy")
+
+
+def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findings) -> None:
+    spec, what = offer.spec, f"{kind.replace('_', ' ')} {offer.spec.id!r}"
+    pattern = r"[a-z0-9][a-z0-9.-]*(/[a-z0-9][a-z0-9.-]*)?" if kind == "recipe" else r"[a-z0-9][a-z0-9.-]*"
+    findings.expect(re.fullmatch(pattern, spec.id) is not None, f"the id of the {what} is not kebab-case")
+    findings.expect(bool(spec.summary) or isinstance(spec, AlgorithmSpec), f"the {what} has no summary")
+    try:
+        target = registry.load(kind, spec.id)
+        findings.expect(kind == "recipe" or callable(target), f"the target of the {what} cannot be called")
+        models = {"config": spec.config}
+        if isinstance(spec, DatasetSpec):
+            models["prepare_config"] = spec.prepare_config
+            if spec.prepare:
+                load_attribute(spec.prepare)
+        if isinstance(spec, TrainerSpec):
+            models |= dict(spec.tables)
+        for path in filter(None, models.values()):
+            _model_is_strict(load_attribute(path), path, findings)
+    except RlcoreError as error:
+        findings.expect(False, f"the {what} cannot be loaded: {error}")
+
+
+def _model_is_strict(model: type[BaseModel], path: str, findings: Findings) -> None:
+    """An unknown key is an error, among whatever else is missing."""
+    try:
+        model.model_validate({"no_such_key_anywhere": 1})
+        kinds = set()
+    except ValidationError as error:
+        kinds = {detail["type"] for detail in error.errors()}
+    findings.expect(
+        "extra_forbidden" in kinds, f'{path} accepts unknown keys: set model_config = ConfigDict(extra="forbid")'
+    )
+
+
+def _recipes(
+    registry: Registry, offers: Iterable[tuple[str, Offer]], findings: Findings
+) -> Iterator[tuple[str, Layer]]:
+    """Ids and contents of the plugin's recipes, the default one first."""
+    ids = [offer.spec.id for kind, offer in offers if kind == "recipe"]
+    for id in sorted(ids, key=lambda id: (not id.endswith("/default"), id)):
+        try:
+            file = registry.load("recipe", id)
+            yield id, file_layer(PurePath(file.name), text=file.read_text(encoding="utf-8"), name=id)  # type: ignore[arg-type]
+        except RlcoreError as error:
+            findings.expect(False, f"the recipe {id!r} cannot be read: {error}")
+
+
+def _recipe_resolves(registry: Registry, id: str, layer: Layer, findings: Findings) -> None:
+    """As a run would; without the packages of a run, only the tables of the plugin's own components."""
+    try:
+        if all(_is_installed(distribution) for distribution in FULL):
+            resolve([layer], registry, recipe=id)
+        else:
+            _tables(registry, layer.tree)
+    except (RlcoreError, ValidationError) as error:
+        findings.expect(False, f"the recipe {id!r} does not resolve: {error}")
+
+
+def _tables(
+    registry: Registry, tree: Mapping[str, Any]
+) -> tuple[Callable[[], Any], Callable[[], Any], list[SelectedReward]]:
+    """What a recipe's tables of environment, data and rewards make."""
+    environment, environment_id = _without_id(tree["environment"])
+    data, data_id = _without_id(tree.get("data", {}))
+    rewards = []
+    for table in tree.get("reward", ()):
+        options, reward_id = _without_id(table)
+        if options.pop("weight", 1.0) > 0:
+            rewards.append(select_reward(str(reward_id), options))
+    dataset = component(registry, "dataset", str(data_id or environment_id), data)
+    return component(registry, "environment", str(environment_id), environment), dataset, rewards
+
+
+def _environment(registry: Registry, id: str, tree: Mapping[str, Any], oracle: Oracle | None) -> None:
+    tables = tree or {"environment": {"id": id}}
+    _, dataset, rewards = _tables(registry, tables)
+    tasks = list(dataset().tasks("train"))[:3]
+    options, _ = _without_id(tables["environment"])
+    check_environment(id, options=options, tasks=tasks, rewards=rewards, oracle=oracle)
+
+
+def _without_id(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    return {key: value for key, value in table.items() if key != "id"}, table.get("id")
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+class _collected:
+    """Turns what a check raises into findings."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if isinstance(error, (AssertionError, RlcoreError, ValidationError)):
+            self._findings.expect(False, str(error).replace("\n", "\n    "))
+            return True
+        return False

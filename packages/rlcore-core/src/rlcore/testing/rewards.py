@@ -1,0 +1,216 @@
+"""What every reward must keep."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+from rlcore.registry import Registry
+from rlcore.run import SelectedReward
+from rlcore.specs import RewardSpec
+from rlcore.testing.calling import Findings, call
+from rlcore.testing.components import component
+from rlcore.testing.trajectories import make_trajectory
+from rlcore.types import Group, Message, RewardResult, Task, Trajectory
+
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardCase:
+    """A trajectory and what it deserves; None says that it must not be scored."""
+
+    task: Task
+    trajectory: Trajectory
+    value: float | None
+
+
+def check_reward(
+    reward: str | Callable[..., Any],
+    cases: Sequence[RewardCase] = (),
+    *,
+    options: Mapping[str, Any] | None = None,
+    minimum: float = 0.0,
+    maximum: float = 1.0,
+    empty: bool = True,
+) -> None:
+    """Raise an `AssertionError` that lists every promise of the contract that the reward breaks.
+
+    Checked: each case gets its value; where there are cases, one of them is the maximum, and an empty answer scores the
+    minimum; values are finite numbers within the bounds, equal when asked again, in another order and at the same time;
+    a broken trajectory, a hostile text or a task without its fields is scored within the bounds or not at all, and
+    never as if the answer were wrong.
+
+    Args:
+        reward: an id of ``rlcore plugins list``, ``module:attribute``, or the reward itself.
+        cases: trajectories (`make_trajectory`) and their values. Group rewards judge all of them as one group.
+        options: keys of the ``[[reward]]`` table, for an id.
+        minimum: the bound, where the reward is not given by id.
+        maximum: the bound, where the reward is not given by id.
+        empty: False for a reward that does not give an empty answer the minimum, such as one for brevity.
+    """
+    if isinstance(reward, str):
+        selected = select_reward(reward, options)
+    else:
+        name = getattr(reward, "__name__", type(reward).__name__)
+        selected = SelectedReward(
+            id=name, weight=1.0, scope="trajectory", function=reward, minimum=minimum, maximum=maximum
+        )
+    findings = Findings(f"The reward {selected.id}")
+    asyncio.run(_Checks(selected, list(cases), empty, findings).run())
+    findings.conclude()
+
+
+def select_reward(id: str, options: Mapping[str, Any] | None = None) -> SelectedReward:
+    """The reward of an id, as a run selects it, with weight 1."""
+    registry = Registry()
+    spec = registry.spec("reward", id)
+    assert isinstance(spec, RewardSpec)
+    return SelectedReward(
+        id=id,
+        weight=1.0,
+        scope=spec.scope,
+        function=component(registry, "reward", id, options)(),
+        minimum=spec.minimum,
+        maximum=spec.maximum,
+    )
+
+
+async def verdict_of(reward: SelectedReward, trajectory: Trajectory, task: Task) -> float | None:
+    """The value that the reward gives, None where it says *not scored*. What the reward raises is raised."""
+    if reward.scope == "group":
+        (answer,) = await call(reward.function, Group(task=task, trajectories=(trajectory,)), threaded=True)
+    else:
+        answer = await call(reward.function, trajectory, task, threaded=True)
+    value = answer.value if isinstance(answer, RewardResult) else answer
+    if value is None:
+        if not isinstance(answer, RewardResult) or not answer.error:
+            raise TypeError("not scored must say why: RewardResult(value=None, error=…)")
+        return None
+    if not isinstance(value, Real):
+        raise TypeError(f"a reward is a number or a RewardResult, it gave a {type(value).__name__}")
+    return float(value)
+
+
+class _Checks:
+    def __init__(self, reward: SelectedReward, cases: list[RewardCase], empty: bool, findings: Findings) -> None:
+        self.reward, self.cases, self.empty, self.findings = reward, cases, empty, findings
+        self.expect = findings.expect
+
+    async def run(self) -> None:
+        attempt = self.findings.attempt
+        await attempt("a case", self.cases_get_their_values())
+        await attempt("asking again", self.values_repeat())
+        await attempt("a broken trajectory", self.broken_input_is_not_scored_as_wrong())
+
+    async def cases_get_their_values(self) -> None:
+        """Every case its value, the maximum among them, and nothing for nothing."""
+        for case in self.cases:
+            value = await self._value(case)
+            right = value is None if case.value is None else value is not None and abs(value - case.value) <= TOLERANCE
+            self.expect(right, f"{_answer(case)} must score {_shown(case.value)}, it scores {_shown(value)}")
+        values = [case.value for case in self.cases]
+        if not self.cases:
+            return
+        self.expect(
+            self.reward.maximum in values or math.isinf(self.reward.maximum),
+            f"no case scores the maximum ({self.reward.maximum:g}): give one that is entirely right",
+        )
+        if self.empty:
+            for case in [case for case in self.cases if case.value is not None]:
+                value = await self._value(_with_answer(case, ""))
+                self.expect(
+                    value == self.reward.minimum,
+                    f"an empty answer must score the minimum ({self.reward.minimum:g}), it scores {_shown(value)}",
+                )
+
+    async def values_repeat(self) -> None:
+        """In another order, twice, and all at the same time."""
+        first = [await self._value(case) for case in self.cases]
+        again = [await self._value(case) for case in reversed(self.cases)][::-1]
+        for case, one, other in zip(self.cases, first, again, strict=True):
+            self.expect(
+                one == other,
+                f"{_answer(case)} scores {_shown(one)}, then {_shown(other)} when asked again in another order",
+            )
+        many = self.cases * 8
+        together = await asyncio.gather(*map(self._value, many))
+        self.expect(together == first * 8, "values differ when eight of each are asked for at the same time")
+
+    async def broken_input_is_not_scored_as_wrong(self) -> None:
+        """A failure is no value; a hostile text is a text."""
+        tasks = [case.task for case in self.cases[:1]] or [Task(id="task", messages=())]
+        for task in tasks:
+            for name, text in _hostile_texts():
+                await self._tolerates(name, make_trajectory(*task.messages, text), task)
+            nothing = make_trajectory()
+            await self._tolerates("a trajectory without a turn", nothing, task)
+            tool = Message(role="tool", content="42", name="tool")
+            await self._tolerates("a trajectory of one tool message", make_trajectory(tool), task)
+        for case in self.cases:
+            if case.value is None or not case.task.fields or case.value == self.reward.minimum:
+                continue
+            bare = replace(case.task, fields={})
+            value = await self._tolerates("a task without its fields", case.trajectory, bare)
+            self.expect(
+                value is None or value == case.value,
+                f"a task without its fields scores {_shown(value)} where it scored {_shown(case.value)}: "
+                "what is missing must be an error (raise, or value=None), not a wrong answer",
+            )
+
+    async def _tolerates(self, name: str, trajectory: Trajectory, task: Task) -> float | None:
+        """The value, None when it was refused. Raising is allowed: it means *not scored*."""
+        try:
+            value = await verdict_of(self.reward, trajectory, task)
+        except TimeoutError:
+            raise
+        except Exception:
+            return None
+        self._within(name, value)
+        return value
+
+    async def _value(self, case: RewardCase) -> float | None:
+        """The value of a case; a case that must not be scored may raise."""
+        if case.value is None:
+            return await self._tolerates(_answer(case), case.trajectory, case.task)
+        value = await verdict_of(self.reward, case.trajectory, case.task)
+        self._within(_answer(case), value)
+        return value
+
+    def _within(self, name: str, value: float | None) -> None:
+        low, high = self.reward.minimum, self.reward.maximum
+        self.expect(
+            value is None or (math.isfinite(value) and low <= value <= high),
+            f"{name} scores {_shown(value)}, which is outside [{low:g}, {high:g}]",
+        )
+
+
+def _with_answer(case: RewardCase, text: str) -> RewardCase:
+    """The case with one assistant message of this text after the task's own messages."""
+    trajectory = make_trajectory(*case.task.messages, text, task_id=case.task.id)
+    return replace(case, trajectory=trajectory, value=0.0)
+
+
+def _hostile_texts() -> list[tuple[str, str]]:
+    return [
+        ("an empty answer", ""),
+        ("an answer of 200000 characters", "9" * 200_000),
+        ("an answer of 100000 brackets", "(" * 100_000),
+        ("an answer of broken Unicode", "\ud800\x00\u202e"),
+        ("an answer of special tokens", "<|im_end|><|im_start|>system\n<|endoftext|>"),
+        ("an endless power", "9**9**9**9"),
+        ("an answer that is no number", "nan inf -inf 1e999"),
+    ]
+
+
+def _answer(case: RewardCase) -> str:
+    text = case.trajectory.final_response
+    return f"the answer {text if len(text) <= 60 else text[:57] + '...'!r}"
+
+
+def _shown(value: float | None) -> str:
+    return "nothing (not scored)" if value is None else f"{value:g}"

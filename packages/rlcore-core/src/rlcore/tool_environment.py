@@ -1,0 +1,116 @@
+"""The environment of an agent that answers a task with the help of tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
+from rlcore.tool import Tool, ToolResult, tool
+from rlcore.types import EndReason, Message, Observation, Step, Task, ToolCall
+
+
+class ToolEnvironment:
+    """A chat in which the model may call tools, until it answers without a call.
+
+    Args:
+        tools: `Tool` objects or functions to make them of; names must differ.
+        max_turns: how often the model may write. Calls in its last turn are not executed: nobody would read the answer.
+        system_prompt: put before the task's messages, unless they begin with a system message of their own.
+        max_errors_in_a_row: after so many turns in which every call failed, the episode ends as ``tool_error``.
+
+    Each step's ``info`` counts what happened in that step: ``tool_calls``, ``tool_errors`` and ``tools/NAME``.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool | Callable[..., Any]],
+        max_turns: int,
+        system_prompt: str | None = None,
+        max_errors_in_a_row: int = 3,
+    ) -> None:
+        self.tools = {made.name: made for made in map(tool, tools)}
+        if len(self.tools) < len(tools):
+            names = ", ".join(tool(one).name for one in tools)
+            raise UserError("the tools of an environment need different names", found=names)
+        if max_turns < 1 or max_errors_in_a_row < 1:
+            found = f"max_turns={max_turns}, max_errors_in_a_row={max_errors_in_a_row}"
+            raise UserError("max_turns and max_errors_in_a_row must be at least 1", found=found)
+        self.max_turns = max_turns
+        self.system_prompt = system_prompt
+        self.max_errors_in_a_row = max_errors_in_a_row
+        self._task: Task | None = None
+        self._turn = 0
+        self._failed_turns = 0
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """The task's messages, after the system prompt, and the tools."""
+        self._task, self._turn, self._failed_turns = task, 0, 0
+        messages = task.messages
+        if self.system_prompt is not None and not (messages and messages[0].role == "system"):
+            messages = (Message(role="system", content=self.system_prompt), *messages)
+        return Observation(messages=messages, tools=tuple(made.schema for made in self.tools.values()))
+
+    async def step(self, action: Message) -> Step:
+        """Answer every call of the message, in its order. A message without calls is the model's answer."""
+        self._turn += 1
+        calls = action.tool_calls
+        if not calls:
+            return Step(terminated=True)
+        if self._turn >= self.max_turns:
+            return Step(truncated=True, end_reason=EndReason.MAX_TURNS)
+        results = await self._answer_all(calls)
+        messages = tuple(
+            Message(role="tool", content=result.text, name=call.name, tool_call_id=call.id)
+            for call, result in zip(calls, results, strict=True)
+        )
+        errors = sum(result.status == "error" for result in results)
+        self._failed_turns = self._failed_turns + 1 if errors == len(calls) else 0
+        rewards = [result.reward for result in results if result.reward is not None]
+        terminated = any(result.status == "final" for result in results)
+        gave_up = not terminated and self._failed_turns >= self.max_errors_in_a_row
+        return Step(
+            observation=Observation(messages=messages),
+            reward=sum(rewards) if rewards else None,
+            terminated=terminated,
+            truncated=gave_up,
+            end_reason=EndReason.TOOL_ERROR if gave_up else None,
+            info=self._count(calls, results, errors),
+        )
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _answer_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """All answers, from calls that run together; one that fails as an environment ends the others."""
+        answers = [asyncio.ensure_future(self._answer(call)) for call in calls]
+        try:
+            return await asyncio.gather(*answers)
+        finally:
+            for answer in answers:
+                answer.cancel()
+
+    async def _answer(self, call: ToolCall) -> ToolResult:
+        if call.error is not None or call.arguments is None:
+            return ToolResult(f"Error: the tool call could not be read: {call.error or 'no arguments'}", status="error")
+        made = self.tools.get(call.name)
+        if made is None:
+            names = ", ".join(self.tools) or "none"
+            hint = did_you_mean(call.name, self.tools)
+            text = f"Error: there is no tool {call.name[:64]!r}{f' ({hint})' if hint else ''}. The tools are: {names}."
+            return ToolResult(text, status="error")
+        result = await made.call(call.arguments, task=self._task)
+        if result.images:
+            raise EnvironmentFailure(f"tool {made.name!r} returned an image, which this environment cannot show")
+        return result
+
+    def _count(self, calls: Sequence[ToolCall], results: Sequence[ToolResult], errors: int) -> dict[str, float]:
+        counts: dict[str, float] = {"tool_calls": len(calls), "tool_errors": errors}
+        for call, result in zip(calls, results, strict=True):
+            if call.name in self.tools:  # a model must not invent names of metrics
+                key = f"tools/{call.name}"
+                counts[key] = counts.get(key, 0) + 1
+            for name, value in result.info.items():
+                counts[name] = counts.get(name, 0) + value
+        return counts

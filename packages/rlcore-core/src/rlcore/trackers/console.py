@@ -1,0 +1,96 @@
+"""One aligned line a step for the person who watches, and a summary with a curve at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcore.output import Output
+from rlcore.run_directory import read_metrics
+from rlcore.trackers.charts import area_chart, sparkline
+
+COLUMNS = (
+    ("reward", "reward/mean", "6.3f"),
+    ("accuracy", "accuracy", "5.3f"),
+    ("kl", "kl/mean", "8.1e"),
+    ("loss", "loss/total", "+8.4f"),
+    ("tokens", "tokens/sampled", "7,.0f"),
+)
+"""Label, metric and format. A column whose metric has not come yet takes no room."""
+
+
+class ConsoleTracker:
+    """Writes plain text, nothing moves: the same lines on a screen, in a pipe and in ``output.log``."""
+
+    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+        self._output = Output()
+        self._rewards: list[tuple[int, float]] = []
+        self._evaluations: list[tuple[int, float]] = []
+        self._what = "accuracy"
+        if directory is not None:
+            self._output.log = directory / "output.log"
+            for line in read_metrics(directory / "metrics.jsonl"):  # a resumed run goes on with its curve
+                self._remember(line["step"], {name: value for name, value in line.items() if value is not None})
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Print what came: a line for training, one for an evaluation, one for anything else."""
+        self._remember(step, metrics)
+        if "reward/mean" in metrics:
+            self._output.say(self._step_line(step, metrics))
+        if any(name.startswith("evaluation/") for name in metrics):
+            self._output.say(self._evaluation_line(step, metrics))
+        elif "reward/mean" not in metrics:
+            shown = [f"{name} {value:.4g}" for name, value in metrics.items() if not name.startswith("time/")]
+            self._output.say(f"step {step:>5}  " + "  ".join(shown[:6]))
+
+    def _remember(self, step: int, metrics: Mapping[str, float]) -> None:
+        if math.isfinite(metrics.get("reward/mean", math.nan)):
+            self._rewards.append((step, metrics["reward/mean"]))
+        for name in ("evaluation/accuracy", "evaluation/reward"):
+            if math.isfinite(metrics.get(name, math.nan)):
+                self._what = name.partition("/")[2]
+                self._evaluations.append((step, metrics[name]))
+                break
+
+    def _step_line(self, step: int, metrics: Mapping[str, float]) -> str:
+        parts = [f"step {step:>5}"]
+        parts += [f"{label} {metrics[name]:{form}}" for label, name, form in COLUMNS if name in metrics]
+        seconds = metrics.get("time/step_s")
+        if seconds is None:
+            seconds = metrics.get("time/rollout_s", 0.0) + metrics.get("time/update_s", 0.0)
+        parts.append(f"{seconds:6.1f} s")
+        if missing := int(metrics.get("not_scored", 0)):
+            parts.append(f"not scored {missing}")
+        parts.append(sparkline([value for _, value in self._rewards]))
+        return "  ".join(parts)
+
+    def _evaluation_line(self, step: int, metrics: Mapping[str, float]) -> str:
+        parts = [f"step {step:>5}", "evaluation"]
+        for name in ("accuracy", "reward"):
+            if (value := metrics.get(f"evaluation/{name}")) is not None:
+                parts.append(f"{name} {value:.3f}")
+        if (seconds := metrics.get("time/evaluation_s")) is not None:
+            parts.append(f"{seconds:.1f} s")
+        if len(self._evaluations) > 1:
+            parts.append(sparkline([value for _, value in self._evaluations], low=0.0, high=1.0))
+        return "  ".join(parts)
+
+    def close(self) -> None:
+        """The curve, and the first, best and last evaluation."""
+        rows: list[str] = []
+        if len(self._rewards) > 1:
+            rows += ["", *area_chart(*zip(*self._rewards, strict=True), title="mean reward in training")]
+        if len(self._evaluations) > 1:
+            rows += ["", *area_chart(*zip(*self._evaluations, strict=True), title=f"{self._what} on held-out tasks")]
+        if self._evaluations:
+            first, last = self._evaluations[0], self._evaluations[-1]
+            best = max(self._evaluations, key=lambda entry: (entry[1], entry[0]))
+            rows += ["", f"  held-out {self._what}"]
+            rows += [
+                f"    {name:<5}  {value:6.3f}   step {step}"
+                for name, (step, value) in (("first", first), ("best", best), ("last", last))
+            ]
+        if rows:
+            self._output.say("\n".join([*rows, ""]))

@@ -1,0 +1,36 @@
+"""Numbers as JSON lines: ``metrics.jsonl`` in the run directory."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class JsonlTracker:
+    """One flat object per call, written through at once; a number that is not finite becomes null."""
+
+    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+        self._file = (directory / "metrics.jsonl").open("a", encoding="utf-8") if directory is not None else None
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append the step's numbers with the time in seconds since 1970."""
+        if self._file is not None:
+            numbers = {name: _number(value) for name, value in metrics.items()}
+            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **numbers}) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _number(value: float) -> float | int | None:
+    if isinstance(value, int):
+        return int(value)
+    value = float(value)
+    return value if math.isfinite(value) else None

@@ -1,0 +1,41 @@
+"""Event files for TensorBoard, in ``tensorboard/`` of the run directory. Imports tensorboard when made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import NotInstalledError, UserError
+
+
+class TensorboardTracker:
+    """Writes scalars with tensorboard's own writer; torch is not needed."""
+
+    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError as error:
+            raise NotInstalledError(
+                "the tracker 'tensorboard' needs tensorboard",
+                found=str(error),
+                mend="pip install 'rlcore-core[tensorboard]'",
+            ) from None
+        if directory is None:
+            raise UserError("the tracker 'tensorboard' writes into a run directory, and there is none")
+        self._event, self._summary = Event, Summary
+        self._writer = EventFileWriter(str(directory / "tensorboard"))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """One event with all scalars of the step."""
+        import time
+
+        values = [self._summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
+        event = self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
+        self._writer.add_event(event)
+
+    def close(self) -> None:
+        """Flush and end."""
+        self._writer.close()

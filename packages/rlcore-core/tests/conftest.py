@@ -1,0 +1,296 @@
+"""A throwaway installation: a plugin with every kind of part, in pure Python, and nothing else but rlcore-core."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TOY = '''
+from __future__ import annotations
+import random
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+import pluggy
+from pydantic import BaseModel, ConfigDict, SecretStr
+from rlcore import specs
+from rlcore.config.schema import Table
+from rlcore.errors import DataError
+from rlcore.hookspecs import hookimpl, hookspec
+from rlcore.types import *
+
+class Owners:
+    """The hooks of rlcore-rollout and rlcore-trainer, which a plain installation of rlcore-core lacks."""
+    @hookspec
+    def rlcore_engines(self): ...
+    @hookspec
+    def rlcore_executors(self): ...
+    @hookspec
+    def rlcore_trainers(self): ...
+    @hookspec
+    def rlcore_algorithms(self): ...
+    @hookspec
+    def rlcore_strategies(self): ...
+    @hookspec
+    def rlcore_models(self): ...
+
+@hookimpl
+def rlcore_addhooks(pluginmanager):
+    pluginmanager.add_hookspecs(Owners)
+
+class EnvironmentConfig(Table):
+    tools: list[str] = ["adder"]
+    """Names of tools."""
+    max_turns: int = 3
+    """Turns of an episode."""
+class RewardConfig(Table):
+    strict: bool = True
+    """Whether case counts."""
+    api_key: SecretStr | None = None
+class DataConfig(Table):
+    train: str = "generated"
+    """Where training tasks come from."""
+    evaluation: str = "generated"
+    count: int = 4
+    """How many tasks."""
+class PrepareConfig(Table):
+    out: Path
+    """File that is written."""
+    rows: int = 2
+class TrainerConfig(Table):
+    learning_rate: float = 1e-3
+    """Step size."""
+    steps: int = 3
+    """How long."""
+    tasks_per_step: int = 2
+    fail: Literal["no", "bug", "input"] = "no"
+    slow_s: float = 0.0
+class AlgorithmConfig(Table):
+    advantage: str = "grpo"
+    """Advantage estimator."""
+    kl: dict[str, float] = {}
+class WarmupConfig(Table):
+    steps: int = 0
+    """Supervised steps before."""
+class EngineConfig(Table):
+    slots: int = 4
+    """Sequences at a time."""
+class BuilderConfig(Table):
+    layers: int = 1
+
+class Environment:
+    def __init__(self, config): self.config = config
+class Dataset:
+    def __init__(self, config):
+        self.config = config
+    def tasks(self, split):
+        source = self.config.train if split == "train" else self.config.evaluation
+        if source != "generated" and not Path(source).is_file():
+            raise DataError(f"there is no data file {source}", where=f"data.{split}", mend="rlcore data prepare toy")
+        return [Task(id=f"{split}-{n}", messages=(Message(role="user", content=f"{n}?"),), fields={"answer": n})
+                for n in range(self.config.count)]
+    def demonstrations(self, count, *, seed): return []
+    def texts(self): return ["0?", "1?"]
+def prepare(config):
+    config.out.write_text("{}\\n" * config.rows)
+    return {"rows": config.rows, "file": str(config.out)}
+class Exact:
+    def __init__(self, config): self.config = config
+    async def __call__(self, trajectory, task): return 1.0
+class Length:
+    async def __call__(self, trajectory, task): return 0.5
+def adder(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+def build(folder, texts, seed, config):
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (folder / name).write_text(f"{seed} {sorted(texts)} {config.layers}")
+class Executor:
+    def __init__(self, run, source):
+        assert (source.folder / "config.json").is_file()
+        self.run, self.source = run, source
+    def collect(self, request):
+        return [Group(task=task, trajectories=tuple(
+            Trajectory(task_id=task.id, sibling=n, token_ids=(1, 2), loss_mask=(False, True), logprobs=(0.0, -0.5),
+                turns=(Turn(kind="observation", start=0, end=1, messages=task.messages),
+                       Turn(kind="policy", start=1, end=2, messages=(Message(role="assistant", content="hi"),))),
+                end_reason=EndReason.DONE, reward=float((place + n) % 2),
+                rewards={"exact": RewardResult(value=float((place + n) % 2))})
+            for n in range(request.group_size))) for place, task in enumerate(request.tasks)]
+    def sync_weights(self, source): ...
+    def close(self): ...
+class Weights:
+    def __init__(self, folder): self.folder, self.version, self.module = folder, 0, None
+class Trainer:
+    def __init__(self, run): self.run = run
+    def train(self):
+        import os, signal, time
+        run, options = self.run, self.run.options("trainer")
+        if options.fail == "bug": raise ZeroDivisionError("a bug")
+        if options.fail == "input": raise DataError("row 3 has no answer")
+        executor = run.executor(Weights(run.model_folder()))
+        first = int(run.resume_from.name) if run.resume_from else 0
+        metrics = {}
+        for step in range(first + 1, options.steps + 1):
+            request = RolloutRequest(tasks=run.dataset.tasks("train")[:2], group_size=2, seed=0, step=step)
+            groups = executor.collect(request)
+            run.record(step, "train", groups)
+            metrics = {"reward/mean": step / 10, "accuracy": step / 10, "kl/mean": 0.001, "loss/total": -0.1,
+                       "tokens/sampled": 8, "time/step_s": 0.1, "evaluation/accuracy": min(step, 4) / 10}
+            run.log(step, metrics)
+            temporary = run.directory.checkpoints / f".{step}"
+            (temporary / "model").mkdir(parents=True)
+            build(temporary / "model", [], step, BuilderConfig())
+            path = run.directory.checkpoints / f"{step:06d}"
+            temporary.rename(path)
+            run.checkpoint_saved(step, path)
+            if options.slow_s:
+                print("STEP", flush=True)
+                time.sleep(options.slow_s)
+            if run.stop_requested: break
+        return metrics
+
+TOLD = []
+@hookimpl
+def rlcore_run_started(run): TOLD.append(("started", None))
+@hookimpl
+def rlcore_rollouts_scored(run, step, purpose, groups): TOLD.append((purpose, step))
+@hookimpl
+def rlcore_step_finished(run, step, metrics): TOLD.append(("step", step))
+@hookimpl
+def rlcore_checkpoint_saved(run, step, path): TOLD.append(("checkpoint", step))
+@hookimpl
+def rlcore_run_finished(run, error): TOLD.append(("finished", type(error).__name__ if error else None))
+
+M = "toy_rl"
+@hookimpl
+def rlcore_environments():
+    yield specs.EnvironmentSpec(id="toy", target=f"{M}:Environment", config=f"{M}:EnvironmentConfig")
+@hookimpl
+def rlcore_datasets():
+    yield specs.DatasetSpec(id="toy", target=f"{M}:Dataset", config=f"{M}:DataConfig", summary="numbers",
+                            prepare=f"{M}:prepare", prepare_config=f"{M}:PrepareConfig")
+@hookimpl
+def rlcore_rewards():
+    yield specs.RewardSpec(id="exact", target=f"{M}:Exact", config=f"{M}:RewardConfig")
+    yield specs.RewardSpec(id="length", target=f"{M}:Length", scope="group", maximum=2.0)
+@hookimpl
+def rlcore_tools(): yield specs.ToolSpec(id="adder", target=f"{M}:adder")
+@hookimpl
+def rlcore_recipes():
+    yield specs.RecipeSpec(id="toy/default", target=f"{M}_recipes:default.toml")
+    yield specs.RecipeSpec(id="toy/other", target=f"{M}_recipes:other.toml")
+@hookimpl
+def rlcore_engines():
+    yield specs.EngineSpec(id="torch", target=f"{M}:Engine", config=f"{M}:EngineConfig")
+    yield specs.EngineSpec(id="remote", target=f"{M}:Engine", trains=False)
+    yield specs.EngineSpec(id="absent", target=f"{M}:Engine", needs=("no-such-distribution-here>=2",))
+@hookimpl
+def rlcore_executors(): yield specs.ExecutorSpec(id="local", target=f"{M}:Executor")
+@hookimpl
+def rlcore_strategies(): yield specs.StrategySpec(id="single", target=f"{M}:Environment")
+@hookimpl
+def rlcore_algorithms(): yield specs.AlgorithmSpec(id="grpo", target=f"{M}:build")
+@hookimpl
+def rlcore_models(): yield specs.ModelBuilderSpec(id="tiny", target=f"{M}:build", config=f"{M}:BuilderConfig")
+@hookimpl
+def rlcore_trainers():
+    yield specs.TrainerSpec(id="policy-gradient", target=f"{M}:Trainer", config=f"{M}:TrainerConfig",
+        tables=(("algorithm", f"{M}:AlgorithmConfig"), ("warmup", f"{M}:WarmupConfig")))
+'''
+
+DEFAULT = """\
+summary = "numbers"
+
+[model]
+path = "builtin:tiny"
+
+[environment]
+id = "toy"
+max_turns = 2
+
+[[reward]]
+id = "exact"
+weight = 1.0
+
+[[reward]]
+id = "length"
+weight = 0
+
+[trainer]
+id = "policy-gradient"
+learning_rate = 3e-4
+
+[warmup]
+steps = 1
+"""
+
+
+class Toy:
+    """Where the plugin lies, and where the test stands."""
+
+    def __init__(self, site: Path, work: Path) -> None:
+        self.site, self.work = site, work
+
+    def recipe(self, name: str, text: str) -> None:
+        """Write a recipe into the plugin's package."""
+        (self.site / "toy_rl_recipes" / f"{name}.toml").write_text(textwrap.dedent(text))
+
+    def environment(self) -> dict[str, str]:
+        """For a command in a process of its own."""
+        return {**os.environ, "PYTHONPATH": str(self.site)}
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    """Stand in an empty folder, with the throwaway plugin installed and every other one but rlcore-core disabled."""
+    site, work = tmp_path / "site", tmp_path / "work"
+    work.mkdir()
+    (site / "toy_rl_recipes").mkdir(parents=True)
+    (site / "toy_rl_recipes" / "__init__.py").touch()
+    (site / "toy_rl.py").write_text(TOY)
+    info = site / "toy_rl-0.3.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-rl\nVersion: 0.3\n")
+    (info / "entry_points.txt").write_text("[rlcore.plugins]\ntoy = toy_rl\n")
+    monkeypatch.chdir(work)
+    monkeypatch.syspath_prepend(str(site))
+    others = "rlcore-rollout,rlcore-trainer,rlcore-merge,rl-plugin-gsm8k-tools,rl-plugin-string-equal"
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", others)
+    for name in ("toy_rl", "toy_rl_recipes"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    toy = Toy(site, work)
+    toy.recipe("default", DEFAULT)
+    toy.recipe("other", DEFAULT)
+    yield toy
+    for name in ("toy_rl", "toy_rl_recipes"):
+        sys.modules.pop(name, None)
+
+
+class Outcome(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def rlcore(toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Call the command in this process: ``rlcore("run", "-p", "toy")``."""
+    from rlcore.cli import main
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["rlcore", *map(str, arguments)])
+        capsys.readouterr()
+        status = main()
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return call

@@ -1,0 +1,294 @@
+"""``rlcore run``, ``eval``, ``config`` and ``data`` as a person calls them, on a throwaway plugin."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.records import read_groups
+from rlcore.run import Run
+from rlcore.run_directory import read_metrics
+
+Call = Callable[..., Any]
+
+
+def only_run() -> Path:
+    (path,) = Path("runs").iterdir()
+    return path
+
+
+def test_a_run_trains_and_leaves_a_directory_that_explains_itself(rlcore: Call) -> None:
+    done = rlcore("run", "-p", "toy", "seed=4")
+    assert done.status == 0, done.err
+    path = only_run()
+    lines = done.out.splitlines()
+    assert lines[0] == "recipe    toy/default (toy-rl 0.3): numbers"
+    assert lines[1].startswith(
+        "decided   policy-gradient · grpo · torch engine · device auto · 8 trajectories × 2 tasks"
+    )
+    assert lines[-2:] == [f"best      {path}/checkpoints/000003", f"next      rlcore eval {path}/checkpoints/000003"]
+    assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == [1, 2, 3]
+    assert (path / "output.log").read_text() == done.out
+    assert len(list(read_groups(path / "rollouts" / "train-000002.jsonl.gz"))) == 2
+    assert (path / "model" / "tokenizer.json").is_file()
+    toy = sys.modules["toy_rl"]
+    steps = [("train", 1), ("step", 1), ("checkpoint", 1)]
+    assert toy.TOLD[:4] == [("started", None), *steps]
+    assert toy.TOLD[-1] == ("finished", None)
+
+
+def test_a_dry_run_prints_every_value_with_its_origin_and_starts_nothing(rlcore: Call) -> None:
+    done = rlcore("run", "-p", "toy", "--dry-run", "trainer.steps=7")
+    assert done.status == 0, done.err
+    tree = tomllib.loads(done.out)
+    assert (tree["trainer"]["steps"], tree["rollout"]["torch"]["slots"]) == (7, 4)
+    assert "# command line: trainer.steps=7" in done.out
+    assert list(Path().iterdir()) == []
+    Path("again.toml").write_text(done.out, encoding="utf-8")
+    assert tomllib.loads(rlcore("run", "-r", "again.toml", "--dry-run").out) == tree
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-p", "toy", "trainer.step=1", "rollout.group_size=x"], "2 problems in the run's configuration"),
+        (["-p", "toi"], "did you mean 'toy'?"),
+        ([], "name a plugin: --plugin NAME"),
+        (["-p", "toy", "rollout.engine=absent"], "pip install 'no-such-distribution-here>=2'"),
+        (["-p", "toy", "rollout.engine=remote"], "does not sample from the weights that are trained"),
+        (["-p", "toy", "data.train=none.jsonl"], "there is no data file none.jsonl"),
+        (["-p", "toy", "data.count=0"], "the data has no tasks to train on"),
+        (["-p", "toy", 'environment.tools=["adde"]'], "did you mean 'adder'?"),
+        (["-p", "toy", "algorithm.advantage=grp"], "not found    algorithm.advantage = 'grp'"),
+        (["-p", "toy", "model=nowhere"], "there is no model folder nowhere"),
+        (["-p", "toy", "model=.."], "has no config.json and no tokenizer.json"),
+        (["-p", "toy", "-c", "none.toml"], "there is no configuration file none.toml"),
+        (["--resume", "nowhere"], "cannot resume from nowhere"),
+        (["--resume", "nowhere", "-p", "toy"], "leave -p and -r out"),
+        (["-p", "toy", "--no-such-option"], "No such option"),
+    ],
+)
+def test_bad_input_ends_with_2_and_nothing_written(rlcore: Call, arguments: list[str], expected: str) -> None:
+    done = rlcore("run", *arguments)
+    assert done.status == 2
+    assert expected in done.err
+    assert "Traceback" not in done.err
+    assert not Path("runs").exists()
+
+
+def test_an_existing_run_directory_is_refused_before_anything_runs(rlcore: Call) -> None:
+    assert rlcore("run", "-p", "toy", "name=mine").status == 0
+    before = (Path("runs/mine/metrics.jsonl")).read_bytes()
+    done = rlcore("run", "-p", "toy", "name=mine")
+    assert done.status == 2
+    assert "continue it with --resume runs/mine" in done.err
+    assert done.out == ""
+    assert Path("runs/mine/metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_that_fails_keeps_its_log_and_says_where(rlcore: Call) -> None:
+    done = rlcore("run", "-p", "toy", "trainer.fail=input", "name=input")
+    assert (done.status, "error: row 3 has no answer" in done.err) == (2, True)
+    assert "its log is runs/input/output.log" in done.err
+    assert "failed: DataError: row 3" in Path("runs/input/output.log").read_text(encoding="utf-8")
+    with pytest.raises(ZeroDivisionError):
+        rlcore("run", "-p", "toy", "trainer.fail=bug", "name=bug")
+    assert "Traceback" in Path("runs/bug/output.log").read_text(encoding="utf-8")
+    assert sys.modules["toy_rl"].TOLD[-1] == ("finished", "ZeroDivisionError")
+
+
+def test_a_finished_run_goes_on_when_more_steps_are_asked(rlcore: Call) -> None:
+    rlcore("run", "-p", "toy", "name=mine", "rollout.group_size=3")
+    done = rlcore("run", "--resume", "runs/mine", "trainer.steps=5")
+    assert done.status == 0, done.err
+    assert "resumed   from step 3" in done.out
+    assert [line["step"] for line in read_metrics(Path("runs/mine/metrics.jsonl"))] == [1, 2, 3, 4, 5]
+    config = Path("runs/mine/config.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(config)["rollout"]["group_size"] == 3
+    assert "# command line: rollout.group_size=3" in config
+    done = rlcore("run", "--resume", "runs/mine/checkpoints/000002", "trainer.steps=3")
+    assert "resumed   from step 2" in done.out
+    assert [line["step"] for line in read_metrics(Path("runs/mine/metrics.jsonl"))] == [1, 2, 3]
+
+
+def test_a_run_of_another_version_says_so(rlcore: Call) -> None:
+    rlcore("run", "-p", "toy", "name=mine")
+    path = Path("runs/mine/environment.json")
+    path.write_text(path.read_text(encoding="utf-8").replace("toy-rl 0.3", "toy-rl 0.2"), encoding="utf-8")
+    done = rlcore("run", "--resume", "runs/mine", "trainer.steps=4")
+    assert "changed   toy toy-rl 0.2 → toy-rl 0.3" in done.out
+
+
+def test_json_is_the_only_thing_on_stdout(rlcore: Call) -> None:
+    done = rlcore("run", "-p", "toy", "--json")
+    found = json.loads(done.out)
+    assert found["metrics"]["accuracy"] == 0.3
+    assert found["best"].endswith("000003")
+
+
+def start(toy: Any, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rlcore", "run", *arguments]
+    return subprocess.Popen(
+        command, env=toy.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+
+
+def test_sigint_finishes_the_step_and_the_second_one_interrupts(toy: Any) -> None:
+    process = start(toy, "-p", "toy", "trainer.steps=50", "trainer.slow_s=0.3", "name=mine")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "STEP\n":
+            process.send_signal(signal.SIGINT)
+            break
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "stopping  after this step" in out
+    assert "rlcore run --resume runs/mine" in out
+    last = read_metrics(Path("runs/mine/metrics.jsonl"))[-1]["step"]
+    assert last < 50
+    process = start(toy, "--resume", "runs/mine", "trainer.slow_s=20")
+    assert process.stdout is not None
+    sent = 0
+    for line in process.stdout:
+        if line == "STEP\n" or line.startswith("stopping"):
+            process.send_signal(signal.SIGINT)
+            sent += 1
+        if sent == 2:
+            break
+    out, err = process.communicate(timeout=15)
+    assert process.returncode == 130
+    assert "go on with: rlcore run --resume runs/mine" in err
+    assert read_metrics(Path("runs/mine/metrics.jsonl"))[-1]["step"] == last + 1
+
+
+def test_eval_prints_accuracy_with_an_interval(rlcore: Call) -> None:
+    rlcore("run", "-p", "toy", "name=mine", "data.count=6")
+    done = rlcore("eval", "runs/mine", "trackers.use=[]")
+    assert done.status == 0, done.err
+    assert "runs/mine/checkpoints/000003/model" in done.out
+    assert "0.500   (95 % interval 0.188 to 0.812)" in done.out
+    assert "6 tasks" in done.out
+    done = rlcore("eval", "runs/mine/checkpoints/000001", "--json", "evaluation.samples=4")
+    found = json.loads(done.out)
+    assert (found["accuracy"], found["pass_at_k"]["4"], found["tasks"]) == (0.5, 1.0, 6)
+    assert found["model"] == "runs/mine/checkpoints/000001"
+
+
+def test_eval_of_a_builtin_says_that_it_has_learned_nothing(rlcore: Call) -> None:
+    done = rlcore("eval", "-p", "toy", "evaluation.tasks=2")
+    assert done.status == 0, done.err
+    assert "built afresh and has learned nothing yet" in done.out
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-p", "toy", "model=nowhere"], "there is no model folder nowhere"),
+        (["nowhere"], "nothing says what to do"),
+        (["-p", "toy", "--split", "test", "data.count=0"], "no tasks to evaluate"),
+        (["-p", "toy", "evaluation.sample=3"], "did you mean evaluation.samples ?"),
+    ],
+)
+def test_eval_of_bad_input_ends_with_2(rlcore: Call, arguments: list[str], expected: str) -> None:
+    done = rlcore("eval", *arguments)
+    assert (done.status, expected in done.err) == (2, True), done.err
+
+
+def test_config_show_schema_and_diff(rlcore: Call) -> None:
+    shown = rlcore("config", "show", "-p", "toy", "seed=3").out
+    assert tomllib.loads(shown)["seed"] == 3
+    assert "#" not in shown
+    assert "# recipe toy/default:4" in rlcore("config", "show", "-p", "toy", "--origin").out
+    assert json.loads(rlcore("config", "show", "-p", "toy", "--json", "--origin").out)["seed"]["origin"] == "default"
+    rows = rlcore("config", "schema", "-p", "toy").out
+    assert "environment.max_turns: int = 3\n    Turns of an episode.\n" in rows
+    assert 'trainer.id: text = "policy-gradient"' in rows
+    assert "rollout.max_context_tokens: int | null\n" in rows
+    schema = json.loads(rlcore("config", "schema", "-p", "toy", "--json").out)
+    assert schema["$defs"]["trainer"]["properties"]["learning_rate"]["description"] == "Step size."
+    assert schema["properties"]["trainer"]["$ref"] == "#/$defs/trainer"
+    for name, seed in (("a", 1), ("b", 2)):
+        rlcore("run", "-p", "toy", f"name={name}", f"seed={seed}")
+    assert "seed  1 → 2" in rlcore("config", "diff", "runs/a", "runs/b").out
+    assert rlcore("config", "diff", "runs/a", "runs/c").status == 2
+
+
+def test_data_list_prepare_and_show(rlcore: Call) -> None:
+    assert "toy  numbers  (prepare, show; toy-rl 0.3)" in rlcore("data", "list").out
+    done = rlcore("data", "prepare", "toy", "out=x.jsonl", "rows=3")
+    assert (done.out, Path("x.jsonl").read_text(encoding="utf-8")) == ("rows  3\nfile  x.jsonl\n", "{}\n{}\n{}\n")
+    assert "rows: int = 2" in rlcore("data", "prepare", "toy", "--help-options").out
+    assert "needed: give it a value" in rlcore("data", "prepare", "toy").err
+    assert "did you mean rows ?" in rlcore("data", "prepare", "toy", "out=x", "row=3").err
+    assert "did you mean 'toy'?" in rlcore("data", "prepare", "toi").err
+    assert "row 2\n  id: train-1\n" in rlcore("data", "show", "toy", "-n", "2").out
+    rlcore("run", "-p", "toy", "name=mine")
+    shown = rlcore("data", "show", "runs/mine/rollouts/train-000001.jsonl.gz", "-n", "1").out
+    assert "rewards [0.0, 1.0]" in shown
+    assert "assistant: hi" in shown
+
+
+def test_data_show_names_a_bad_line_and_never_drives_the_terminal(rlcore: Call) -> None:
+    Path("a.jsonl").write_text('{"question": "\\u001b[2J1+1?"}\n{"question": \n', encoding="utf-8")
+    done = rlcore("data", "show", "a.jsonl")
+    assert done.status == 2
+    assert "a.jsonl:2" in done.err
+    assert "question: \\x1b[2J1+1?" in done.out
+    assert "there is no file b.jsonl" in rlcore("data", "show", "b.jsonl").err
+
+
+@pytest.mark.parametrize("command", ["run", "eval", "data", "data list", "data prepare", "data show", "config show"])
+def test_help_has_examples(rlcore: Call, command: str) -> None:
+    done = rlcore(*command.split(), "--help")
+    assert done.status == 0
+    assert "Example" in done.out
+
+
+def test_a_run_is_made_from_plain_values(toy: Any) -> None:
+    values = {"model": {"path": "builtin:tiny"}, "environment": {"id": "toy"}, "reward": [{"id": "length"}]}
+    run = Run.create(values)
+    assert run.options("environment").max_turns == 3
+    assert run.options("warmup").steps == 0
+    assert type(run.environment()).__name__ == "Environment"
+    (reward,) = run.rewards
+    assert (reward.scope, reward.maximum, reward.weight) == ("group", 2.0, 1.0)
+    assert run.dataset is run.dataset
+    folder = run.model_folder()
+    assert (folder / "config.json").is_file()
+    run.request_stop()
+    assert run.stop_requested
+    run.finished()
+    assert not folder.exists()
+
+
+def test_a_tracker_that_fails_costs_no_run(toy: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken:
+        def log(self, step: int, metrics: Any) -> None:
+            raise ConnectionError("no network")
+
+        def close(self) -> None: ...
+
+    values = {"model": {"path": "builtin:tiny"}, "environment": {"id": "toy"}, "reward": [{"id": "length"}]}
+    run = Run.create(values)
+    run.trackers.append(("broken", Broken()))
+    run.log(1, {})
+    run.log(2, {})
+    assert capsys.readouterr().out.count("tracker broken failed") == 1
+    run.finished()
+
+
+def test_a_hub_id_that_cannot_be_had_says_what_to_do(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlcore.errors import NotInstalledError
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    values = {"model": {"path": "no/such-model"}, "environment": {"id": "toy"}, "reward": [{"id": "length"}]}
+    with pytest.raises(NotInstalledError, match="hub id"):
+        Run.create(values).model_folder()

@@ -1,0 +1,303 @@
+"""The loader, against distributions that are really on ``sys.path``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rlcore.discovery import Plugin, State, discover
+from rlcore.plugins import Plugins
+
+GOOD = """
+from rlcore import RewardSpec, hookimpl
+
+@hookimpl
+def rlcore_rewards():
+    yield RewardSpec(id="{id}", target="somewhere:Reward")
+"""
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts a distribution with one plugin on ``sys.path``: ``install("acme-rl", source)``."""
+    modules_before = set(sys.modules)
+    monkeypatch.delenv("RLCORE_DISABLE_PLUGINS", raising=False)
+    monkeypatch.delenv("RLCORE_TRACE_PLUGINS", raising=False)
+
+    def write(
+        distribution: str,
+        source: str | None,
+        *,
+        plugin: str | None = None,
+        requires: tuple[str, ...] = (),
+        entry_points: str | None = None,
+    ) -> None:
+        module = distribution.replace("-", "_") + "_plugin"
+        information = tmp_path / f"{distribution.replace('-', '_')}-1.2.dist-info"
+        information.mkdir()
+        metadata = ["Metadata-Version: 2.4", f"Name: {distribution}", "Version: 1.2"]
+        metadata += [f"Requires-Dist: {text}" for text in requires]
+        (information / "METADATA").write_text("\n".join(metadata) + "\n", encoding="utf-8")
+        default = f"[rlcore.plugins]\n{plugin or distribution} = {module}\n"
+        (information / "entry_points.txt").write_text(entry_points or default, encoding="utf-8")
+        if source is not None:
+            (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    yield write
+    for name in set(sys.modules) - modules_before:
+        if name.endswith("_plugin"):
+            del sys.modules[name]
+
+
+def by_name(plugins: list[Plugin], name: str) -> Plugin:
+    (found,) = [plugin for plugin in plugins if plugin.name == name]
+    return found
+
+
+def reward_ids(plugins: Plugins) -> list[str]:
+    return [offer.spec.id for offer in plugins.offers("rlcore_rewards")]
+
+
+def test_a_good_plugin_is_found_from_metadata_then_ok_and_offers_its_specs(install: Install) -> None:
+    install("acme-rl", GOOD.format(id="acme"))
+    plugins = Plugins()
+    assert by_name(plugins.all(), "acme-rl").state is State.FOUND
+    assert "acme_rl_plugin" not in sys.modules
+    loaded = by_name(plugins.load(), "acme-rl")
+    assert (loaded.state, loaded.hooks, loaded.origin) == (State.OK, ("rlcore_rewards",), "acme-rl 1.2")
+    (offer,) = [offer for offer in plugins.offers("rlcore_rewards") if offer.spec.id == "acme"]
+    assert offer.plugin.distribution == "acme-rl"
+
+
+def test_a_broken_import_costs_only_its_own_plugin(install: Install) -> None:
+    install("aaa-broken", "x = 1\nimport a_module_that_is_not_there\n")
+    install("aab-syntax", "def rlcore_rewards(:\n")
+    install("aac-exits", "raise SystemExit(3)\n")
+    install("zzz-good", GOOD.format(id="zzz"))
+    plugins = Plugins()
+    broken = by_name(plugins.load(), "aaa-broken")
+    assert broken.state is State.BROKEN
+    assert "No module named 'a_module_that_is_not_there' (aaa_broken_plugin.py:2)" in broken.problem
+    assert "a_module_that_is_not_there" in broken.fix
+    syntax = by_name(plugins.all(), "aab-syntax")
+    assert syntax.state is State.BROKEN
+    assert "(aab_syntax_plugin.py:1)" in syntax.problem
+    assert by_name(plugins.all(), "aac-exits").state is State.BROKEN
+    assert by_name(plugins.all(), "zzz-good").state is State.OK
+    assert "zzz" in reward_ids(plugins)
+
+
+def test_a_module_that_the_distribution_forgot_is_broken(install: Install) -> None:
+    install("acme-rl", None)
+    plugin = by_name(Plugins().load(), "acme-rl")
+    assert plugin.state is State.BROKEN
+    assert plugin.fix == "pip install --force-reinstall acme-rl"
+
+
+def test_a_malformed_entry_points_file_costs_only_its_distribution(install: Install) -> None:
+    install("acme-rl", None, entry_points="[rlcore.plugins]\nthis line has no equals sign\n")
+    install("good-rl", GOOD.format(id="good"))
+    plugins = Plugins()
+    assert by_name(plugins.load(), "acme-rl").state is State.BROKEN
+    assert "entry_points.txt" in by_name(plugins.all(), "acme-rl").problem
+    assert "good" in reward_ids(plugins)
+
+
+def test_an_unknown_hook_is_named_with_the_nearest_known_one(install: Install) -> None:
+    install("acme-rl", "from rlcore import hookimpl\n\n@hookimpl\ndef rlcore_enviroments():\n    return []\n")
+    plugin = by_name(Plugins().load(), "acme-rl")
+    assert plugin.state is State.BROKEN
+    assert plugin.problem == "unknown hook 'rlcore_enviroments'; did you mean 'rlcore_environments'?"
+
+
+def test_a_hook_without_its_marker_is_not_passed_over_in_silence(install: Install) -> None:
+    install("acme-rl", "def rlcore_rewards():\n    return []\n")
+    plugin = by_name(Plugins().load(), "acme-rl")
+    assert (plugin.state, plugin.problem) == (State.BROKEN, "rlcore_rewards lacks its marker")
+
+
+def test_a_parameter_that_the_hook_does_not_have_breaks_only_the_plugin(install: Install) -> None:
+    install("acme-rl", "from rlcore import hookimpl\n\n@hookimpl\ndef rlcore_rewards(colour):\n    return []\n")
+    install("good-rl", GOOD.format(id="good"))
+    plugins = Plugins()
+    plugin = by_name(plugins.load(), "acme-rl")
+    assert plugin.state is State.BROKEN
+    assert "colour" in plugin.problem
+    assert "good" in reward_ids(plugins)
+
+
+def test_hooks_of_an_absent_package_are_inactive_and_the_rest_works(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = "\n@hookimpl\ndef rlcore_trainers():\n    raise RuntimeError('never called')\n"
+    install("acme-rl", GOOD.format(id="acme") + trainer)
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rlcore-trainer")
+    plugins = Plugins()
+    plugin = by_name(plugins.load(), "acme-rl")
+    assert plugin.state is State.OK
+    assert [note.partition(",")[0].partition(" (")[0] for note in plugin.notes] == [
+        "rlcore_trainers is inactive: needs rlcore-trainer"
+    ]
+    assert plugins.offers("rlcore_trainers") == []
+    assert "acme" in reward_ids(plugins)
+
+
+def test_two_plugins_of_one_name_are_both_refused_until_one_is_disabled(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("fork-acme", GOOD.format(id="fork"), plugin="acme")
+    install("real-acme", GOOD.format(id="real"), plugin="acme")
+    plugins = Plugins()
+    both = [plugin for plugin in plugins.load() if plugin.name == "acme"]
+    assert [plugin.state for plugin in both] == [State.CONFLICT, State.CONFLICT]
+    assert all("fork-acme 1.2 and real-acme 1.2" in plugin.problem for plugin in both)
+    assert "pip uninstall fork-acme" in both[0].fix
+    assert not {"fork", "real"} & set(reward_ids(plugins))
+
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "fork_acme")
+    plugins = Plugins()
+    assert [p.state for p in plugins.load() if p.name == "acme"] == [State.DISABLED, State.OK]
+    assert {"fork", "real"} & set(reward_ids(plugins)) == {"real"}
+
+
+def test_a_plugin_for_another_rlcore_is_refused_before_it_is_imported(install: Install) -> None:
+    install("acme-rl", GOOD.format(id="acme"), requires=("rlcore-core>=99", "some-library"))
+    install("good-rl", GOOD.format(id="good"), requires=("rlcore_core>=0.0.1", "rlcore-core>=99; extra == 'future'"))
+    plugins = Plugins()
+    plugin = by_name(plugins.load(), "acme-rl")
+    assert plugin.state is State.INCOMPATIBLE
+    assert plugin.problem.startswith("acme-rl 1.2 wants rlcore-core>=99, found ")
+    assert "pip install --upgrade acme-rl 'rlcore-core>=99'" in plugin.fix
+    assert "acme_rl_plugin" not in sys.modules
+    assert "acme" not in reward_ids(plugins)
+    assert by_name(plugins.all(), "good-rl").state is State.OK
+
+
+def test_a_disabled_plugin_is_not_imported(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("acme-rl", GOOD.format(id="acme"), plugin="acme")
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "other, ACME")
+    plugins = Plugins()
+    assert by_name(plugins.load(), "acme").state is State.DISABLED
+    assert "acme_rl_plugin" not in sys.modules
+    assert "acme" not in reward_ids(plugins)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("    yield RewardSpec(id='half', target='a:b')\n    raise ValueError('no licence')", "ValueError: no licence"),
+        ("    yield {'id': 'half'}", "not an object of Spec"),
+        ("    return 7", "TypeError"),
+    ],
+)
+def test_a_register_hook_that_fails_while_it_is_iterated_offers_nothing(
+    install: Install, body: str, problem: str
+) -> None:
+    install("acme-rl", f"from rlcore import RewardSpec, hookimpl\n\n@hookimpl\ndef rlcore_rewards():\n{body}\n")
+    install("zzz-good", GOOD.format(id="zzz"))
+    plugins = Plugins()
+    ids = reward_ids(plugins)
+    assert "half" not in ids
+    assert "zzz" in ids
+    plugin = by_name(plugins.all(), "acme-rl")
+    assert plugin.state is State.BROKEN
+    assert problem in plugin.problem
+    assert "rlcore_rewards" in plugin.problem
+
+
+def test_order_is_that_of_distribution_and_name_wherever_they_stand_on_the_path(install: Install) -> None:
+    for name in ("mmm-rl", "aaa-rl", "zzz-rl"):
+        install(name, GOOD.format(id=name))
+    own = [id for id in reward_ids(Plugins()) if id in ("aaa-rl", "mmm-rl", "zzz-rl")]
+    assert own == ["aaa-rl", "mmm-rl", "zzz-rl"]
+    found = discover()
+    assert found == sorted(found, key=lambda plugin: (plugin.distribution, plugin.name))
+
+
+HOOK_OF_ITS_OWN = """
+import sys
+import pluggy
+from rlcore import hookimpl, hookspec
+
+@hookspec(firstresult=True)
+def rlcore_colour(paint):
+    "Claim a colour."
+
+@hookimpl
+def rlcore_addhooks(pluginmanager):
+    pluginmanager.add_hookspecs(sys.modules[__name__])
+"""
+
+
+def test_a_plugin_may_add_hooks_and_a_claim_passes_over_one_that_raises(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim = "from rlcore import hookimpl\n\n@hookimpl\ndef rlcore_colour(paint):\n    {}\n"
+    install("aaa-hooks", HOOK_OF_ITS_OWN)
+    install("bbb-answers", claim.format("return 'red' if paint else None"))
+    install("ccc-raises", claim.format("raise RuntimeError('spilt')"))
+    install("ddd-wrong", "from rlcore import hookimpl\n\n@hookimpl\ndef rlcore_colour(brush):\n    return 1\n")
+    plugins = Plugins()
+    states = {plugin.name: plugin.state for plugin in plugins.load()}
+    assert (states["aaa-hooks"], states["ddd-wrong"]) == (State.OK, State.BROKEN)
+    with caplog.at_level(logging.ERROR):
+        assert plugins.claim("rlcore_colour", paint=True) == "red"
+        assert plugins.claim("rlcore_colour", paint=False) is None
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["plugin ccc-raises"]
+
+
+OBSERVER = """
+from rlcore import hookimpl
+
+told = []
+
+@hookimpl
+def rlcore_step_finished(step, metrics):
+    told.append(step)
+    {}
+
+@hookimpl
+def rlcore_run_finished(error):
+    told.append("finished")
+"""
+
+
+def test_an_observer_that_raises_is_logged_once_and_switched_off_for_the_run(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    install("aaa-raises", OBSERVER.format("raise OSError('disk full')"))
+    install("zzz-listens", OBSERVER.format("pass"))
+    plugins = Plugins()
+    observers = plugins.observers()
+    with caplog.at_level(logging.ERROR):
+        for step in (1, 2):
+            observers.tell("rlcore_step_finished", run=None, step=step, metrics={})
+        observers.tell("rlcore_run_finished", run=None, error=None)
+    assert sys.modules["aaa_raises_plugin"].told == [1]
+    assert sys.modules["zzz_listens_plugin"].told == [1, 2, "finished"]
+    (record,) = caplog.records
+    assert "aaa-raises" in record.getMessage()
+    assert "disk full" in record.getMessage()
+    plugins.observers().tell("rlcore_step_finished", run=None, step=9, metrics={})
+    assert sys.modules["aaa_raises_plugin"].told == [1, 9]
+
+
+def test_a_wrapper_is_refused(install: Install) -> None:
+    source = "from rlcore import hookimpl\n\n@hookimpl(wrapper=True)\ndef rlcore_rewards():\n    return (yield)\n"
+    install("acme-rl", source)
+    assert by_name(Plugins().load(), "acme-rl").state is State.BROKEN
+
+
+def test_the_trace_prints_each_call_and_its_answer(
+    install: Install, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("acme-rl", GOOD.format(id="acme"))
+    monkeypatch.setenv("RLCORE_TRACE_PLUGINS", "1")
+    Plugins().offers("rlcore_rewards")
+    assert "rlcore plugins: acme-rl rlcore_rewards() -> [acme]" in capsys.readouterr().err

@@ -1,0 +1,201 @@
+"""Layers to a validated run: components' tables by their own models, every mistake at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.cli.layering import gather
+from rlcore.config.messages import nearest_key
+from rlcore.config.requirements import unmet
+from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.secrets import is_secret, mask_arguments
+from rlcore.errors import ConfigError, NotInstalledError, UserError
+from rlcore.registry import Registry
+
+
+def resolved(*overrides: str, **options: Any) -> Resolved:
+    registry = Registry()
+    layered = gather(registry, plugin=options.get("plugin", "toy"), recipe=options.get("recipe"), overrides=overrides)
+    return resolve(layered.layers, registry, recipe=layered.recipe, purpose=options.get("purpose", "run"))
+
+
+def test_every_component_validates_its_own_table(toy: Any) -> None:
+    found = resolved("data.count=9", "rollout.torch.slots=2", "algorithm.kl.coefficient=0.5", "warmup.steps=4")
+    assert found.config.environment.id == "toy"
+    assert found.options["environment"].max_turns == 2  # type: ignore[union-attr]
+    assert found.options["data"].count == 9  # type: ignore[union-attr]
+    assert found.options["engine"].slots == 2  # type: ignore[union-attr]
+    assert found.options["algorithm"].kl == {"coefficient": 0.5}  # type: ignore[union-attr]
+    assert found.options["warmup"].steps == 4  # type: ignore[union-attr]
+    assert found.options["trainer"].learning_rate == 3e-4  # type: ignore[union-attr]
+    assert found.options["strategy"] is None
+    assert found.reward_options[0].strict is True  # type: ignore[union-attr]
+    assert found.reward_options[1] is None
+
+
+def test_all_mistakes_are_shown_at_once_with_origin_suggestion_and_doc(toy: Any) -> None:
+    (toy.work / "my.toml").write_text("[trainer]\nlearning_rat = 1\n[warmup]\nsteps = 'many'\n")
+    registry = Registry()
+    overrides = ["group_size=4", "rollout.group_size=eight", "environment.max_turn=3", "reward.length.weigth=1", "bo=1"]
+    layered = gather(registry, plugin="toy", files=["my.toml"], overrides=overrides)
+    with pytest.raises(ConfigError) as raised:
+        resolve(layered.layers, registry)
+    text = str(raised.value)
+    assert text.startswith("7 problems in the run's configuration")
+    for block in (
+        "unknown key  trainer.learning_rat\n      from my.toml:2\n      did you mean trainer.learning_rate ?",
+        "bad value    warmup.steps = 'many'\n      from my.toml:4\n      Input should be a valid integer, unable to"
+        " parse string as an integer\n      Supervised steps before.",
+        "unknown key  group_size\n      from command line: group_size=4\n      did you mean rollout.group_size ?",
+        "bad value    rollout.group_size = 'eight'\n      from command line: rollout.group_size=eight\n",
+        "      Trajectories per task, G.",
+        "unknown key  environment.max_turn\n      from command line: environment.max_turn=3\n"
+        "      did you mean environment.max_turns ?",
+        "unknown key  reward.1.weigth\n      from command line: reward.length.weigth=1\n"
+        "      did you mean reward.1.weight ?",
+        "unknown key  bo\n      from command line: bo=1\n      the top level has: algorithm, ",
+    ):
+        assert block in text
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("trainer.lr=1", "did you mean trainer.learning_rate ?"),
+        ("trainer.advantage=x", "did you mean algorithm.advantage ?"),
+        ("reward.exact.strikt=1", "did you mean reward.0.strict ?"),
+        ("reward.length.strict=1", "did you mean reward.0.strict ?"),
+        ("rollout.slots=1", "did you mean rollout.torch.slots ?"),
+        ("rollout.tortch.slots=1", "unknown key  rollout.tortch"),
+        ("executor.gpus=1", "executor has: id"),
+        ("trackers.wandbb.project=x", "unknown key  trackers.wandbb"),
+        ("trackers.console.colour=x", "unknown key  trackers.console.colour"),
+        ("trainer.id=nope", "not found    trainer.id = 'nope'"),
+        ("reward.0.id=exakt", "did you mean 'exact'?"),
+        ("environment=toi", "did you mean 'toy'?"),
+        ("data.id=toi", "did you mean 'toy'?"),
+        ("model=builtin:tini", "not found    model.path = 'tini'"),
+        ("model.builder.layer=1", "did you mean model.builder.layers ?"),
+        ('trackers.use=["consol"]', "did you mean 'console'?"),
+        ("evaluation.tasks=0", "How many held-out tasks"),
+        ("reward=[]", "List should have at least 1 item"),
+        ("model.path=null", "Input should be a valid string"),
+        ("trainer=5", "bad value    trainer = 5"),
+        ("rollout.torch=5", "should be a table of options of the engine 'torch'"),
+    ],
+)
+def test_one_mistake_says_what_mends_it(toy: Any, override: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        resolved(override)
+    assert expected in str(raised.value)
+    assert "1 problem " in str(raised.value)
+
+
+def test_a_missing_key_is_asked_for(toy: Any) -> None:
+    toy.recipe("other", "summary = 'nothing'\n")
+    with pytest.raises(ConfigError) as raised:
+        resolved(recipe="other")
+    assert "missing key  model\n      from no layer sets it\n      needed: give it a value, such as model=…" in str(
+        raised.value
+    )
+
+
+def test_a_resolved_tree_resolves_to_itself(toy: Any) -> None:
+    from rlcore.config.layers import values_layer
+
+    first = resolved("rollout.group_size=3", "reward.exact.weight=0.5", "evaluation.tasks=7")
+    second = resolve([values_layer(first.tree(), "again")], Registry())
+    assert second.tree() == first.tree()
+    assert second.config.rollout.group_size == 3
+
+
+def test_origins_tell_defaults_from_values_in_the_same_table(toy: Any) -> None:
+    found = resolved("trainer.steps=9")
+    assert found.origin(("trainer", "steps")) == "command line: trainer.steps=9"
+    assert found.origin(("trainer", "learning_rate")) == "recipe toy/default:20"
+    assert found.origin(("trainer", "tasks_per_step")) == "default"
+
+
+def test_what_a_recipe_requires_is_one_error_with_one_pip_line(toy: Any) -> None:
+    with pytest.raises(NotInstalledError) as raised:
+        resolved('requires=["no-such-a", "rlcore-core>=0.0.1", "no-such-b>=2", "rlcore-core>=99"]', "reward.0.id=gone")
+    assert raised.value.mend == "pip install 'no-such-a' 'no-such-b>=2' 'rlcore-core>=99'"
+
+
+@pytest.mark.parametrize(("text", "met"), [("pydantic", True), ("pydantic>=2,<3", True), ("pydantic<2", False)])
+def test_requirements_compare_versions(text: str, met: bool) -> None:
+    assert (unmet(text) is None) == met
+
+
+def test_an_evaluation_needs_no_trainer(toy: Any) -> None:
+    overrides = ["trainer.id=gone", "strategy.id=gone"]
+    with pytest.raises(ConfigError):
+        resolved(*overrides)
+    assert resolved(*overrides, purpose="evaluation").options["trainer"] is None
+
+
+def test_recipes_are_found_by_plugin_name_id_and_file(toy: Any) -> None:
+    registry = Registry()
+    (toy.work / "mine.toml").write_text((toy.site / "toy_rl_recipes" / "default.toml").read_text())
+    for arguments in ({"plugin": "toy", "recipe": "other"}, {"recipe": "toy/other"}, {"plugin": "toy-rl"}):
+        assert gather(registry, **arguments).recipe.startswith("toy/")
+    assert gather(registry, recipe="mine.toml").layers[0].origin(("model", "path")) == "mine.toml:4"
+    for arguments in ({"plugin": "toi"}, {"plugin": "toy", "recipe": "othr"}, {"recipe": "other"}, {}):
+        with pytest.raises(UserError):
+            gather(registry, **arguments)
+
+
+def test_the_nearest_key_is_a_sibling_then_the_same_name_elsewhere() -> None:
+    known = ["a.steps", "b.step", "b.c.width", "learning_rate"]
+    assert nearest_key("a.stepz", known) == "a.steps"
+    assert nearest_key("b.steps", known) == "b.step"
+    assert nearest_key("width", known) == "b.c.width"
+    assert nearest_key("lr", known) == "learning_rate"
+    assert nearest_key("zzz", known) is None
+
+
+def test_secrets_are_known_by_name_and_tokens_of_text_are_not() -> None:
+    secret = ["api_key", "judge.api_key", "password", "hf_token", "--api-key", "token", "client_secret"]
+    assert all(is_secret(key) for key in secret)
+    assert not any(is_secret(key) for key in ["max_new_tokens", "eos_token", "tokens", "key", "pad_token"])
+    masked = mask_arguments(["run", "reward.judge.api_key=sk-1", "url=https://me:pass@host/x", "seed=1"])
+    assert masked == ["run", "reward.judge.api_key=**********", "url=https://**********@host/x", "seed=1"]
+
+
+def test_resolving_imports_nothing_heavy(toy: Any) -> None:
+    code = (
+        "import sys\nfrom rlcore.run import Run\nfrom rlcore.cli.layering import gather\n"
+        "from rlcore.config.resolve import resolve\nfrom rlcore.registry import Registry\n"
+        "r = Registry(); resolve(gather(r, plugin='toy').layers, r)\n"
+        "heavy = {'torch', 'numpy', 'transformers', 'rich', 'wandb', 'tensorboard', 'yaml'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=toy.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_model_that_would_drop_unknown_keys_in_silence_does_not(toy: Any) -> None:
+    source = (toy.site / "toy_rl.py").read_text()
+    (toy.site / "toy_rl.py").write_text(source.replace("class DataConfig(Table)", "class DataConfig(BaseModel)"))
+    with pytest.raises(ConfigError, match=r"did you mean data\.count"):
+        resolved("data.cuont=3")
+
+
+def test_path_types_are_strings(tmp_path: Path) -> None:
+    from pydantic import BaseModel
+    from rlcore.config.layers import override_layers
+    from rlcore.config.tables import validate_options
+
+    class Options(BaseModel):
+        out: Path
+        """File."""
+
+    assert validate_options(Options, override_layers(["out=x/y"]), subject="options") == Options(out=Path("x/y"))
+    with pytest.raises(ConfigError, match="1 problem in options"):
+        validate_options(Options, [], subject="options")
+    with pytest.raises(ConfigError, match="takes no keys"):
+        validate_options(None, override_layers(["out=x/y"]), subject="options")

@@ -1,0 +1,151 @@
+"""The folder of a run: whole or not there, locked, and never reused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.cli.layering import gather
+from rlcore.config.resolve import Resolved, resolve
+from rlcore.errors import UserError
+from rlcore.registry import Registry
+from rlcore.run_directory import (
+    Asked,
+    RunDirectory,
+    best_checkpoint,
+    checkpoint_to_resume,
+    config_layer,
+    read_metrics,
+    run_of,
+)
+from rlcore.surroundings import changed_versions
+
+
+def resolved(*overrides: str) -> Resolved:
+    registry = Registry()
+    layered = gather(registry, plugin="toy", overrides=overrides)
+    return resolve(layered.layers, registry, recipe=layered.recipe)
+
+
+def test_a_new_directory_says_what_was_asked_and_what_was_decided(toy: Any) -> None:
+    asked = Asked(recipe="toy/default", overrides=("seed=3", "judge.api_key=sk-1"), argv=("rlcore", "x.api_key=sk-1"))
+    directory = RunDirectory.create(resolved("seed=3"), asked)
+    names = {path.name for path in directory.path.iterdir()}
+    assert names == {
+        *("asked.toml", "config.toml", "environment.json", "output.log", ".lock", "rollouts", "media", "checkpoints")
+    }
+    assert directory.path.name.split("-")[3:4] == ["toy"]
+    config = (directory.path / "config.toml").read_text()
+    assert "seed = 3             # command line: seed=3\n" in config
+    assert "max_turns = 2      # recipe toy/default:8\n" in config
+    environment = json.loads((directory.path / "environment.json").read_text())
+    assert environment["plugins"]["toy"] == "toy-rl 0.3"
+    everything = "".join(path.read_text() for path in directory.path.iterdir() if path.is_file())
+    assert "sk-1" not in everything
+    assert [path.name for path in Path("runs").iterdir()] == [directory.path.name]
+    directory.close()
+
+
+def test_secrets_of_components_are_not_written(toy: Any) -> None:
+    found = resolved("reward.exact.api_key=sk-very-secret")
+    assert found.reward_options[0].api_key.get_secret_value() == "sk-very-secret"  # type: ignore[union-attr]
+    directory = RunDirectory.create(found, Asked())
+    text = (directory.path / "config.toml").read_text()
+    assert "sk-very-secret" not in text
+    assert "# api_key: a secret, not written" in text
+    directory.close()
+
+
+def test_an_existing_name_is_refused_and_nothing_is_left(toy: Any) -> None:
+    RunDirectory.create(resolved("name=mine"), Asked()).close()
+    before = sorted(Path("runs").rglob("*"))
+    with pytest.raises(UserError, match="exists already") as raised:
+        RunDirectory.create(resolved("name=mine"), Asked())
+    assert "--resume" in (raised.value.mend or "")
+    assert sorted(Path("runs").rglob("*")) == before
+    for name in ("../up", "a/b", ".."):
+        with pytest.raises(UserError, match="is not the name of a folder"):
+            RunDirectory.create(resolved(f"name={name}"), Asked())
+
+
+def test_a_failure_while_making_leaves_nothing(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        RunDirectory.create(resolved(), Asked())
+    assert list(Path("runs").iterdir()) == []
+
+
+def test_a_second_process_is_told_who_writes(toy: Any) -> None:
+    directory = RunDirectory.create(resolved("name=mine"), Asked())
+    code = (
+        "from rlcore.run_directory import RunDirectory; from pathlib import Path; RunDirectory.open(Path('runs/mine'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=toy.environment(), capture_output=True, text=True)
+    assert f"found  process {os.getpid()}" in done.stderr
+    directory.close()
+    done = subprocess.run([sys.executable, "-c", code], env=toy.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_resuming_cuts_metrics_and_sets_later_checkpoints_aside(toy: Any) -> None:
+    directory = RunDirectory.create(resolved("name=mine"), Asked())
+    for step in (10, 20, 30):
+        (directory.checkpoints / f"{step:06d}" / "model").mkdir(parents=True)
+    lines = [json.dumps({"step": step, "reward/mean": 0.1}) for step in (5, 10, 15, 20, 25)]
+    directory.metrics.write_text("\n".join(lines) + '\n{"step": 26, "rew')
+    run, checkpoint = checkpoint_to_resume(Path("runs/mine/checkpoints/000010"))
+    assert (run, checkpoint) == (Path("runs/mine"), Path("runs/mine/checkpoints/000010"))
+    assert checkpoint_to_resume(Path("runs/mine"))[1] == Path("runs/mine/checkpoints/000030")
+    changed, aside = directory.resume(resolved("trainer.steps=99"), Asked(overrides=("trainer.steps=99",)), checkpoint)
+    assert changed == []
+    assert [path.name for path in aside] == ["000020.left", "000030.left"]
+    assert [line["step"] for line in read_metrics(directory.metrics)] == [5, 10]
+    assert checkpoint_to_resume(Path("runs/mine"))[1] == Path("runs/mine/checkpoints/000010")
+    assert json.loads((directory.path / "resumes.jsonl").read_text())["step"] == 10
+    directory.close()
+    layer = config_layer(Path("runs/mine"))
+    assert layer.origin(("trainer", "steps")) == "command line: trainer.steps=99"
+    assert layer.origin(("trainer", "learning_rate")) == "recipe toy/default:20"
+
+
+def test_an_earlier_configuration_resolves_to_the_same_values_and_origins(toy: Any) -> None:
+    first = resolved("evaluation.tasks=5", "reward.exact.strict=false", "rollout.max_context_tokens=null", "name=mine")
+    RunDirectory.create(first, Asked()).close()
+    again = resolve([config_layer(Path("runs/mine"))], Registry())
+    assert again.tree() == first.tree()
+    assert again.origin(("reward", "0", "strict")) == "command line: reward.exact.strict=false"
+    assert again.origin(("seed",)) == "default"
+
+
+def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(toy: Any) -> None:
+    directory = RunDirectory.create(resolved("name=mine"), Asked())
+    assert best_checkpoint(directory.path) is None
+    for step in (10, 20, 30):
+        (directory.checkpoints / f"{step:06d}").mkdir()
+    assert best_checkpoint(directory.path) == directory.checkpoints / "000030"
+    lines = [{"step": 10, "evaluation/accuracy": 0.7}, {"step": 20, "evaluation/accuracy": 0.7}]
+    lines += [{"step": 25, "evaluation/accuracy": 0.9}, {"step": 30, "evaluation/accuracy": 0.5}]
+    directory.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert best_checkpoint(directory.path) == directory.checkpoints / "000020"
+    (directory.checkpoints / ".000040.partial").mkdir()
+    assert run_of(directory.checkpoints / ".000040.partial") is None
+    assert run_of(directory.checkpoints / "000020" / "model") == (directory.path, directory.checkpoints / "000020")
+    directory.close()
+
+
+def test_what_is_no_run_is_refused(toy: Any) -> None:
+    Path("empty").mkdir()
+    for path in ("empty", "nowhere"):
+        with pytest.raises(UserError, match="not a run directory"):
+            checkpoint_to_resume(Path(path))
+
+
+def test_versions_that_changed_are_named() -> None:
+    then = {"python": "3.11.1", "versions": {"torch": "2.13.0", "gone": "1"}, "plugins": {"toy": "toy-rl 0.3"}}
+    now = {"python": "3.11.1", "versions": {"torch": "2.13.1"}, "plugins": {"toy": "toy-rl 0.3", "new": "n 1"}}
+    assert changed_versions(then, now) == ["gone 1 → absent", "torch 2.13.0 → 2.13.1", "new absent → n 1"]

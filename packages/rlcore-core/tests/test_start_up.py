@@ -1,0 +1,63 @@
+"""What commands may import, asserted on the modules of a fresh interpreter rather than on time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+NEVER = {"torch", "numpy", "transformers", "tokenizers", "accelerate", "pyarrow", "wandb", "tensorboard", "trackio"}
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level names in ``sys.modules`` once ``code`` has run."""
+    script = (
+        f"{code}\nimport json, sys\nprint('\\n' + json.dumps(sorted({{n.partition('.')[0] for n in sys.modules}})))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def command(*arguments: str) -> str:
+    start = f"import sys\nsys.argv = {['rlcore', *arguments]!r}\nfrom rlcore.cli import main\n"
+    return f"{start}try:\n    main()\nexcept SystemExit:\n    pass"
+
+
+def test_help_imports_neither_pydantic_nor_rich_nor_pluggy() -> None:
+    assert not modules_after(command("--help")) & (NEVER | {"pydantic", "rich", "pluggy", "packaging"})
+
+
+@pytest.mark.parametrize("arguments", [("plugins", "list"), ("plugins", "--help"), ("--version",)])
+def test_listing_plugins_imports_no_pydantic_and_no_plugin(arguments: tuple[str, ...]) -> None:
+    modules = modules_after(command(*arguments))
+    assert not modules & (NEVER | {"pydantic", "rich", "pluggy"})
+    assert not {name for name in modules if name.startswith(("rl_plugin_", "rlcore_"))}
+
+
+def test_checking_plugins_imports_their_hooks_and_nothing_that_computes() -> None:
+    assert not modules_after(command("plugins", "list", "--check")) & (NEVER | {"pydantic", "rich"})
+
+
+@pytest.mark.parametrize("module", ["rlcore", "rlcore.types", "rlcore.plugin", "rlcore.registry", "rlcore.cli.doctor"])
+def test_core_modules_import_nothing_that_computes(module: str) -> None:
+    assert not modules_after(f"import {module}") & (NEVER | {"pydantic", "rich"})
+
+
+def test_importing_rlcore_imports_nothing_of_others() -> None:
+    assert not modules_after("import rlcore") & {"click", "pydantic", "pluggy", "rich", "packaging", "asyncio"}
+
+
+def test_every_public_name_resolves() -> None:
+    import rlcore
+
+    assert sorted(rlcore.__all__) == sorted(rlcore._HOME_OF)
+    assert all(getattr(rlcore, name) is not None for name in rlcore.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = rlcore.nothing
+
+
+def test_the_tool_decorator_is_not_shadowed_by_its_module() -> None:
+    code = "import rlcore.tool, rlcore.tool_environment\nfrom rlcore import tool\nassert not hasattr(tool, '__file__')"
+    modules_after(code)

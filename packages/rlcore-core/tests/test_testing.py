@@ -1,0 +1,389 @@
+"""Every check of the conformance suite catches an environment or a reward that is wrong in just that way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+from rlcore.run import SelectedReward
+from rlcore.testing import RewardCase, check_environment, check_plugin, check_reward, make_trajectory
+from rlcore.testing.leaks import growth
+from rlcore.types import (
+    EndReason,
+    Group,
+    Message,
+    Observation,
+    RewardResult,
+    Step,
+    Task,
+    ToolCall,
+    ToolSchema,
+    Trajectory,
+)
+
+QUESTION = Message(role="user", content="What is 40 + 2?")
+TASKS = [
+    Task(id="a", messages=(QUESTION,), fields={"answer": "42"}),
+    Task(id="b", messages=(Message(role="user", content="What is 1 + 1?"),), fields={"answer": "2"}),
+]
+LOOK_UP = ToolSchema(
+    name="look_up", description="Looks the answer up.", parameters={"type": "object", "properties": {"key": {}}}
+)
+
+
+class Quiz:
+    """A right environment: one look-up, then the answer."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.ended = False
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        hint = random.Random(seed).random()
+        message = Message(role="user", content=f"{task.messages[0].text} (hint {hint:.3f})")
+        return Observation(messages=(message,), tools=(LOOK_UP,))
+
+    async def step(self, action: Message) -> Step:
+        if self.ended:
+            raise RuntimeError("the episode is over")
+        self.turn += 1
+        self.ended = not action.tool_calls or self.turn > 3
+        answers = tuple(
+            Message(role="tool", content="found" if call.name == "look_up" else "there is no such tool", name="look_up")
+            for call in action.tool_calls
+        )
+        await asyncio.sleep(0)
+        return Step(observation=Observation(messages=answers), terminated=self.ended)
+
+    async def close(self) -> None: ...
+
+    @staticmethod
+    def oracle(task: Task) -> Sequence[Message]:
+        call = ToolCall(name="look_up", arguments={"key": "x"}, id="1")
+        answer = Message(role="assistant", content=task.fields["answer"])
+        return [Message(role="assistant", tool_calls=(call,)), answer]
+
+
+def equal(trajectory: Trajectory, task: Task) -> float:
+    return float(trajectory.final_response.strip() == task.fields["answer"])
+
+
+def selected(function: Any, **changes: Any) -> SelectedReward:
+    fields = {"id": "r", "weight": 1.0, "scope": "trajectory", "minimum": 0.0, "maximum": 1.0}
+    return SelectedReward(**{**fields, **changes}, function=function)
+
+
+def check(environment: Callable[[], Any], **options: Any) -> None:
+    check_environment(environment, **{"tasks": TASKS, "rewards": [selected(equal)], **options})
+
+
+def test_a_right_environment_passes() -> None:
+    check(Quiz)
+
+
+def test_a_right_environment_of_plain_methods_passes() -> None:
+    class Plain:
+        def __init__(self) -> None:
+            self.ended = False
+
+        def reset(self, task: Task, *, seed: int) -> Observation:
+            return Observation(messages=task.messages)
+
+        def step(self, action: Message) -> Step:
+            return Step(terminated=True)
+
+        def close(self) -> None: ...
+
+        def oracle(self, task: Task) -> Sequence[Message]:
+            return [Message(role="assistant", content=task.fields["answer"])]
+
+    check(Plain)
+
+
+def variant(**methods: Any) -> type[Quiz]:
+    return type("Wrong", (Quiz,), methods)
+
+
+async def unseeded_reset(self: Quiz, task: Task, *, seed: int) -> Observation:
+    return Observation(messages=(Message(role="user", content=os.urandom(4).hex()),))
+
+
+async def global_reset(self: Quiz, task: Task, *, seed: int) -> Observation:
+    random.seed(seed)
+    return Observation(messages=task.messages)
+
+
+async def empty_reset(self: Quiz, task: Task, *, seed: int) -> Observation:
+    return Observation(messages=())
+
+
+async def wrong_reset(self: Quiz, task: Task, *, seed: int) -> Any:
+    return {"messages": []}
+
+
+async def opaque_reset(self: Quiz, task: Task, *, seed: int) -> Observation:
+    return Observation(messages=(Message(role="user", content=b"bytes"),))  # type: ignore[arg-type]
+
+
+async def list_reset(self: Quiz, task: Task, *, seed: int) -> Observation:
+    return Observation(messages=list(task.messages))  # type: ignore[arg-type]
+
+
+async def endless_step(self: Quiz, action: Message) -> Step:
+    return Step(observation=Observation(messages=(QUESTION,)))
+
+
+async def going_on_step(self: Quiz, action: Message) -> Step:
+    self.turn += 1
+    return Step(terminated=self.turn != 2 and not action.tool_calls)
+
+
+async def echo_step(self: Quiz, action: Message) -> Step:
+    return Step(observation=Observation(messages=(action,)), terminated=not action.tool_calls)
+
+
+async def strict_step(self: Quiz, action: Message) -> Step:
+    for call in action.tool_calls:
+        assert call.arguments is not None, "unreadable"
+    return await Quiz.step(self, action)
+
+
+async def silent_step(self: Quiz, action: Message) -> Step:
+    if any(call.name != "look_up" for call in action.tool_calls):
+        return Step(terminated=True)
+    return await Quiz.step(self, action)
+
+
+async def wrong_step(self: Quiz, action: Message) -> Any:
+    return None
+
+
+async def failing_close(self: Quiz) -> None:
+    raise OSError("already gone")
+
+
+def close_after_reset() -> type[Quiz]:
+    class Late(Quiz):
+        async def reset(self, task: Task, *, seed: int) -> Observation:
+            self.file = "open"
+            return await super().reset(task, seed=seed)
+
+        async def close(self) -> None:
+            assert self.file
+
+    return Late
+
+
+def close_once() -> type[Quiz]:
+    class Once(Quiz):
+        closed = False
+
+        async def close(self) -> None:
+            assert not self.closed, "closed already"
+            self.closed = True
+
+    return Once
+
+
+def shared_state() -> type[Quiz]:
+    class Shared(Quiz):
+        alive: ClassVar[list[Any]] = []
+
+        async def reset(self, task: Task, *, seed: int) -> Observation:
+            self.alive.append(self)
+            await asyncio.sleep(0.001)
+            return Observation(messages=(Message(role="user", content=f"{len(self.alive)} of us"),))
+
+        async def close(self) -> None:
+            if self in self.alive:
+                self.alive.remove(self)
+
+    return Shared
+
+
+def leaking_threads() -> type[Quiz]:
+    class Leaking(Quiz):
+        async def reset(self, task: Task, *, seed: int) -> Observation:
+            threading.Thread(target=threading.Event().wait, args=(60,), daemon=True).start()
+            return await super().reset(task, seed=seed)
+
+    return Leaking
+
+
+def leaking_files() -> type[Quiz]:
+    class Leaking(Quiz):
+        async def reset(self, task: Task, *, seed: int) -> Observation:
+            os.open(os.devnull, os.O_RDONLY)
+            return await super().reset(task, seed=seed)
+
+    return Leaking
+
+
+def leaking_tasks() -> type[Quiz]:
+    class Leaking(Quiz):
+        async def reset(self, task: Task, *, seed: int) -> Observation:
+            self.task = asyncio.create_task(asyncio.sleep(60))
+            return await super().reset(task, seed=seed)
+
+    return Leaking
+
+
+WRONG: list[tuple[type[Quiz], str]] = [
+    (variant(reset=unseeded_reset), "reset does not repeat with its seed"),
+    (variant(reset=global_reset), "global random numbers"),
+    (variant(reset=empty_reset), "holds no message"),
+    (variant(reset=wrong_reset), "reset must return a Observation, it returned a dict"),
+    (variant(reset=opaque_reset), "plain data"),
+    (variant(reset=list_reset), "must be a tuple"),
+    (variant(step=endless_step), "empty answers do not end the episode"),
+    (variant(step=endless_step), "perfect play of task 'a' does not end"),
+    (variant(step=going_on_step), "a step after the end goes on"),
+    (variant(step=echo_step), "returns an assistant message"),
+    (variant(step=strict_step), "an unreadable tool call makes it raise AssertionError: unreadable"),
+    (variant(step=silent_step), "a call of an unknown tool ends the episode without a word"),
+    (variant(step=wrong_step), "step must return a Step"),
+    (variant(close=failing_close), "close before the reset raises OSError"),
+    (close_after_reset(), "close before the reset raises AttributeError"),
+    (close_once(), "a second time raises AssertionError: closed already"),
+    (shared_state(), "they share state"),
+    (leaking_threads(), "8 threads"),
+    (leaking_files(), "8 open files"),
+    (leaking_tasks(), "8 asyncio tasks"),
+    (variant(oracle=None), "perfect play is unknown"),
+    (
+        variant(oracle=lambda self, task: [Message(role="assistant", content="7")]),
+        "perfect play must score the maximum",
+    ),
+]
+
+
+@pytest.mark.parametrize(("environment", "sentence"), WRONG, ids=[sentence for _, sentence in WRONG])
+def test_a_wrong_environment_is_caught(environment: type[Quiz], sentence: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check(environment)
+    assert sentence in str(caught.value)
+
+
+def test_a_reward_that_likes_silence_is_caught() -> None:
+    with pytest.raises(AssertionError, match="an empty answer must score the minimum of r"):
+        check(Quiz, rewards=[selected(lambda trajectory, task: 1.0)])
+
+
+def test_a_metric_is_not_asked_for_its_extremes() -> None:
+    check(Quiz, rewards=[selected(equal), selected(lambda trajectory, task: 0.5, weight=0.0)])
+
+
+def test_an_environment_that_leaks_child_processes_is_caught() -> None:
+    children: list[subprocess.Popen[bytes]] = []
+
+    async def spawn() -> None:
+        children.append(subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE))
+
+    try:
+        assert asyncio.run(growth(spawn))["child processes"] == 1
+    finally:
+        for child in children:
+            child.communicate(b"\n")
+
+
+def test_an_environment_without_known_perfect_play_may_say_so() -> None:
+    check(variant(oracle=None), needs_oracle=False)
+
+
+def test_all_broken_promises_are_shown_at_once() -> None:
+    with pytest.raises(AssertionError) as caught:
+        check(variant(reset=global_reset, close=failing_close))
+    assert "global random numbers" in str(caught.value)
+    assert "close before the reset" in str(caught.value)
+
+
+def case(answer: str, value: float | None, task: Task = TASKS[0]) -> RewardCase:
+    return RewardCase(task=task, trajectory=make_trajectory(*task.messages, answer), value=value)
+
+
+CASES = [case("42", 1.0), case("41", 0.0), case("2", 1.0, TASKS[1])]
+
+
+def test_a_right_reward_passes() -> None:
+    check_reward(equal, CASES)
+
+
+def test_a_right_async_reward_that_refuses_passes() -> None:
+    async def judge(trajectory: Trajectory, task: Task) -> RewardResult:
+        await asyncio.sleep(0)
+        if "answer" not in task.fields:
+            return RewardResult(value=None, error="the task has no answer")
+        return RewardResult(value=float(trajectory.final_response == task.fields["answer"]))
+
+    without_answer = RewardCase(task=Task(id="c", messages=()), trajectory=make_trajectory("1"), value=None)
+    check_reward(judge, [*CASES, without_answer])
+
+
+def lenient(trajectory: Trajectory, task: Task) -> float:
+    return float(trajectory.final_response == task.fields.get("answer"))
+
+
+class Forgetful:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, trajectory: Trajectory, task: Task) -> float:
+        self.asked += 1
+        return equal(trajectory, task) if self.asked <= 9 else 0.0
+
+
+def long_winded(trajectory: Trajectory, task: Task) -> float:
+    value = equal(trajectory, task)
+    return value if len(trajectory.final_response) < 1000 else float(len(trajectory.final_response))
+
+
+WRONG_REWARDS: list[tuple[Any, str]] = [
+    (lambda trajectory, task: 1.0, "the answer '41' must score 0, it scores 1"),
+    (lambda trajectory, task: 1.0, "an empty answer must score the minimum (0), it scores 1"),
+    (lambda trajectory, task: equal(trajectory, task) * 2, "outside [0, 1]"),
+    (lambda trajectory, task: float("nan"), "outside [0, 1]"),
+    (lambda trajectory, task: "1", "it gave a str"),
+    (lambda trajectory, task: RewardResult(value=None), "not scored must say why"),
+    (lambda trajectory, task: 1 / 0, "ZeroDivisionError"),
+    (lenient, "a task without its fields scores 0"),
+    (Forgetful(), "when asked again in another order"),
+    (long_winded, "an answer of 200000 characters scores 200000"),
+]
+
+
+@pytest.mark.parametrize(("reward", "sentence"), WRONG_REWARDS, ids=[sentence for _, sentence in WRONG_REWARDS])
+def test_a_wrong_reward_is_caught(reward: Any, sentence: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_reward(reward, CASES)
+    assert sentence in str(caught.value)
+
+
+def test_cases_need_one_that_is_entirely_right() -> None:
+    with pytest.raises(AssertionError, match="no case scores the maximum"):
+        check_reward(equal, [case("41", 0.0)])
+
+
+def test_a_plugin_is_checked_by_its_name() -> None:
+    check_plugin("core")
+
+
+def test_a_trajectory_of_messages_has_the_shape_of_a_real_one() -> None:
+    tool = Message(role="tool", content="é", name="t")
+    call = Message(role="assistant", content="look", tool_calls=(ToolCall(name="t", arguments={}),))
+    trajectory = make_trajectory(QUESTION, call, tool, "42", "", task_id="a", end_reason=EndReason.MAX_TURNS)
+    assert [turn.kind for turn in trajectory.turns] == ["observation", "policy", "observation", "policy", "policy"]
+    assert (
+        trajectory.turns[-1].end == len(trajectory.token_ids) == len(trajectory.loss_mask) == len(trajectory.logprobs)
+    )
+    assert trajectory.sampled_tokens == len("look") + len("42") + 1
+    assert trajectory.final_response == ""
+    assert trajectory.messages[1] == call
+    assert make_trajectory("42").final_response == "42"
+    assert Group(task=TASKS[0], trajectories=(trajectory,)).rewards_G == (None,)

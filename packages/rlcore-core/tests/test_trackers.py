@@ -1,0 +1,127 @@
+"""What is printed and stored of a run's numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+from rlcore.errors import NotInstalledError
+from rlcore.loading import load_attribute
+from rlcore.trackers.charts import area_chart, sparkline
+from rlcore.trackers.console import ConsoleTracker
+from rlcore.trackers.jsonl import JsonlTracker
+
+STEP = {
+    "reward/mean": 0.25,
+    "accuracy": 0.5,
+    "kl/mean": 0.0012,
+    "loss/total": -0.01,
+    "tokens/sampled": 12345,
+    "time/step_s": 1.25,
+}
+
+
+def test_console_prints_one_aligned_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    tracker = ConsoleTracker({}, None)
+    tracker.log(1, STEP)
+    tracker.log(100, {**STEP, "reward/mean": 1.0, "kl/mean": -0.5, "loss/total": 12.5, "tokens/sampled": 7})
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        "step     1  reward  0.250  accuracy 0.500  kl  1.2e-03  loss  -0.0100  tokens  12,345     1.2 s  ▁"
+    )
+    assert second.index(" s  ▁█") == first.index(" s  ▁")
+
+
+def test_console_ends_with_curves_and_first_best_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracker = ConsoleTracker({}, tmp_path)
+    for step, accuracy in ((0, 0.3), (10, 0.9), (20, 0.8)):
+        tracker.log(step, {"evaluation/accuracy": accuracy, "evaluation/reward": 0.1, "time/evaluation_s": 2.0})
+    tracker.log(20, {**STEP, "not_scored": 3})
+    tracker.close()
+    shown = capsys.readouterr().out
+    assert "step    10  evaluation  accuracy 0.900  reward 0.100  2.0 s  ▃▇" in shown
+    assert "not scored 3" in shown
+    assert "accuracy on held-out tasks" in shown
+    assert "    first   0.300   step 0\n    best    0.900   step 10\n    last    0.800   step 20" in shown
+    assert (tmp_path / "output.log").read_text() == shown
+    assert "\x1b" not in shown
+    assert "\r" not in shown
+
+
+def test_console_of_a_resumed_run_goes_on_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracker = JsonlTracker({}, tmp_path)
+    for step in range(1, 4):
+        tracker.log(step, {"reward/mean": step / 10})
+    tracker.close()
+    ConsoleTracker({}, tmp_path).log(4, {"reward/mean": 0.4, "time/step_s": 1})
+    assert capsys.readouterr().out.rstrip().endswith("▁▃▆█")
+
+
+def test_console_shows_other_numbers_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    ConsoleTracker({}, None).log(3, {"warmup/loss": 1.23456, "time/warmup_s": 1.0})
+    assert capsys.readouterr().out == "step     3  warmup/loss 1.235\n"
+
+
+def test_jsonl_appends_flat_objects_and_never_writes_what_is_no_json(tmp_path: Path) -> None:
+    for step in (1, 2):
+        tracker = JsonlTracker({}, tmp_path)
+        tracker.log(step, {"a/b": 0.5, "count": 3, "bad": math.nan, "worse": math.inf})
+        tracker.close()
+    first, second = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert {key: value for key, value in second.items() if key != "time"} == {
+        "step": 2,
+        "a/b": 0.5,
+        "count": 3,
+        "bad": None,
+        "worse": None,
+    }
+    assert first["step"] == 1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "rlcore.trackers.wandb:WandbTracker",
+        "rlcore.trackers.trackio:TrackioTracker",
+        "rlcore.trackers.tensorboard:TensorboardTracker",
+    ],
+)
+def test_a_missing_library_names_the_extra(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = target.partition(":")[0].rpartition(".")[2]
+    tracker = load_attribute(target)
+    for module in [known for known in sys.modules if known.split(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(NotInstalledError) as raised:
+        tracker({}, tmp_path)
+    assert raised.value.mend == f"pip install 'rlcore-core[{name}]'"
+
+
+def test_tensorboard_files_hold_the_scalars(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'rlcore-core[tensorboard]'")
+    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")({}, tmp_path)
+    tracker.log(7, {"reward/mean": 0.5})
+    tracker.close()
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    assert b"reward/mean" in file.read_bytes()
+
+
+def test_sparklines_scale_to_their_range() -> None:
+    assert sparkline([0, 0.5, 1]) == "▁▅█"
+    assert sparkline([2, 2]) == "▁▁"
+    assert sparkline([]) == ""
+    assert len(sparkline(list(range(100)))) == 24
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 56, 57, 1000])
+def test_area_charts_have_the_values_at_their_heights(count: int) -> None:
+    rows = area_chart(list(range(count)), [1.0] * count, title="x", width=56, height=4)
+    assert len(rows) == 7
+    widths = {row.count("█") for row in rows[1:5]}
+    assert len(widths) == 1
+    assert widths.pop() <= 56
+    flat = area_chart([0, 1], [0.0, 0.0], title="x")
+    assert not any("█" in row for row in flat)
