@@ -1,0 +1,107 @@
+"""Which number a text gives as its answer."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+from rl_plugin_string_equal.numbers import Literal, last_literal, literal_at, literals, plain
+
+MAXIMUM_CHARACTERS = 100_000
+"""Of a longer text only the end is read."""
+
+_BRACES = re.compile(r"\\[{}\\]|(?P<box>\\(?:boxed|fbox)[ ]?\{)|(?P<open>\{)|(?P<close>\})")
+_HASHES = re.compile(r"####[ \t]{0,4}")
+_ANSWER_IS = re.compile(r"\banswer[ \t*_]{0,4}(?:is|are|was|=|:)[ \t]{0,4}:?", re.IGNORECASE)
+_DECORATION = re.compile(r"(?:[\s*_`\"'(\[{$£€¥≈~]|\\[(\[$]){0,12}(?:[A-Za-z]{1,2} ?= ?)?")
+_HEADING = re.compile(r"[.):]\s+\S")
+_OPERATOR = re.compile(r"[ ]?(?:(?P<equals>=)|[-+*/×÷\N{MINUS SIGN}]|\\(?:times|cdot|div))[ ]?[$£€¥]?")
+_WRAPPER = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox|left|right|quad|[ ,;:()\[\]])")
+_EXPRESSION = re.compile(r"[\\+*√π±∞]|\s-\s")
+
+
+def stated_number(response: str) -> Fraction | None:
+    r"""The number that a response gives as its answer, None when it gives none that can be read.
+
+    What follows the last ``</think>`` counts, where there is one. In it the first of these that is there decides: the
+    last balanced ``\boxed{…}``; the last ``#### x``; the last ``answer is x`` (``answer: x``, ``answer = x``); the last
+    number.
+    """
+    response = response[-MAXIMUM_CHARACTERS:].rsplit("</think>", 1)[-1]
+    box = last_box(response)
+    if box is not None:
+        return single_number(box)
+    text = plain(response)
+    for marker in (_HASHES, _ANSWER_IS):
+        for match in reversed(list(marker.finditer(text))):
+            found = _leading(text, match.end())
+            if found is None or (marker is _HASHES and _HEADING.match(text, found.end)):
+                continue  # words follow, or a numbered heading: not an answer
+            return found.value
+    last = last_literal(text)
+    return last.value if last is not None else None
+
+
+def expected_number(answer: object) -> Fraction | None:
+    r"""The number of a task's answer field: an int, a finite float, or a text.
+
+    Of a text what follows the last ``####``, or else stands in the last ``\boxed{…}``, or else all of it has to be one
+    number; units beside it are allowed.
+    """
+    if isinstance(answer, bool):
+        return None
+    if isinstance(answer, int):
+        return Fraction(answer)
+    if isinstance(answer, float):
+        return Fraction(repr(answer)) if math.isfinite(answer) else None
+    if isinstance(answer, str):
+        end = answer[-MAXIMUM_CHARACTERS:]
+        text = end.rsplit("####", 1)[-1] if "####" in end else last_box(end)
+        return single_number(end if text is None else text)
+    return None
+
+
+def single_number(text: str) -> Fraction | None:
+    """The one number of a text, units beside it allowed; of ``x = 5`` what follows the last equals sign."""
+    text = plain(text).rsplit("=", 1)[-1]
+    found = list(literals(text))
+    if len(found) != 1:
+        return None
+    rest = _WRAPPER.sub(" ", text[: found[0].start] + " " + text[found[0].end :])
+    return None if _EXPRESSION.search(rest) else found[0].value
+
+
+def last_box(text: str) -> str | None:
+    r"""The content of the balanced ``\boxed{…}`` (or ``\fbox``) that starts last, None when there is none."""
+    opened: list[int | None] = []
+    best: tuple[int, int] | None = None
+    for match in _BRACES.finditer(text):
+        if match["box"]:
+            opened.append(match.end())
+        elif match["open"]:
+            opened.append(None)
+        elif match["close"] and opened:
+            start = opened.pop()
+            if start is not None and (best is None or start > best[0]):
+                best = (start, match.start())
+    return text[best[0] : best[1]] if best else None
+
+
+def _leading(text: str, position: int) -> Literal | None:
+    """The number that stands at ``position`` but for decoration; of ``5 + 3 = 8`` the 8; None when none stands there.
+
+    A calculation without a result is a literal that cannot be read.
+    """
+    decoration = _DECORATION.match(text, position)
+    start = decoration.end() if decoration else position
+    found = literal_at(text, start)
+    if found is None:
+        return None
+    end, value = found.end, found.value
+    while operator := _OPERATOR.match(text, end):
+        following = literal_at(text, operator.end())
+        if following is None:
+            break
+        end, value = following.end, following.value if operator["equals"] else None
+    return Literal(start=start, end=end, value=value)

@@ -1,0 +1,135 @@
+"""Numbers in text, read exactly.
+
+A *literal* is a stretch of text that means one number: sign, currency sign, thousands separators, decimals, a mixed
+number, a fraction, powers of ten. Some literals cannot be read (``1,00``, ``1/0``, ``1e999``, ``2^3``): they are still
+literals, so that no part of one is taken for a number. Everything here takes time linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAXIMUM_DIGITS = 100
+"""A longer run of digits is not read."""
+MAXIMUM_EXPONENT = 100
+"""A power of ten beyond this, up or down, is not read."""
+
+_SIGN = "[-+\N{MINUS SIGN}]"
+_SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
+_RUN = rf"(?:[0-9]+(?:[.,:{_SPACES}][0-9]+)*|\.[0-9]+)"
+_LITERAL = re.compile(
+    rf"""
+    (?: (?<![0-9A-Za-z_)\]}}^])(?<!\^\{{)(?P<sign>{_SIGN})              # a sign after a digit or a name is an operator
+      | (?<![0-9A-Za-z_^])(?<!\^\{{)(?<!\^{_SIGN})(?<!\^\{{{_SIGN}) )   # x2, m^2 and s^{{-1}} hold no number
+    [$£€¥]?
+    (?:(?P<whole>[0-9]+)[ ]{{1,3}}(?=[0-9]+/[0-9]))?
+    (?P<run>{_RUN})
+    (?P<over>(?:[ ]?/[ ]?{_SIGN}?{_RUN})*)
+    (?: [eE](?P<exponent>[-+]?[0-9]+)(?![0-9A-Za-z_])
+      | [ ]{{0,3}}(?:\\times|\\cdot|[×·*xX])[ ]{{0,3}}10[ ]?\^[ ]?\{{?(?P<power_of_ten>{_SIGN}?[0-9]+)\}}? )?
+    (?P<power>[ ]?(?:\^|\*\*)[ ]?[{{(]?{_SIGN}?[0-9.]+)?
+    """,
+    re.VERBOSE,
+)
+_GROUPED = re.compile(rf"[0-9]{{1,3}}(?:([,{_SPACES}])[0-9]{{3}})(?:\1[0-9]{{3}})*(?:\.[0-9]+)?")
+_PLAIN = re.compile(r"[0-9]*(?:\.[0-9]+)?")
+
+_FRACTION = re.compile(r"([0-9]?)[ ]?\\[dtc]?frac[ ]?(?:([0-9])([0-9])|\{([^{}]{1,64})\}[ ]?\{([^{}]{1,64})\})")
+_NUMBER_ONLY = re.compile(rf"\s*{_SIGN}?{_RUN}\s*")
+_DEGREES = re.compile(r"\^[ ]?(?:\\circ|\{[ ]?\\circ[ ]?\})|°")
+_DIGIT_SPACE = re.compile(r"(?<=[0-9])\\[,;:](?=[0-9]{3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Literal:
+    """One number in a text; ``value`` is None when it cannot be read."""
+
+    start: int
+    end: int
+    value: Fraction | None
+
+
+def plain(text: str) -> str:
+    r"""The text with LaTeX's ways of writing numbers undone: ``\frac{a}{b}``, ``1{,}000``, ``1\,000``, degrees."""
+    text = text.replace("{,}", ",").replace("\\!", "").replace("\\$", "$").replace("\\%", "%")
+    text = _DEGREES.sub("", _DIGIT_SPACE.sub("", text))
+    return _FRACTION.sub(_plain_fraction, text)
+
+
+def literals(text: str) -> Iterator[Literal]:
+    """Every literal of a `plain` text, in order."""
+    for match in _LITERAL.finditer(text):
+        yield Literal(start=match.start(), end=match.end(), value=_value(match, text))
+
+
+def last_literal(text: str) -> Literal | None:
+    """The last literal of a `plain` text; only this one is evaluated."""
+    matches = deque(_LITERAL.finditer(text), maxlen=1)
+    return Literal(start=matches[0].start(), end=matches[0].end(), value=_value(matches[0], text)) if matches else None
+
+
+def literal_at(text: str, position: int) -> Literal | None:
+    """The literal that starts exactly at ``position`` of a `plain` text."""
+    match = _LITERAL.match(text, position)
+    return Literal(start=position, end=match.end(), value=_value(match, text)) if match else None
+
+
+def _plain_fraction(match: re.Match[str]) -> str:
+    digit_before, *parts = match.groups()
+    over, under = (part for part in parts if part is not None)
+    if not (_NUMBER_ONLY.fullmatch(over) and _NUMBER_ONLY.fullmatch(under)):
+        return digit_before + r"\frac"  # something else than a number over a number
+    return f"{digit_before} {over.strip()}/{under.strip()}" if digit_before else f"{over.strip()}/{under.strip()}"
+
+
+def _value(match: re.Match[str], text: str) -> Fraction | None:
+    following = text[match.end() : match.end() + 1]
+    if match["power"] or (following.isnumeric() and not following.isascii()):  # 2^3, 5², 3½
+        return None
+    value = _run_value(match["run"])
+    over = match["over"].split("/")[1:]
+    if len(over) > 1:  # a/b/c is an expression or a date
+        return None
+    if over:
+        under = _signed(over[0].strip())
+        if value is None or not under:
+            return None
+        value /= under
+    if match["whole"]:
+        whole = _run_value(match["whole"])
+        if value is None or whole is None or not 0 <= value < 1:
+            return None
+        value += whole
+    exponent = match["exponent"] or match["power_of_ten"]
+    if exponent:
+        scale = _power_of_ten(exponent)
+        if value is None or scale is None:
+            return None
+        value *= scale
+    if value is None:
+        return None
+    return -value if match["sign"] in ("-", "\N{MINUS SIGN}") else value
+
+
+def _signed(text: str) -> Fraction | None:
+    value = _run_value(text.lstrip("-+\N{MINUS SIGN}"))
+    return -value if value is not None and text[0] in "-\N{MINUS SIGN}" else value
+
+
+def _run_value(run: str) -> Fraction | None:
+    """The value of digits with an optional point and well-placed thousands separators."""
+    if len(run) > MAXIMUM_DIGITS or not (_PLAIN.fullmatch(run) or _GROUPED.fullmatch(run)):
+        return None
+    digits = "".join(character for character in run if character in "0123456789.")
+    return Fraction("0" + digits)
+
+
+def _power_of_ten(exponent: str) -> Fraction | None:
+    if len(exponent) > 5:
+        return None
+    power = int(exponent.replace("\N{MINUS SIGN}", "-"))
+    return Fraction(10) ** power if abs(power) <= MAXIMUM_EXPONENT else None

@@ -1,0 +1,91 @@
+"""The rewards. ``value=None`` means *not scored* (the task's own answer is unusable), which is not zero."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore.types import RewardResult, Task, Trajectory
+
+from rl_plugin_string_equal.config import MathNumericEqualConfig, MathRewardStringEqualConfig, StringEqualConfig
+from rl_plugin_string_equal.extract import expected_number, stated_number
+from rl_plugin_string_equal.normalise import normalise
+
+_DIGITS = re.compile(r"\d+")
+
+
+class StringEqual:
+    """1 when the final response is the expected text (or one of the accepted texts), else 0."""
+
+    def __init__(self, config: StringEqualConfig):
+        self.config = config
+
+    async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
+        """Compare the whole final response."""
+        expected = task.fields.get(self.config.field)
+        accepted = expected if isinstance(expected, (list, tuple)) else (expected,)
+        texts = [normalise(str(item), self.config.ignore) for item in accepted if isinstance(item, (str, int, float))]
+        if len(texts) < len(accepted) or not all(texts) or not texts:
+            return _not_scored(task, self.config.field, "a text, a number or a list of them, not empty")
+        return RewardResult(value=float(normalise(trajectory.final_response, self.config.ignore) in texts))
+
+
+class MathNumericEqual:
+    """1 when the number that the final response states equals the expected one, as exact fractions."""
+
+    def __init__(self, config: MathNumericEqualConfig):
+        self.config = config
+
+    async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
+        """Read both numbers and compare."""
+        expected = expected_number(task.fields.get(self.config.field))
+        if expected is None:
+            return _not_scored(task, self.config.field, "a number, such as 72, '1,000', '72.00' or '7/2'")
+        used_tool = tool_messages(trajectory) > 0
+        stated = stated_number(trajectory.final_response)
+        if stated is None or (self.config.require_tool and not used_tool):
+            value = 0.0
+        elif stated == expected:
+            value = 1.0
+        else:
+            value = self.config.partial_credit if used_tool else 0.0
+        parts = {
+            "equal": float(stated == expected),
+            "readable": float(stated is not None),
+            "used_tool": float(used_tool),
+        }
+        return RewardResult(value=value, components=parts)
+
+
+class MathRewardStringEqual:
+    """AgentFly's ``math_reward_string_equal``: 0.0 without a tool message, 1.0 when right, else 0.1.
+
+    Right means that the last run of digits in the text of the last message, whether assistant or *tool*, is the same
+    string as the task's ``answer``, which is taken as it is. A missing ``answer`` is not scored (there it crashed).
+    """
+
+    def __init__(self, config: MathRewardStringEqualConfig):
+        self.config = config
+
+    async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
+        """Judge as the old system did."""
+        if "answer" not in task.fields:
+            return _not_scored(task, "answer", "the expected answer")
+        if tool_messages(trajectory) < 1:
+            return RewardResult(value=0.0)
+        answers = (message.text for message in reversed(trajectory.messages) if message.role in ("assistant", "tool"))
+        runs = _DIGITS.findall(next(answers, ""))
+        predicted = runs[-1] if runs else None
+        return RewardResult(value=1.0 if predicted == task.fields["answer"] else 0.1)
+
+
+def tool_messages(trajectory: Trajectory) -> int:
+    """How often a tool answered, error answers included."""
+    return sum(message.role == "tool" for message in trajectory.messages)
+
+
+def _not_scored(task: Task, field: str, wanted: str) -> RewardResult:
+    fields: Mapping[str, Any] = task.fields
+    found = repr(fields[field])[:80] if field in fields else f"no such field among {sorted(fields)}"
+    return RewardResult(value=None, error=f"task {task.id!r}: field {field!r} should hold {wanted}; found {found}")
