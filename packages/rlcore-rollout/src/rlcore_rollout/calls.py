@@ -1,0 +1,80 @@
+"""Calling code that others wrote: sync or async, with a deadline, and every failure described instead of raised on."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rlcore.threads import run_in_thread
+
+LONGEST_DESCRIPTION = 2000
+
+
+class CallFailed(Exception):
+    """A call gave no answer: it raised, or its deadline passed (``timed_out``)."""
+
+    def __init__(self, description: str, *, timed_out: bool = False):
+        self.timed_out = timed_out
+        super().__init__(description)
+
+
+def describe(error: BaseException) -> str:
+    """Type, message and place of an exception, in one line."""
+    try:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:
+        text = f"{type(error).__name__} (its message cannot be read)"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename != __file__:
+        text += f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno} in {frames[-1].name})"
+    return text[:LONGEST_DESCRIPTION]
+
+
+async def call(
+    name: str,
+    function: Callable[..., Any],
+    *arguments: Any,
+    timeout_s: float,
+    until: float = math.inf,
+    threaded: bool = False,
+    **keywords: Any,
+) -> Any:
+    """The answer of ``function``, awaited where it is awaitable.
+
+    ``until`` is a second deadline, a time of the event loop. A ``threaded`` plain function runs in a thread, which
+    goes on unobserved when its deadline passes. `CallFailed` is raised for whatever goes wrong in the function,
+    ``SystemExit`` and a cancellation of its own making included; only the caller's own cancellation passes through.
+    """
+    deadline = min(asyncio.get_running_loop().time() + timeout_s, until)
+    scope = asyncio.timeout_at(deadline)
+    try:
+        if threaded and not is_async(function):
+            async with scope:
+                answer = await run_in_thread(function, *arguments, **keywords)
+                return await answer if inspect.isawaitable(answer) else answer
+        answer = function(*arguments, **keywords)
+        if not inspect.isawaitable(answer):
+            return answer
+        async with scope:
+            return await answer
+    except KeyboardInterrupt:
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CallFailed(f"{name} was cancelled from within") from error
+    except BaseException as error:
+        if isinstance(error, TimeoutError) and scope.expired():
+            limit = f"{timeout_s:g} s" if deadline < until else "the time of the whole trajectory"
+            raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error
+        raise CallFailed(f"{name} raised {describe(error)}") from error
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine at once."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -1,0 +1,1 @@
+"""Chat formats: messages to tokens and back."""

@@ -1,0 +1,130 @@
+"""What chat formats of the ChatML family share: turns between a start and an end token, the loss mask, the parsing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rlcore.contracts import ToolCallParser
+from rlcore.errors import UserError
+from rlcore.types import ImagePart, Message, ToolSchema
+
+from rlcore_rollout.chat.renderer import Block, Renderer, Segment
+from rlcore_rollout.chat.tokenizer import ChatTokenizer
+
+
+class ChatMLFormat:
+    """``<|im_start|>role`` newline text ``<|im_end|>`` newline, one after the other.
+
+    The ids of a conversation are by construction those that its rollout had: the prompt, what the policy sampled, what
+    it was shown next. Text of the policy's turns is encoded apart from the header before it, as sampling continues
+    after the header's last token and never merges with it.
+    """
+
+    start = "<|im_start|>"
+    end = "<|im_end|>"
+
+    def __init__(self, folder: Path, parser: ToolCallParser | None = None) -> None:
+        self.tokenizer = ChatTokenizer(folder)
+        self.parser = parser or self.default_parser()
+        self._check_tokens()
+        self._renderer = Renderer(self.tokenizer)
+        self._end_id = self.tokenizer.added[self.end]
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys((self._end_id, *self.tokenizer.end_token_ids)))
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
+        """The first observation with the tools block, up to and including the assistant's header."""
+        *blocks, last = self._blocks(messages, tools)
+        blocks.append(Block((*last.segments, self._header()), sampled=False))
+        return self._renderer.encode_blocks(blocks)[0]
+
+    def observation(self, messages: Sequence[Message], completion_ids: Sequence[int]) -> list[int]:
+        """What follows a completion: what is missing to end its turn, the new messages, the next header."""
+        ended = bool(completion_ids) and completion_ids[-1] == self._end_id
+        opening = Segment("\n" if ended else f"{self.end}\n", "template")
+        *blocks, last = self._turns([opening], messages)
+        blocks.append(Block((*last.segments, self._header()), sampled=False))
+        return self._renderer.encode_blocks(blocks)[0]
+
+    def parse(self, completion_ids: Sequence[int], finish_reason: str) -> Message:
+        """The assistant's message with its tool calls. A truncated completion is never parsed for calls."""
+        ids = list(completion_ids)
+        if ids and ids[-1] in self.stop_token_ids:
+            ids.pop()
+        text = self.decode(ids)
+        if finish_reason == "length":
+            return Message(role="assistant", content=text)
+        content, calls = self.parser.parse(text)
+        return Message(role="assistant", content=content, tool_calls=calls)
+
+    def conversation(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
+    ) -> tuple[list[int], list[bool]]:
+        """A whole demonstration as ids [T] and loss mask [T]: true on assistant text and its end token, no more."""
+        return self._renderer.encode_blocks(self._blocks(messages, tools))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of the ids, special tokens included."""
+        return self.tokenizer.decode(token_ids)
+
+    def default_parser(self) -> ToolCallParser:
+        """The parser of a format that was given none."""
+        raise NotImplementedError
+
+    def _opening(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> tuple[list[Segment], Sequence[Message]]:
+        """The system turn with the tools, and the messages that are left."""
+        raise NotImplementedError
+
+    def _shown(self, messages: Sequence[Message]) -> list[Segment]:
+        """Consecutive messages of which none is the assistant's."""
+        return [segment for message in messages for segment in self._turn(message.role, message)]
+
+    def _turn(self, role: str, message: Message) -> list[Segment]:
+        header, footer = Segment(f"{self.start}{role}\n", "template"), Segment(f"{self.end}\n", "template")
+        return [header, Segment(text_of(message), "outside"), footer]
+
+    def _written(self, message: Message) -> list[Segment]:
+        """What the policy would have sampled to say this message, but for the end token."""
+        parts = [text_of(message)] if message.content else []
+        parts += [self.parser.render(call) for call in message.tool_calls]
+        return [Segment("\n".join(parts), "assistant")]
+
+    def _header(self) -> Segment:
+        return Segment(f"{self.start}assistant\n", "template")
+
+    def _blocks(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Iterator[Block]:
+        opening, rest = self._opening(messages, tools)
+        return self._turns(opening, rest)
+
+    def _turns(self, opening: list[Segment], messages: Sequence[Message]) -> Iterator[Block]:
+        """Blocks by turns: shown, sampled, shown, …; the last one is always shown and may be empty."""
+        shown = opening
+        for written, group in groupby(messages, key=lambda message: message.role == "assistant"):
+            if not written:
+                shown = shown + self._shown(list(group))
+                continue
+            for message in group:
+                yield Block((*shown, self._header()), sampled=False)
+                yield Block((*self._written(message), Segment(self.end, "template")), sampled=True)
+                shown = [Segment("\n", "template")]
+        yield Block(tuple(shown), sampled=False)
+
+    def _check_tokens(self) -> None:
+        missing = [token for token in (self.start, self.end) if token and token not in self.tokenizer.added]
+        if missing:
+            raise UserError(
+                f"the chat format {type(self).__name__} needs the tokens {self.start} and {self.end}",
+                found=f"no {' and no '.join(missing)} in the tokenizer",
+                where=str(self.tokenizer.folder / "tokenizer.json"),
+                mend="name another chat format, or the folder of a model that has these tokens",
+            )
+
+
+def text_of(message: Message) -> str:
+    """The message's text. Raises `UserError` for pictures."""
+    if not isinstance(message.content, str) and any(isinstance(part, ImagePart) for part in message.content):
+        raise UserError("this chat format has no pictures", found=f"a picture in a {message.role} message")
+    return message.text

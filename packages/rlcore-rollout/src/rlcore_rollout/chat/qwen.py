@@ -1,0 +1,104 @@
+"""The chat formats of Qwen2.5 and Qwen3, token for token those of the models' own templates but for named differences.
+
+Both: text from users, data and tools is never a special token (in the templates it is). An assistant turn whose text
+begins with a line break keeps the tokens that sampling gives, a header and then the text; the templates, rendering
+anew, merge the two line breaks into one token.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+from rlcore.contracts import ToolCallParser
+from rlcore.types import Message, ToolSchema
+
+from rlcore_rollout.chat.chatml import ChatMLFormat, text_of
+from rlcore_rollout.chat.renderer import Segment
+from rlcore_rollout.parsers.hermes import HermesParser
+from rlcore_rollout.parsers.think import ThinkParser
+
+_BEFORE_TOOLS = (
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+)
+_AFTER_TOOLS = (
+    "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+    '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+    "</tool_call>"
+)
+_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+_SYSTEM_IN_TEMPLATE = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^'<]+)<\|im_end\|>")
+
+
+class _QwenFormat(ChatMLFormat):
+    """Tools as JSON schemas in the system turn, tool answers together in a turn of the user."""
+
+    def _opening(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> tuple[list[Segment], Sequence[Message]]:
+        given = messages[0] if messages and messages[0].role == "system" else None
+        system = text_of(given) if given is not None else self._default_system()
+        rest = messages[1:] if given is not None else messages
+        if system is None and not tools:
+            return [], rest
+        segments = [Segment(f"{self.start}system\n", "template")]
+        if system is not None:
+            segments.append(Segment(system, "outside"))
+        if tools:
+            segments.append(Segment(("" if system is None else "\n\n") + _BEFORE_TOOLS, "template"))
+            for tool in tools:
+                segments.append(Segment("\n" + json.dumps(tool.as_json(), ensure_ascii=False), "outside"))
+            segments.append(Segment(_AFTER_TOOLS, "template"))
+        segments.append(Segment(f"{self.end}\n", "template"))
+        return segments, rest
+
+    def _default_system(self) -> str | None:
+        return None
+
+    def _shown(self, messages: Sequence[Message]) -> list[Segment]:
+        segments: list[Segment] = []
+        for answers, group in groupby(messages, key=lambda message: message.role == "tool"):
+            if not answers:
+                segments += super()._shown(list(group))
+                continue
+            segments.append(Segment(f"{self.start}user", "template"))
+            for message in group:
+                segments.append(Segment("\n<tool_response>\n", "template"))
+                segments.append(Segment(text_of(message), "outside"))
+                segments.append(Segment("\n</tool_response>", "template"))
+            segments.append(Segment(f"{self.end}\n", "template"))
+        return segments
+
+
+class Qwen25Format(_QwenFormat):
+    """Qwen2.5's instruct models, and Qwen2's.
+
+    Conversations without a system message get the one that the folder's own template names.
+    """
+
+    def default_parser(self) -> ToolCallParser:
+        """JSON between ``<tool_call>`` tags."""
+        return HermesParser()
+
+    def _default_system(self) -> str:
+        match = _SYSTEM_IN_TEMPLATE.search(self.tokenizer.config["chat_template"])
+        if match is None:
+            return _DEFAULT_SYSTEM
+        return re.sub(r"\\(.)", lambda escape: "\n" if escape[1] == "n" else escape[1], match[1])
+
+
+class Qwen3Format(_QwenFormat):
+    """Qwen3, thinking or not.
+
+    An assistant's text, its ``<think>`` block included, stays in the history exactly as it was sampled or as the
+    conversation has it. The template instead (1) drops the block from turns before the last question of a user, so that
+    its rendering of a longer conversation does not begin with that of the shorter one; (2) puts an empty block before
+    the conversation's last turn where there is none; (3) trims the line breaks around and inside the block.
+    """
+
+    def default_parser(self) -> ToolCallParser:
+        """JSON between ``<tool_call>`` tags outside ``<think>`` blocks."""
+        return ThinkParser()

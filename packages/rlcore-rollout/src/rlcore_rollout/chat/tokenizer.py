@@ -1,0 +1,131 @@
+"""A model folder's tokenizer, twice: as it is, and without its added tokens for text that must not write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import UserError
+from tokenizers import Tokenizer
+
+
+class ChatTokenizer:
+    """What chat formats need of a folder's ``tokenizer.json`` and ``tokenizer_config.json``.
+
+    Attributes:
+        added: the id of every token that is not made of text by the tokenizer's model: ``<|im_end|>``, ``<tool_call>``.
+        special: those of them that no text of a conversation may contain, the assistant's own included.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise UserError(
+                "a model folder needs a tokenizer",
+                found=f"no tokenizer.json in {self.folder}" if self.folder.is_dir() else f"{self.folder} is no folder",
+                where=str(path),
+                mend="save it there with the tokenizer's save_pretrained(), or name the folder that has it",
+            )
+        text = path.read_text(encoding="utf-8")
+        try:
+            definition: dict[str, Any] = json.loads(text)
+            self._tokenizer = Tokenizer.from_str(text)
+        except Exception as error:  # the library raises bare Exception
+            message = "the tokenizer cannot be read"
+            raise UserError(
+                message, found=str(error), where=str(path), mend="download or save the file anew"
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self.config = read_tokenizer_config(self.folder)
+        entries = definition.get("added_tokens") or []
+        self.added: dict[str, int] = {entry["content"]: entry["id"] for entry in entries}
+        self.special = {entry["content"] for entry in entries if entry.get("special")}
+        for content in self._end_tokens:
+            if (index := self._tokenizer.token_to_id(content)) is not None:
+                self.added[content] = index
+                self.special.add(content)
+        self._plain = self._without_added_tokens(definition, path)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a text in which nothing is an added token, whatever it says."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half a surrogate pair, as JSON's \\ud83d gives: no tokenizer takes it
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of the ids, added tokens included."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
+
+    @cached_property
+    def end_token_ids(self) -> tuple[int, ...]:
+        """The ids that end a text by the folder's ``generation_config.json`` and tokenizer configuration."""
+        named = _read_json(self.folder / "generation_config.json").get("eos_token_id")
+        ids = named if isinstance(named, list) else [] if named is None else [named]
+        ids = [*ids, *(self.added[content] for content in self._end_tokens if content in self.added)]
+        return tuple(dict.fromkeys(ids))
+
+    @property
+    def _end_tokens(self) -> list[str]:
+        """The text of the end-of-sequence token."""
+        for source in (self.config, _read_json(self.folder / "special_tokens_map.json")):
+            named = source.get("eos_token")
+            content = named.get("content") if isinstance(named, Mapping) else named
+            if isinstance(content, str):
+                return [content]
+        return []
+
+    def _without_added_tokens(self, definition: dict[str, Any], path: Path) -> Tokenizer:
+        model = definition["model"]
+        unknown = model.get("unk_token")
+        vocabulary = model.get("vocab")
+        if isinstance(vocabulary, dict):  # trainers list the added tokens among the ordinary ones, too
+            merged = {"".join(pair if isinstance(pair, list) else pair.split(" ")) for pair in model.get("merges", [])}
+            hidden = {content for content in self.added if content != unknown and content not in merged}
+            model["vocab"] = {piece: index for piece, index in vocabulary.items() if piece not in hidden}
+        definition["added_tokens"] = []
+        definition["post_processor"] = None  # it names special tokens, and nobody asks it for any
+        plain = Tokenizer.from_str(json.dumps(definition))
+        plain.no_truncation()
+        plain.no_padding()
+        reachable = set(self.added.values()) - {self._tokenizer.token_to_id(unknown) if unknown else None}
+        for content in self.added:
+            if reachable.intersection(plain.encode(content, add_special_tokens=False).ids):
+                raise UserError(
+                    "text from outside the model must not become a special token, which this tokenizer does not allow",
+                    found=f"the text {content!r} is always encoded as the token of that name",
+                    where=str(path),
+                    mend="use a tokenizer whose special tokens are added tokens, such as byte-level BPE",
+                )
+        return plain
+
+
+def read_tokenizer_config(folder: Path) -> dict[str, Any]:
+    """The folder's ``tokenizer_config.json`` with ``chat_template`` as one text; empty where there is none."""
+    config = _read_json(folder / "tokenizer_config.json")
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several by name
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("tool_use") or named.get("default")
+    if not isinstance(template, str):
+        path = folder / "chat_template.jinja"
+        template = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return {**config, "chat_template": template}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        message = f"{path.name} of the model folder is not JSON"
+        raise UserError(message, found=str(error), where=str(path), mend="save or download it anew") from error
+    return value if isinstance(value, dict) else {}

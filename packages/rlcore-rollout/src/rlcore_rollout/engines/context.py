@@ -1,0 +1,17 @@
+"""What an engine is told about its run besides its own options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineContext:
+    """The parts of a run's configuration that every engine reads."""
+
+    max_context_tokens: int | None = None
+    """Tokens of a whole trajectory; None is the model's own limit."""
+    device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a live module stays where it is."""
+    dtype: str = "auto"
+    """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module stays as it is."""

@@ -1,0 +1,108 @@
+"""An engine that says what it was told to say, for tests and for trying out an environment."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from rlcore.errors import EngineError
+from rlcore.loading import load_attribute
+from rlcore.types import Completion, Sampling
+
+if TYPE_CHECKING:
+    from rlcore.contracts import WeightSource
+    from tokenizers import Tokenizer
+
+    from rlcore_rollout.engines.context import EngineContext
+
+Answer = str | Sequence[int]
+Script = Callable[[Sequence[int], Sampling], Answer | Awaitable[Answer]]
+
+
+class ScriptedEngineConfig(BaseModel):
+    """What it says: ``replies``, or what a function decides."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    replies: tuple[str, ...] = ()
+    """The text of each turn; the last one is said again in all later turns."""
+    function: str | None = None
+    """``module:function`` or ``file.py:function`` of ``(prompt_ids, sampling)``, plain or async: token ids or text."""
+    latency_s: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds before each answer."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ScriptedEngineConfig:
+        if bool(self.replies) == bool(self.function):
+            raise ValueError("give either replies or function")
+        return self
+
+
+class ScriptedEngine:
+    """Continues each session with the scripted answers; every log-probability is 0.
+
+    Text becomes ids with the tokenizer of the source's folder, special tokens in it included; a text that does not end
+    with a stop token gets the first one. What is longer than ``max_new_tokens`` is cut and finishes with ``length``.
+    """
+
+    def __init__(self, config: ScriptedEngineConfig, source: WeightSource, context: EngineContext | None = None):
+        self._config = config
+        self._folder: Path | None = source.folder
+        self._version = source.version
+        self._turns: dict[str, int] = {}
+        self._tokenizer: Tokenizer | None = None
+        self._ids = {text: self._encode(text) for text in config.replies}
+        self._function: Script | None = load_attribute(config.function) if config.function else None
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, *, session: str) -> Completion:
+        """The next scripted answer of the session."""
+        turn = self._turns.get(session, 0)
+        self._turns[session] = turn + 1
+        if self._config.latency_s:
+            await asyncio.sleep(self._config.latency_s)
+        answer: Any
+        if self._function is not None:
+            answer = self._function(prompt_ids, sampling)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        else:
+            answer = self._config.replies[min(turn, len(self._config.replies) - 1)]
+        ids = list(self._ids.get(answer) or self._encode(answer)) if isinstance(answer, str) else list(answer)
+        if sampling.stop_token_ids and (not ids or ids[-1] not in sampling.stop_token_ids) and isinstance(answer, str):
+            ids.append(sampling.stop_token_ids[0])
+        complete = len(ids) <= sampling.max_new_tokens
+        ids = ids[: sampling.max_new_tokens]
+        return Completion(
+            token_ids=tuple(ids),
+            logprobs=(0.0,) * len(ids),
+            finish_reason="stop" if complete else "length",
+            policy_version=self._version,
+        )
+
+    async def release(self, session: str) -> None:
+        """Forget at which turn the session is."""
+        self._turns.pop(session, None)
+
+    async def load_weights(self, source: WeightSource) -> int:
+        """Nothing to load; later completions carry the source's version."""
+        self._version = source.version
+        return self._version
+
+    async def close(self) -> None:
+        """Nothing to free."""
+        self._turns.clear()
+
+    def _encode(self, text: str) -> list[int]:
+        if self._tokenizer is None:
+            if self._folder is None:
+                raise EngineError(
+                    "a scripted answer is a text, and there is no model folder whose tokenizer could read it"
+                )
+            from tokenizers import Tokenizer
+
+            self._tokenizer = Tokenizer.from_file(str(self._folder / "tokenizer.json"))
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -1,0 +1,1 @@
+"""Where agent loops and rewards run."""

@@ -1,0 +1,217 @@
+"""Runs every agent loop and reward in this process, on one event loop that lives between the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+from rlcore.errors import EngineError, PluginError
+from rlcore.specs import EnvironmentSpec
+from rlcore.types import EndReason, Group, RolloutRequest, Sampling, Task, Trajectory, derive_seed
+
+from rlcore_rollout.calls import describe
+from rlcore_rollout.engines.context import EngineContext
+from rlcore_rollout.loop import AgentLoop, Limits
+from rlcore_rollout.scoring import Scorer
+from rlcore_rollout.threads import GrowingThreads
+
+if TYPE_CHECKING:
+    from rlcore.contracts import ChatFormat, Engine, WeightSource
+    from rlcore.run import Run
+
+NO_LIMIT = 2**31 - 1
+"""Tokens of a context that neither the run nor the model limits."""
+
+
+class LocalExecutorConfig(BaseModel):
+    """Nothing to choose: how many trajectories are alive at a time is ``rollout.concurrency``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LocalExecutor:
+    """Collects groups with one engine, made once from the run's configuration.
+
+    `collect` must not be called from a running event loop: it brings its own.
+    """
+
+    def __init__(self, run: Run, source: WeightSource):
+        self._run = run
+        rollout, model = run.config.rollout, run.config.model
+        folder = source.folder or run.model_folder()
+        self._chat_format = make_chat_format(run, folder)
+        max_context_tokens = min(rollout.max_context_tokens or NO_LIMIT, model_context_tokens(folder))
+        context = EngineContext(max_context_tokens=rollout.max_context_tokens, device=model.device, dtype=model.dtype)
+        self._engine: Engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
+        spec = run.registry.spec("environment", run.config.environment.id)
+        assert isinstance(spec, EnvironmentSpec)
+        self._concurrency = min(rollout.concurrency, spec.max_concurrency or rollout.concurrency)
+        self._agent_loop = AgentLoop(
+            make_environment=run.environment,
+            engine=self._engine,
+            chat_format=self._chat_format,
+            blocking=spec.blocking,
+            limits=Limits(
+                max_context_tokens=max_context_tokens,
+                environment_timeout_s=rollout.environment_timeout_s,
+                engine_timeout_s=rollout.engine_timeout_s,
+                trajectory_timeout_s=rollout.trajectory_timeout_s,
+            ),
+        )
+        self._closed = False
+        self._runner = asyncio.Runner()
+        self._runner.get_loop().set_default_executor(GrowingThreads())
+
+    @property
+    def chat_format(self) -> ChatFormat:
+        """The renderer that the rollouts use."""
+        return self._chat_format
+
+    def collect(self, request: RolloutRequest) -> Sequence[Group]:
+        """Scored groups in the order of the request's tasks, siblings in theirs, whatever finished first.
+
+        Raises `EngineError` when the engine failed in every trajectory; any smaller failure is in the trajectories.
+        """
+        groups: Sequence[Group] = self._runner.run(self._collect(request))
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        if trajectories and all(trajectory.end_reason is EndReason.ENGINE_ERROR for trajectory in trajectories):
+            raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {trajectories[0].error}")
+        if sentence := not_scored_sentence(trajectories):
+            self._run.say(sentence)
+        return groups
+
+    def sync_weights(self, source: WeightSource) -> None:
+        """Give the engine the policy's present weights."""
+        self._runner.run(self._engine.load_weights(source))
+
+    def close(self) -> None:
+        """End the engine, and whatever an interrupted `collect` left running. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._runner.run(self._engine.close())
+        finally:
+            self._runner.close()
+
+    async def _collect(self, request: RolloutRequest) -> list[Group]:
+        rollout = self._run.config.rollout
+        slots = asyncio.Semaphore(self._concurrency)
+        timeout_s, concurrency = rollout.reward_timeout_s, rollout.concurrency
+        scorer = Scorer(self._run.rewards, timeout_s=timeout_s, concurrency=concurrency)
+        progress = _Progress(len(request.tasks) * request.group_size)
+        sampling = Sampling(
+            **{
+                "max_new_tokens": rollout.max_new_tokens,
+                "temperature": rollout.temperature,
+                "top_p": rollout.top_p,
+                "top_k": rollout.top_k,
+                "stop_token_ids": self._chat_format.stop_token_ids,
+                **request.sampling,
+            }
+        )
+
+        async def trajectory(task: Task, index: int, sibling: int) -> Trajectory:
+            async with slots:
+                ended = await self._act(request, sampling, task, index, sibling)
+            progress.advance()
+            return await scorer.judge(ended, task)
+
+        async def group(task: Task, index: int) -> Group:
+            siblings = (trajectory(task, index, sibling) for sibling in range(request.group_size))
+            return await scorer.settle(Group(task=task, trajectories=tuple(await asyncio.gather(*siblings))))
+
+        try:
+            return await asyncio.gather(*(group(task, index) for index, task in enumerate(request.tasks)))
+        finally:
+            progress.clear()
+
+    async def _act(
+        self, request: RolloutRequest, sampling: Sampling, task: Task, index: int, sibling: int
+    ) -> Trajectory:
+        """One trajectory. Sessions sort in logical order, which an engine may follow."""
+        sampling_seed = derive_seed(request.seed, request.purpose, request.step, task.id, sibling)
+        try:
+            return await self._agent_loop.run(
+                task,
+                sibling=sibling,
+                environment_seed=derive_seed(request.seed, "environment", request.step, task.id),
+                sampling=replace(sampling, seed=sampling_seed),
+                session=f"{request.purpose}-{request.step}-{index:08d}-{sibling:06d}",
+            )
+        except Exception as error:
+            # The boundary of a trajectory: a mistake in one is told, and costs the others nothing.
+            return Trajectory(
+                task_id=task.id,
+                sibling=sibling,
+                token_ids=(),
+                loss_mask=(),
+                logprobs=(),
+                turns=(),
+                end_reason=EndReason.ENVIRONMENT_ERROR,
+                error=f"the agent loop raised {describe(error)}",
+            )
+
+
+def make_chat_format(run: Run, folder: Path) -> ChatFormat:
+    """The format that the run names, or the one that claims the model's folder, with the parser that the run names."""
+    model = run.config.model
+    id = model.chat_format
+    if id == "auto":
+        id = run.registry.plugins.claim("rlcore_chat_format", folder=folder)
+        if id is None:
+            raise PluginError(
+                "no chat format knows this model's tokenizer",
+                where=str(folder),
+                mend="name one: model.chat_format=plain works with any tokenizer",
+            )
+    factory = run.load("chat_format", id)
+    if model.tool_parser == "auto":
+        return factory(folder)  # type: ignore[no-any-return]
+    return factory(folder, parser=run.load("tool_parser", model.tool_parser)())  # type: ignore[no-any-return]
+
+
+def model_context_tokens(folder: Path) -> int:
+    """The longest context that the model's own configuration allows."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    limit = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
+    return int(limit or NO_LIMIT)
+
+
+def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
+    """How many have no reward, why, and the first error of each kind; None when all have one."""
+    lost = [trajectory for trajectory in trajectories if trajectory.reward is None]
+    if not lost:
+        return None
+    counts = Counter(trajectory.end_reason for trajectory in lost)
+    first = {trajectory.end_reason: trajectory.error for trajectory in reversed(lost)}
+    kinds = "; ".join(f"{count} {reason} (first: {first[reason]})" for reason, count in counts.most_common())
+    return f"{len(lost)} of {len(trajectories)} trajectories were not scored: {kinds}"
+
+
+class _Progress:
+    """One line on a terminal that counts the trajectories that ended; nothing elsewhere."""
+
+    def __init__(self, total: int):
+        self._total, self._ended, self._shown_at = total, 0, 0.0
+        self._visible = sys.stderr.isatty()
+
+    def advance(self) -> None:
+        self._ended += 1
+        now = time.monotonic()
+        if self._visible and now - self._shown_at > 0.1:
+            self._shown_at = now
+            print(f"\r  {self._ended}/{self._total} trajectories\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._visible:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,42 @@
+"""The hooks of rlcore-rollout: what rollouts are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.hookspecs import hookspec
+
+if TYPE_CHECKING:
+    from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, SandboxSpec, ToolParserSpec
+
+
+@hookspec
+def rlcore_engines() -> Iterable[EngineSpec]:  # type: ignore[empty-body]
+    """Register engines. Called once, when an engine is first asked for."""
+
+
+@hookspec
+def rlcore_executors() -> Iterable[ExecutorSpec]:  # type: ignore[empty-body]
+    """Register executors."""
+
+
+@hookspec
+def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:  # type: ignore[empty-body]
+    """Register tool-call parsers."""
+
+
+@hookspec
+def rlcore_sandboxes() -> Iterable[SandboxSpec]:  # type: ignore[empty-body]
+    """Register sandboxes."""
+
+
+@hookspec
+def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:  # type: ignore[empty-body]
+    """Register chat formats."""
+
+
+@hookspec(firstresult=True)
+def rlcore_chat_format(folder: Path) -> str | None:
+    """Claim a folder with a tokenizer: the id of the chat format that its model speaks, None leaves it to others."""

@@ -1,0 +1,1 @@
+"""Tool-call parsers: the calls in a text that a model wrote."""

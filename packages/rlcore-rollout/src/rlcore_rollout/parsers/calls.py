@@ -1,0 +1,88 @@
+"""Reading a call out of JSON that a model wrote, and saying what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+from rlcore.types import ToolCall, thaw
+
+_NAME = re.compile(r'"name"\s{0,8}:\s{0,8}"([^"\\]{1,64})"')
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+_decoder = json.JSONDecoder(parse_constant=_no_constant)
+
+
+class BadJson(Exception):
+    """JSON that cannot be read; the message says where and why."""
+
+
+def read_json(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value at ``start``, after white space, and where it ends. Raises `BadJson`."""
+    while start < len(text) and text[start] in " \t\r\n":
+        start += 1
+    try:
+        return _decoder.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        raise BadJson(f"{error.msg} at character {error.pos - start}") from None
+    except RecursionError:
+        raise BadJson("it is nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits, NaN
+        raise BadJson(str(error)) from None
+
+
+def call_of(value: Any, *, index: int, arguments_key: str = "arguments", expected: str) -> ToolCall:
+    """The call that a JSON value describes, or one whose ``error`` says why it describes none."""
+    if not isinstance(value, dict):
+        return bad_call(f"the call is {kind_of(value)}, not an object", index=index, expected=expected)
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        found = f"found {kind_of(name)}" if "name" in value else f"the keys are {_keys(value)}"
+        return bad_call(f'"name" must be the name of a tool, {found}', index=index, expected=expected)
+    if arguments_key not in value:
+        problem = f'"{arguments_key}" is missing, the keys are {_keys(value)}'
+        return bad_call(problem, index=index, expected=expected, name=name)
+    arguments = value[arguments_key]
+    if not isinstance(arguments, dict):
+        problem = f'"{arguments_key}" must be an object, found {kind_of(arguments)}'
+        return bad_call(problem, index=index, expected=expected, name=name)
+    return ToolCall(name=name, arguments=arguments, id=call_id(index))
+
+
+def bad_call(problem: str, *, index: int, expected: str, name: str = "", body: str = "") -> ToolCall:
+    """A call that could not be read. Its name, where none is given, is looked for at the beginning of ``body``."""
+    if not name and (match := _NAME.search(body[:400])):
+        name = match.group(1)
+    return ToolCall(name=name, error=f"{problem}; expected {expected}", id=call_id(index))
+
+
+def call_id(index: int) -> str:
+    """The id of a turn's call."""
+    return f"call_{index}"
+
+
+def to_json(value: Any) -> str:
+    """The JSON of a call's arguments, as chat templates write it."""
+    return json.dumps(thaw(value), ensure_ascii=False)
+
+
+def kind_of(value: Any) -> str:
+    """The JSON name of a value's kind, with its article."""
+    names = {
+        str: "a string",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        list: "an array",
+        dict: "an object",
+    }
+    return names.get(type(value), "null")
+
+
+def _keys(value: dict[str, Any]) -> str:
+    return ", ".join(f'"{key[:40]}"' for key in list(value)[:5]) or "none"

@@ -1,0 +1,101 @@
+"""What rlcore-rollout offers, through the same hooks as any plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, ToolParserSpec
+
+if TYPE_CHECKING:
+    import pluggy
+
+
+@hookimpl
+def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
+    """Make the hooks of this package known."""
+    from rlcore_rollout import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@hookimpl
+def rlcore_engines() -> Iterable[EngineSpec]:
+    """The engine of the trainer's own process, and the one of tests."""
+    yield EngineSpec(
+        id="torch",
+        target="rlcore_rollout.engines.torch.engine:TorchEngine",
+        config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
+        summary="Samples in this process, from the trainer's own weights.",
+        needs=("rlcore-rollout[torch]",),
+    )
+    yield EngineSpec(
+        id="scripted",
+        target="rlcore_rollout.engines.scripted:ScriptedEngine",
+        config="rlcore_rollout.engines.scripted:ScriptedEngineConfig",
+        summary="Says what it was told to say; for tests.",
+        trains=False,
+    )
+
+
+@hookimpl
+def rlcore_executors() -> Iterable[ExecutorSpec]:
+    """The executor of this process."""
+    yield ExecutorSpec(
+        id="local",
+        target="rlcore_rollout.executors.local:LocalExecutor",
+        config="rlcore_rollout.executors.local:LocalExecutorConfig",
+        summary="Runs every agent loop in this process.",
+    )
+
+
+@hookimpl
+def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
+    """The ways in which models write tool calls."""
+    yield ToolParserSpec(
+        id="hermes",
+        target="rlcore_rollout.parsers.hermes:HermesParser",
+        summary="JSON between <tool_call> tags: Qwen2.5, Qwen3, Hermes.",
+    )
+    yield ToolParserSpec(
+        id="llama3-json",
+        target="rlcore_rollout.parsers.llama3_json:Llama3JsonParser",
+        summary="A bare JSON object with name and parameters: Llama 3.",
+    )
+    yield ToolParserSpec(
+        id="react",
+        target="rlcore_rollout.parsers.react:ReactParser",
+        summary="Lines of Action and Action Input.",
+    )
+    yield ToolParserSpec(
+        id="think",
+        target="rlcore_rollout.parsers.think:ThinkParser",
+        summary="Calls after a <think> block; calls inside it do not count.",
+    )
+    yield ToolParserSpec(
+        id="code-fence",
+        target="rlcore_rollout.parsers.code_fence:CodeFenceParser",
+        summary="A fenced block of code is the call.",
+    )
+
+
+@hookimpl
+def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
+    """The ways in which models read messages."""
+    yield ChatFormatSpec(
+        id="qwen2.5", target="rlcore_rollout.chat.qwen:Qwen25Format", summary="Qwen2 and Qwen2.5 instruct models."
+    )
+    yield ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models.")
+    yield ChatFormatSpec(
+        id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
+    )
+
+
+@hookimpl
+def rlcore_chat_format(folder: Path) -> str | None:
+    """The format of a folder whose tokenizer is known."""
+    from rlcore_rollout.chat.detect import detect_chat_format
+
+    return detect_chat_format(folder)

@@ -1,0 +1,78 @@
+"""Model folders with tokenizers: one that is built here, and the real Qwen ones where RLCORE_DATA has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|image_pad|>")
+MARKUP = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+TEXTS = (
+    "system\nuser\nassistant\ntool\n<tool_response>\n</tool_response>\n",
+    'tools: calculator(expression)\n{"name": "calculator", "arguments": {"expression": "12 + 3 * 4"}}',
+    "Tom has 3 apples and buys 12 more. How many apples does he have? The answer is 15.",
+    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n",
+)
+
+
+def build_tokenizer(
+    folder: Path, *, special: tuple[str, ...] = SPECIAL, markup: tuple[str, ...] = MARKUP, eos: str = "<|im_end|>"
+) -> Path:
+    """A byte-level BPE tokenizer of a few hundred tokens, made in milliseconds, in the shape of Qwen's."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    words = Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in markup])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "Qwen2TokenizerFast", "eos_token": eos}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small tokenizer that has ChatML's tokens and tags."""
+    return build_tokenizer(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes folders with a tokenizer of other tokens."""
+    return lambda **options: build_tokenizer(tmp_path_factory.mktemp("made"), **options)
+
+
+@pytest.fixture(scope="session")
+def real_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Gives the folder of a published tokenizer, ``qwen2.5-instruct`` or ``qwen3``; skips without RLCORE_DATA."""
+    made: dict[str, Path] = {}
+
+    def folder(kind: str) -> Path:
+        if "RLCORE_DATA" not in os.environ:
+            pytest.skip("RLCORE_DATA names no folder with real tokenizers")
+        if kind not in made:
+            source = Path(os.environ["RLCORE_DATA"]) / "tokenizers"
+            made[kind] = tmp_path_factory.mktemp(kind)
+            for path in (source / kind).iterdir():
+                shutil.copyfile(path, made[kind] / path.name)
+            definition = runpy.run_path(str(source / "assemble.py"))["assemble"](kind)
+            text = json.dumps(definition, ensure_ascii=False)
+            (made[kind] / "tokenizer.json").write_text(text, encoding="utf-8")
+        return made[kind]
+
+    return folder

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rlcore.contracts import ToolCallParser
+from rlcore.types import ToolCall
+from rlcore_rollout.parsers.code_fence import CodeFenceParser
+from rlcore_rollout.parsers.hermes import HermesParser
+from rlcore_rollout.parsers.llama3_json import Llama3JsonParser
+from rlcore_rollout.parsers.react import ReactParser
+from rlcore_rollout.parsers.think import ThinkParser
+
+JSON_PARSERS: list[ToolCallParser] = [HermesParser(), ThinkParser(), Llama3JsonParser(), ReactParser()]
+PARSERS: list[ToolCallParser] = [*JSON_PARSERS, CodeFenceParser()]
+NAMES = {type(parser).__name__: parser for parser in PARSERS}
+
+FRAGMENTS = [
+    "<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "f", "arguments": {"x": 1}}', '{"name":', "{", "}",
+    "[", "]", '"', "\\", ":", ",", ";", "\n", " ", "```", "```python\n", "`", "Action: f\n", "Action Input: {}\n",
+    "Action Input:", "Observation: x\n", "Final Answer: 4", '{"name": "f", "parameters": {}}', "<|python_tag|>", "NaN",
+    "-Infinity", "1e999", "9" * 5000, "é", "\ud800", "\x00",
+]  # fmt: skip
+hostile = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=5)), max_size=25).map("".join)
+
+
+def parse(parser: ToolCallParser, text: str) -> tuple[str, list[tuple[str, Any, bool]]]:
+    content, calls = parser.parse(text)
+    assert [call.id for call in calls] == [f"call_{index}" for index in range(len(calls))]
+    for call in calls:
+        assert (call.arguments is None) == (call.error is not None)
+    return content, [(call.name, call.arguments, call.error is None) for call in calls]
+
+
+def error_of(parser: ToolCallParser, text: str) -> str:
+    (call,) = parser.parse(text)[1]
+    assert call.error is not None
+    return call.error
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=NAMES)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(text=hostile)
+def test_no_text_whatever_raises(parser: ToolCallParser, text: str) -> None:
+    parse(parser, text)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("parser", JSON_PARSERS, ids=lambda parser: type(parser).__name__)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(arguments=st.dictionaries(st.text(), values, max_size=4))
+def test_what_is_rendered_is_read_back(parser: ToolCallParser, arguments: dict[str, Any]) -> None:
+    if isinstance(parser, ThinkParser) and "think>" in repr(arguments):
+        return
+    call = ToolCall(name="calculator", arguments=arguments)
+    assert parse(parser, parser.render(call)) == ("", [("calculator", arguments, True)])
+
+
+def test_code_that_is_rendered_is_read_back() -> None:
+    call = ToolCall(name="python", arguments={"code": "x = 1\n\nprint(x)"})
+    assert parse(CodeFenceParser(), CodeFenceParser().render(call)) == ("", [("python", call.arguments, True)])
+
+
+BOMBS = [
+    "<tool_call>", "<tool_call>{", '<tool_call>{"', '<tool_call>"', "<tool_call>[", "</tool_call>", "<tool_call>  \n",
+    '<tool_call>{"a":"', '{"name": ', '{"name": "f"', "[", '{"a":', "<think>", "</think>", "<think></think>", "```\n",
+    "````\n```\n", "```python\n", "``` x\n", "Action:\n", "Action: f\nAction Input: ", "Action Input: {\n", "Input:\n",
+    "Action:", " ", "\n", ";", "\\", '"', '{"name": "f", "parameters": {}};', "`", '{"name":"a"} ', "9", "<tool_call>9",
+    '<tool_call>{"name": "f", "arguments": {}}</tool_call>', '<tool_call>{"":"\\"', '<tool_call>{}',
+]  # fmt: skip
+
+
+def seconds(parser: ToolCallParser, text: str) -> float:
+    start = time.process_time()
+    parser.parse(text)
+    return time.process_time() - start
+
+
+def is_linear(parser: ToolCallParser, text: str) -> bool:
+    """Whether four times the text takes about four times as long, where it takes long enough to tell: not sixteen."""
+    whole = seconds(parser, text)
+    if whole < 0.1:
+        return True
+    quarter = min(seconds(parser, text[: len(text) // 4]) for _ in range(3))
+    return min(whole, seconds(parser, text)) < 10 * quarter
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=NAMES)
+def test_hostile_text_of_200_kilobytes_is_read_in_linear_time(parser: ToolCallParser) -> None:
+    for bomb in BOMBS:
+        for prefix in ("", "<tool_call>", "Action: f\nAction Input: ", "```python\n"):
+            assert is_linear(parser, prefix + bomb * (200_000 // len(bomb))), prefix + bomb
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=NAMES)
+def test_random_hostile_text_of_200_kilobytes_is_read_in_linear_time(parser: ToolCallParser) -> None:
+    for seed in range(5):
+        chosen = random.Random(seed)
+        assert is_linear(parser, "".join(chosen.choice(FRAGMENTS[:22]) for _ in range(20_000))), seed
+
+
+def test_hermes_reads_every_call_and_keeps_the_text_around_them() -> None:
+    text = (
+        "Let me see.\n<tool_call>\n"
+        '{"name": "add", "arguments": {"a": 1, "b": "</tool_call>"}}\n</tool_call>\nand\n'
+        '<tool_call>{"arguments": {}, "name": "now"}</tool_call> so.'
+    )
+    assert parse(HermesParser(), text) == (
+        "Let me see.\nand\nso.",
+        [("add", {"a": 1, "b": "</tool_call>"}, True), ("now", {}, True)],
+    )
+
+
+@pytest.mark.parametrize("text", ['{"name": "add", "arguments": {}}', "", "  \n4 ", "</tool_call>", "<tool call>{}"])
+def test_hermes_takes_nothing_without_tags_for_a_call(text: str) -> None:
+    assert parse(HermesParser(), text) == (text, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "said"),
+    [
+        ('{"name": "add", "arguments": {"a": 1,}}', "add", "not valid JSON: "),
+        ("{'name': 'add'}", "", "at character 1; expected <tool_call>"),
+        ('{"name": "add", "arguments": {"a": NaN}}', "add", "NaN is no JSON value"),
+        ('{"name": "add"}', "add", '"arguments" is missing, the keys are "name"'),
+        ('{"name": "add", "parameters": {}}', "add", 'the keys are "name", "parameters"'),
+        ('{"name": "add", "arguments": "{}"}', "add", '"arguments" must be an object, found a string'),
+        ('{"name": 3, "arguments": {}}', "", '"name" must be the name of a tool, found a number'),
+        ('{"arguments": {}}', "", 'the keys are "arguments"'),
+        ("[1]", "", "the call is an array, not an object"),
+        ('{"name": "add", "arguments": {}} {"name": "add", "arguments": {}}', "add", "more than one JSON object"),
+        ("", "", "not valid JSON"),
+        ("[" * 5000, "", "nested too deeply"),
+    ],
+)
+def test_hermes_says_what_is_wrong_with_a_call(body: str, name: str, said: str) -> None:
+    text = f"before <tool_call>\n{body}\n</tool_call> after"
+    (call,) = HermesParser().parse(text)[1]
+    assert call.name == name
+    assert said in (call.error or "")
+    assert '{"name": <tool name>, "arguments": {...}}' in (call.error or "")
+    assert HermesParser().parse(text)[0] == "before\nafter"
+
+
+def test_hermes_a_missing_closing_tag_costs_only_its_own_call() -> None:
+    text = '<tool_call>{"name": "a", "arguments": {}}<tool_call>{"name": "b", "arguments": {}}</tool_call>'
+    assert parse(HermesParser(), text) == ("", [("a", None, False), ("b", {}, True)])
+    assert "</tool_call> is missing" in error_of(HermesParser(), '<tool_call>{"name": "a", "arguments": {}}')
+    assert "</tool_call> is missing" in error_of(HermesParser(), "<tool_call>{")
+
+
+def test_think_counts_neither_thoughts_nor_calls_inside_them() -> None:
+    call = '<tool_call>{"name": "a", "arguments": {}}</tool_call>'
+    assert parse(ThinkParser(), f"<think>\n{call}\n</think>\n\n4 {call}") == ("4", [("a", {}, True)])
+    assert parse(ThinkParser(), f"thinking {call}</think>4") == ("4", [])
+    assert parse(ThinkParser(), f"3 <think>{call}") == ("3", [])
+    assert parse(ThinkParser(), "<think>a</think>1<think>b</think>2") == ("12", [])
+    assert parse(ThinkParser(), "no thought") == ("no thought", [])
+
+
+def test_llama3_reads_objects_of_one_turn_and_leaves_other_json_alone() -> None:
+    one = '{"name": "add", "parameters": {"a": 1}}'
+    typed = '{"type": "function", "name": "add", "parameters": {"a": 1}}'
+    good = ("add", {"a": 1}, True)
+    assert parse(Llama3JsonParser(), f" {one}; {typed}\n{one}") == ("", [good, good, good])
+    assert parse(Llama3JsonParser(), f"<|python_tag|>{one}") == ("", [good])
+    for text in ('{"answer": 4}', f"I call {one}", "4", ""):
+        assert parse(Llama3JsonParser(), text) == (text, [])
+
+
+def test_llama3_says_what_is_wrong_with_a_call() -> None:
+    assert "not valid JSON" in error_of(Llama3JsonParser(), '{"name": "add", "parameters": {')
+    assert '"parameters" is missing' in error_of(Llama3JsonParser(), '{"name": "add", "arguments": {}}')
+    assert "nothing follows" in error_of(Llama3JsonParser(), "<|python_tag|>")
+
+
+def test_react_reads_every_action_and_keeps_the_thoughts() -> None:
+    text = (
+        "Thought: add them\nAction: add\nAction Input: {\n"
+        '  "a": 1\n}\nThought: again\nAction: add\nAction Input: {"a": 2}\nObservation: 3'
+    )
+    assert parse(ReactParser(), text) == (
+        "Thought: add them\nThought: again\nObservation: 3",
+        [("add", {"a": 1}, True), ("add", {"a": 2}, True)],
+    )
+    assert parse(ReactParser(), "Action: add\nInput: {}") == ("", [("add", {}, True)])
+    assert parse(ReactParser(), "Final Answer: 4") == ("Final Answer: 4", [])
+    assert parse(ReactParser(), "Input: 4") == ("Input: 4", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Action: add", 'has no "Action Input:" line'),
+        ("Action Input: {}", 'follows no "Action:"'),
+        ("Action: add\nAction Input: 1 + 1", "there is text after"),
+        ("Action: add\nAction Input: 4", "must be a JSON object, found a number"),
+        ("Action: add\nAction Input: a", "not valid JSON"),
+        ("Action: add\nAction Input:", "not valid JSON"),
+    ],
+)
+def test_react_says_what_is_wrong_with_a_call(text: str, said: str) -> None:
+    assert said in error_of(ReactParser(), text)
+    assert "expected a line" in error_of(ReactParser(), text)
+
+
+def test_code_fence_reads_every_block_of_its_languages() -> None:
+    text = "First\n```python\nprint(1)\n```\nthen\n````py\n```\nx\n````\n```json\n{}\n```\nend"
+    assert parse(CodeFenceParser(), text) == (
+        "First\nthen\n```json\n{}\n```\nend",
+        [("python", {"code": "print(1)"}, True), ("python", {"code": "```\nx"}, True)],
+    )
+    assert parse(CodeFenceParser(tool="run", argument="script", languages=["sh"]), "```sh\nls\n```") == (
+        "",
+        [("run", {"script": "ls"}, True)],
+    )
+
+
+def test_code_fence_says_that_a_block_is_not_closed() -> None:
+    assert "not closed with ```" in error_of(CodeFenceParser(), "```python\nprint(1)")
+    assert parse(CodeFenceParser(), "```json\n{}") == ("```json\n{}", [])
+
+
+def test_hermes_stops_reading_after_a_flood_of_unreadable_calls() -> None:
+    good = '<tool_call>{"name": "a", "arguments": {}}</tool_call>'
+    assert len(HermesParser().parse(good * 100)[1]) == 100
+    assert len(HermesParser().parse("<tool_call>{</tool_call>" * 100 + good)[1]) == 32

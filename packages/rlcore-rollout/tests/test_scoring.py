@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from rlcore.run import SelectedReward
+from rlcore.testing import make_trajectory
+from rlcore.types import EndReason, Group, RewardResult, Task, Trajectory
+from rlcore_rollout.scoring import Scorer
+
+TASK = Task(id="t", messages=())
+
+
+def reward(
+    function: Any, weight: float = 1.0, id: str = "r", scope: Any = "trajectory", **bounds: float
+) -> SelectedReward:
+    limits = {"minimum": 0.0, "maximum": 1.0, **bounds}
+    return SelectedReward(id=id, weight=weight, scope=scope, function=function, **limits)
+
+
+def score(
+    *rewards: SelectedReward, trajectories: Sequence[Trajectory] | None = None, timeout_s: float = 5.0
+) -> tuple[Trajectory, ...]:
+    async def run() -> tuple[Trajectory, ...]:
+        scorer = Scorer(rewards, timeout_s=timeout_s)
+        judged = [await scorer.judge(one, TASK) for one in trajectories or [make_trajectory("4")]]
+        return (await scorer.settle(Group(task=TASK, trajectories=tuple(judged)))).trajectories
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("value", [0, 1, True, 0.5, Fraction(1, 2), RewardResult(value=1), RewardResult(value=0.25)])
+def test_a_number_or_a_result_is_a_verdict(value: Any) -> None:
+    (trajectory,) = score(reward(lambda trajectory, task: value))
+    expected = value.value if isinstance(value, RewardResult) else value
+    assert trajectory.reward == float(expected)
+    assert isinstance(trajectory.reward, float)
+    assert isinstance(trajectory.rewards["r"].value, float)
+    assert trajectory.end_reason is EndReason.DONE
+
+
+def test_the_reward_is_the_weighted_sum_of_plain_async_and_callable_rewards() -> None:
+    async def judge(trajectory: Trajectory, task: Task) -> float:
+        await asyncio.sleep(0)
+        return 0.5
+
+    class Callable_:
+        async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
+            return RewardResult(value=1.0, components={"part": 0.3})
+
+    rewards = [
+        reward(lambda trajectory, task: 1.0, weight=2.0, id="a"),
+        reward(judge, weight=-1.0, id="b"),
+        reward(Callable_(), weight=0.0, id="metric"),
+    ]
+    (trajectory,) = score(*rewards)
+    assert trajectory.reward == 1.5
+    assert trajectory.rewards["metric"].value == 1.0
+    assert trajectory.rewards["metric"].components == {"part": 0.3}
+
+
+def raises(trajectory: Trajectory, task: Task) -> float:
+    raise ConnectionError("the judge is away")
+
+
+async def hangs(trajectory: Trajectory, task: Task) -> float:
+    await asyncio.sleep(30)
+    return 1.0
+
+
+def hangs_in_a_thread(trajectory: Trajectory, task: Task) -> float:
+    threading.Event().wait(1.0)
+    return 1.0
+
+
+FAILURES: list[tuple[Callable[..., Any], str]] = [
+    (raises, "ConnectionError: the judge is away"),
+    (hangs, "within 0.05 s"),
+    (hangs_in_a_thread, "within 0.05 s"),
+    (lambda trajectory, task: float("nan"), "nan"),
+    (lambda trajectory, task: float("inf"), "inf"),
+    (lambda trajectory, task: 1.5, "outside [0, 1]"),
+    (lambda trajectory, task: -0.1, "outside [0, 1]"),
+    (lambda trajectory, task: 10**400, "outside [0, 1]"),
+    (lambda trajectory, task: "1.0", "a str, not a number"),
+    (lambda trajectory, task: None, "no value"),
+    (lambda trajectory, task: RewardResult(value=None, error="unsure"), "unsure"),
+]
+
+
+@pytest.mark.parametrize(("function", "sentence"), FAILURES)
+def test_a_failure_is_not_scored_and_not_zero(function: Any, sentence: str) -> None:
+    (trajectory,) = score(reward(lambda trajectory, task: 1.0, id="fine"), reward(function), timeout_s=0.05)
+    assert trajectory.reward is None
+    assert trajectory.end_reason is EndReason.REWARD_ERROR
+    assert sentence in (trajectory.error or "")
+    assert "ended as done" in (trajectory.error or "")
+    assert trajectory.rewards["r"].value is None
+    assert trajectory.rewards["fine"].value == 1.0
+
+
+@pytest.mark.parametrize(("function", "sentence"), FAILURES)
+def test_a_failing_metric_costs_nothing(function: Any, sentence: str) -> None:
+    metric = reward(function, weight=0.0, id="metric")
+    (trajectory,) = score(reward(lambda trajectory, task: 1.0), metric, timeout_s=0.05)
+    assert trajectory.reward == 1.0
+    assert trajectory.end_reason is EndReason.DONE
+    assert sentence in (trajectory.rewards["metric"].error or "")
+
+
+def test_bounds_are_the_rewards_own() -> None:
+    (trajectory,) = score(reward(lambda trajectory, task: -3.0, minimum=-5.0, maximum=0.0))
+    assert trajectory.reward == -3.0
+
+
+def test_what_failed_before_is_not_judged() -> None:
+    asked: list[Trajectory] = []
+
+    def ask(trajectory: Trajectory, task: Task) -> float:
+        asked.append(trajectory)
+        return 1.0
+
+    broken = make_trajectory("4", end_reason=EndReason.ENVIRONMENT_ERROR)
+    cut = make_trajectory("4", end_reason=EndReason.LENGTH)
+    first, second = score(reward(ask), trajectories=[broken, cut])
+    assert (first.reward, first.end_reason, first.rewards) == (None, EndReason.ENVIRONMENT_ERROR, {})
+    assert (second.reward, second.end_reason) == (1.0, EndReason.LENGTH)
+    assert asked == [cut]
+
+
+def test_a_group_reward_sees_all_siblings_with_their_verdicts() -> None:
+    def rank(group: Group) -> list[float]:
+        assert [t.rewards.get("own", RewardResult(value=None)).value for t in group.trajectories] == [0.5, None, 0.5]
+        return [0.0, 0.5, 1.0]
+
+    trajectories = [
+        make_trajectory("a", sibling=0),
+        make_trajectory("b", sibling=1, end_reason=EndReason.TIMEOUT),
+        make_trajectory("c", sibling=2),
+    ]
+    own = reward(lambda trajectory, task: 0.5, id="own")
+    scored = score(own, reward(rank, scope="group", id="rank"), trajectories=trajectories)
+    assert [one.reward for one in scored] == [0.5, None, 1.5]
+    assert scored[1].end_reason is EndReason.TIMEOUT
+
+
+@pytest.mark.parametrize("answers", [[1.0], [1.0, 1.0, 1.0], None, 1.0])
+def test_a_group_reward_with_the_wrong_number_of_verdicts_scores_nobody(answers: Any) -> None:
+    pair = [make_trajectory("a"), make_trajectory("b")]
+    scored = score(reward(lambda group: answers, scope="group"), trajectories=pair)
+    assert [one.end_reason for one in scored] == [EndReason.REWARD_ERROR] * 2
+    assert all(one.reward is None and one.error for one in scored)
+
+
+def test_one_reward_may_be_selected_twice() -> None:
+    (trajectory,) = score(reward(lambda trajectory, task: 0.5), reward(lambda trajectory, task: 1.0))
+    assert trajectory.reward == 1.5
+    assert {name: verdict.value for name, verdict in trajectory.rewards.items()} == {"r": 0.5, "r#2": 1.0}
+
+
+def test_slow_plain_rewards_wait_at_the_same_time() -> None:
+    def slow(trajectory: Trajectory, task: Task) -> float:
+        time.sleep(0.1)
+        return 1.0
+
+    async def run() -> float:
+        scorer = Scorer([reward(slow)], timeout_s=5.0)
+        start = time.perf_counter()
+        await asyncio.gather(*(scorer.judge(make_trajectory("4"), TASK) for _ in range(32)))
+        return time.perf_counter() - start
+
+    assert asyncio.run(run()) < 1.0
