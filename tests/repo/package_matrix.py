@@ -1,0 +1,136 @@
+"""Test every distribution alone: built, installed from its wheel outside the workspace, its own tests run.
+
+::
+
+    uv run python tests/repo/package_matrix.py                       # all members, this interpreter's Python
+    uv run python tests/repo/package_matrix.py rlcore-core --python 3.12
+    uv run python tests/repo/package_matrix.py 'rlcore-rollout[torch]'
+    uv run python tests/repo/package_matrix.py --list                # JSON, for a matrix of jobs
+
+The environment of each holds its wheel, the wheels of the members that it declares, the third-party distributions
+that all these declare (in the versions of the lock) and pytest, pytest-timeout and hypothesis; nothing else. The list
+comes from the workspace. A member without a module has no tests: there the command has to start and every plugin to be
+sound. Exit status 1 when one fails; all are tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from workspace import ROOT, Member, closure, distribution, members
+
+RUNNER = ("pytest", "pytest-timeout", "hypothesis")
+SETTINGS = """
+[pytest]
+addopts = --strict-markers --import-mode=importlib -p no:cacheprovider -m "not slow and not proof" -ra
+markers =
+    slow: minutes
+    proof: hours
+filterwarnings = error
+xfail_strict = true
+timeout = 300
+"""
+
+
+def run(command: list[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command with the workspace out of sight; its two outputs together."""
+    hidden = {"PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "PYTEST_ADDOPTS"}
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    return subprocess.run(
+        command, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+
+
+def must(command: list[str], *, cwd: Path) -> str:
+    """Run a command that has to succeed; its output."""
+    result = run(command, cwd=cwd)
+    if result.returncode:
+        raise SystemExit(f"{' '.join(command)} failed ({result.returncode}):\n{result.stdout}")
+    return result.stdout
+
+
+def build(wheels: Path) -> dict[str, Path]:
+    """Source distribution and from it the wheel of every member; the wheels by name."""
+    must(["uv", "build", "--all-packages", "--no-sources", "--quiet", "--out-dir", str(wheels)], cwd=ROOT)
+    return {distribution(path.name.split("-")[0]): path for path in wheels.glob("*.whl")}
+
+
+def locked_versions(folder: Path) -> Path:
+    """The versions of the lock as a constraints file."""
+    export = ["uv", "export", "--frozen", "--quiet", "--no-hashes", "--no-emit-workspace", "--all-groups"]
+    path = folder / "constraints.txt"
+    path.write_text(must([*export, "--all-packages", "--all-extras"], cwd=ROOT), encoding="utf-8")
+    return path
+
+
+def check(member: Member, extra: str, wheels: dict[str, Path], constraints: Path, python: str) -> tuple[bool, str, str]:
+    """Whether the member stands alone, a summary of one line, and the whole output."""
+    with tempfile.TemporaryDirectory(prefix="package-matrix-") as name:
+        folder = Path(name)
+        must(["uv", "venv", "--quiet", "--no-project", "--python", python, "environment"], cwd=folder)
+        interpreter = folder / "environment" / "bin" / "python"
+        ours = [
+            f"{wheels[each]}" for each in sorted(closure(member.name, extra.split(",") if extra else ()) & set(wheels))
+        ]
+        own = f"{member.name}[{extra}] @ {wheels[member.name].as_uri()}" if extra else str(wheels[member.name])
+        install = ["uv", "pip", "install", "--quiet", "--python", str(interpreter), "--constraint", str(constraints)]
+        result = run([*install, own, *ours, *RUNNER], cwd=folder)
+        if result.returncode:
+            return False, "cannot be installed", result.stdout
+        if member.module_folder is None:
+            result = run([str(interpreter.parent / "rlcore"), "plugins", "list", "--check"], cwd=folder)
+            return result.returncode == 0, "rlcore plugins list --check", result.stdout
+        if member.tests is None:
+            return False, "has no tests", ""
+        shutil.copytree(member.tests, folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "pytest.ini").write_text(SETTINGS, encoding="utf-8")
+        result = run([str(interpreter), "-I", "-m", "pytest", "-q", "tests"], cwd=folder)
+        closing = [
+            line for line in result.stdout.splitlines() if re.search(r"\d+ (?:passed|failed|skipped|error)", line)
+        ]
+        return result.returncode == 0, closing[-1].strip("= ") if closing else "no tests ran", result.stdout
+
+
+def main() -> int:
+    """Check the members named on the command line, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a member, or NAME[EXTRA]; all when none is given")
+    parser.add_argument("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", help="version to test with")
+    parser.add_argument("--list", action="store_true", help="print the members as JSON and stop")
+    arguments = parser.parse_args()
+    by_name = {member.name: member for member in members()}
+    if arguments.list:
+        print(json.dumps(list(by_name)))
+        return 0
+    names = arguments.names or list(by_name)
+    unknown = [name for name in names if name.partition("[")[0] not in by_name]
+    if unknown:
+        parser.error(f"no member of the workspace: {', '.join(unknown)}; there are {', '.join(by_name)}")
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="package-matrix-") as folder:
+        wheels = build(Path(folder) / "wheels")
+        constraints = locked_versions(Path(folder))
+        for name in names:
+            started = time.monotonic()
+            bare, _, extra = name.rstrip("]").partition("[")
+            fine, summary, output = check(by_name[bare], extra, wheels, constraints, arguments.python)
+            print(f"{'ok  ' if fine else 'FAIL'} {name:<26} {time.monotonic() - started:5.0f} s  {summary}", flush=True)
+            for line in output.splitlines():
+                if not fine or line.startswith("SKIPPED"):
+                    print(f"       {line}")
+            failed += [] if fine else [name]
+    print(f"package matrix, Python {arguments.python}: {len(names) - len(failed)} of {len(names)} stand alone")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

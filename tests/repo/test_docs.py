@@ -1,0 +1,141 @@
+"""What the documents say is true: their commands and Python blocks run, their links lead somewhere.
+
+The convention is in CONTRIBUTING.md under "Documents are tested".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from documents import Block, blocks, documents
+from workspace import ROOT
+
+SCRIPTS = Path(sys.executable).parent
+VISIBLE = ("docs", "examples", "packages", "plugins", "tests", "pyproject.toml")
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)[^)]*\)")
+
+
+def named(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def with_blocks(mode: str) -> list[Path]:
+    return [document for document in documents() if any(block.mode == mode for block in blocks(document))]
+
+
+def with_python() -> list[Path]:
+    return [d for d in documents() if any(b.language == "python" and b.mode in ("", "file") for b in blocks(d))]
+
+
+def workplace(folder: Path) -> Path:
+    """A folder that looks like the root of a clone but in which files may be left."""
+    for name in VISIBLE:
+        if (ROOT / name).exists():
+            (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def succeeds(arguments: list[str], cwd: Path, place: str, timeout_s: float) -> str:
+    program = {"rlcore": str(SCRIPTS / "rlcore"), "python": sys.executable}.get(arguments[0])
+    assert program, f"{place}: a tested block holds `rlcore …` and `python …` only, found {arguments[0]!r}"
+    result = subprocess.run(
+        [program, *arguments[1:]],
+        cwd=cwd,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert result.returncode == 0, f"{place}: {' '.join(arguments)} ended with {result.returncode}:\n{result.stdout}"
+    return result.stdout
+
+
+def run_blocks(document: Path, mode: str, cwd: Path, timeout_s: float) -> None:
+    for block in blocks(document):
+        if block.mode == "file":
+            (cwd / block.rest).parent.mkdir(parents=True, exist_ok=True)
+            (cwd / block.rest).write_text(block.text, encoding="utf-8")
+        if block.mode == mode:
+            assert block.commands, f"{named(document)}:{block.line}: a tested block without a command"
+            for arguments in block.shortened:
+                succeeds(arguments, cwd, f"{named(document)}:{block.line}", timeout_s)
+
+
+@pytest.mark.parametrize("document", with_blocks("quick"), ids=named)
+def test_quick_commands_of_the_documents_run(document: Path, tmp_path: Path) -> None:
+    run_blocks(document, "quick", workplace(tmp_path), timeout_s=120)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("document", with_blocks("slow"), ids=named)
+def test_long_commands_of_the_documents_run_shortened(document: Path, tmp_path: Path) -> None:
+    run_blocks(document, "slow", workplace(tmp_path), timeout_s=900)
+
+
+@pytest.mark.parametrize("document", with_python(), ids=named)
+def test_python_blocks_of_the_documents_run(document: Path, tmp_path: Path) -> None:
+    cwd = workplace(tmp_path)
+    pieces = []
+    for block in blocks(document):
+        if block.mode == "file":
+            (cwd / block.rest).parent.mkdir(parents=True, exist_ok=True)
+            (cwd / block.rest).write_text(block.text, encoding="utf-8")
+        elif block.language == "python" and not block.mode:
+            pieces.append(block.text)
+    (cwd / "blocks.py").write_text("\n".join(pieces), encoding="utf-8")
+    succeeds(["python", "blocks.py"], cwd, named(document), timeout_s=120)
+
+
+def test_every_rlcore_command_of_the_documents_exists_with_its_options() -> None:
+    lines = [
+        (f"{named(document)}:{block.line}", arguments[1:])
+        for document in documents()
+        for block in blocks(document)
+        if block.mode not in ("quick", "slow", "skip")
+        for arguments in block.commands
+        if arguments[0] == "rlcore"
+    ]
+    helps: dict[tuple[str, ...], str] = {}
+    for place, arguments in lines:
+        words = [word for word in arguments[:2] if re.fullmatch(r"[a-z][a-z-]*", word)]
+        path = tuple(words if words[:1] in (["data"], ["plugins"], ["config"]) else words[:1])
+        if path not in helps:
+            helps[path] = succeeds(["rlcore", *path, "--help"], ROOT, place, timeout_s=60)
+        for option in (word for word in arguments if word.startswith("--")):
+            assert option.partition("=")[0] in helps[path], f"{place}: rlcore {' '.join(path)} has no {option}"
+
+
+def test_the_readme_has_tested_commands() -> None:
+    modes = {block.mode for block in blocks(ROOT / "README.md")}
+    assert {"quick", "slow"} <= modes
+
+
+@pytest.mark.parametrize("document", documents(), ids=named)
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    targets = LINK.findall(document.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def test_overrides_of_a_comment_replace_and_append_in_the_order_of_the_runs() -> None:
+    runs = (
+        "$ uv run rlcore run -p a trainer.steps=60  # long",
+        "$ rlcore eval x",
+        "$ rlcore run --resume r \\\n  y=1",
+        "output",
+    )
+    text = "\n".join(runs)
+    block = Block(line=1, language="console", text=text, mode="slow", rest="trainer.steps=2 z=3 | trainer.steps=4")
+    assert block.shortened == [
+        ["rlcore", "run", "-p", "a", "trainer.steps=2", "z=3"],
+        ["rlcore", "eval", "x"],
+        ["rlcore", "run", "--resume", "r", "y=1", "trainer.steps=4"],
+    ]
