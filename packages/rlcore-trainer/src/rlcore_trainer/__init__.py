@@ -1,0 +1,1 @@
+"""Training for rlcore: advantages, losses, packed log-probabilities, the policy-gradient trainer, checkpoints."""

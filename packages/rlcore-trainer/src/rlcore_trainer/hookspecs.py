@@ -1,0 +1,31 @@
+"""The hooks of rlcore-trainer: what policies are improved with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rlcore.hookspecs import hookspec
+
+if TYPE_CHECKING:
+    from rlcore.specs import AlgorithmSpec, ModelBuilderSpec, StrategySpec, TrainerSpec
+
+
+@hookspec
+def rlcore_trainers() -> Iterable[TrainerSpec]:  # type: ignore[empty-body]
+    """Register trainers. Called once, when a trainer is first asked for."""
+
+
+@hookspec
+def rlcore_algorithms() -> Iterable[AlgorithmSpec]:  # type: ignore[empty-body]
+    """Register advantage estimators and policy losses; ``part`` says which."""
+
+
+@hookspec
+def rlcore_strategies() -> Iterable[StrategySpec]:  # type: ignore[empty-body]
+    """Register strategies."""
+
+
+@hookspec
+def rlcore_models() -> Iterable[ModelBuilderSpec]:  # type: ignore[empty-body]
+    """Register builders of models; ``model.path = "builtin:ID"`` selects one."""

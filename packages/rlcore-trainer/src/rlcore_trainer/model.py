@@ -1,0 +1,149 @@
+"""The policy: a Hugging Face folder as a trainable model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rlcore.errors import UserError
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
+
+from rlcore_trainer.attention import packed_attention_of
+from rlcore_trainer.logprobs import logprobs_and_entropy
+from rlcore_trainer.packing import MicroBatch, Sequence, pack
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "rlcore.json",
+)
+"""What a tokenizer may consist of, and what a checkpoint takes along unchanged."""
+
+
+@dataclass(slots=True)
+class PolicyWeights:
+    """The trainer's own weights as an engine may take them."""
+
+    module: nn.Module
+    folder: Path
+    version: int = 0
+    """How many updates the weights have seen."""
+
+
+def load_policy(folder: Path, *, dtype: str, device: torch.device) -> PreTrainedModel:
+    """The model of a folder, ready to train and checked to be one that packed training computes rightly.
+
+    Raises:
+        UserError: the folder lacks its configuration, weights or tokenizer, its vocabulary is smaller than the
+            tokenizer's, or its architecture does more to logits than a plain output layer.
+    """
+    check_folder(folder)
+    chosen = _dtype(dtype, device)
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a run's output is its own lines
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=chosen, local_files_only=True, attn_implementation="sdpa"
+    )
+    assert isinstance(model, PreTrainedModel)
+    nn.Module.to(model, device)
+    model.requires_grad_(True).train(False)
+    _check_vocabulary(model, folder)
+    _check_packed(model, folder)
+    return model
+
+
+def check_folder(folder: Path) -> None:
+    """Raise what is missing in a model's folder, before anything is loaded."""
+
+    def missing(what: str, mend: str) -> UserError:
+        found = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else "no such folder"
+        return UserError(f"model.path needs {what}", found=found or "an empty folder", where=str(folder), mend=mend)
+
+    if not (folder / "config.json").is_file():
+        raise missing("a Hugging Face folder with config.json", "name a local model folder or builtin:tiny-qwen2")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+        raise missing("the model's weights (*.safetensors)", "copy the weights beside config.json")
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model")):
+        raise missing("the model's tokenizer (tokenizer.json)", "copy tokenizer.json and tokenizer_config.json there")
+
+
+def output_head(model: PreTrainedModel) -> Tensor:
+    """The weights of the output layer [V, D]."""
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    assert isinstance(head, nn.Linear)
+    return head.weight
+
+
+def batch_logprobs(model: PreTrainedModel, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy in nats of every trained token of a micro-batch, ``(logprobs_M, entropy_M)``.
+
+    Call it, and the backward pass, inside `packed_attention_of`.
+    """
+    hidden_1ND = model.base_model(
+        input_ids=batch.token_ids_1N, position_ids=batch.position_ids_1N, use_cache=False, packed=batch.layout
+    ).last_hidden_state
+    return logprobs_and_entropy(
+        hidden_1ND[0, batch.before_M], output_head(model), batch.targets_M, temperature=temperature
+    )
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
+    if not (folder / "tokenizer.json").is_file():
+        return
+    from tokenizers import Tokenizer
+
+    tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    embeddings = model.get_input_embeddings()
+    assert isinstance(embeddings, nn.Embedding)
+    rows = embeddings.num_embeddings
+    if rows < tokens:
+        raise UserError(
+            "the tokenizer must not know more tokens than the model",
+            found=f"{tokens} tokens, {rows} embeddings",
+            where=str(folder),
+            mend="take the tokenizer that the model was trained with",
+        )
+
+
+@torch.no_grad()
+def _check_packed(model: PreTrainedModel, folder: Path) -> None:
+    """Compare packed log-probabilities with the model's own logits on two short sequences."""
+    vocabulary = int(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size)
+    rows = [[(7 * i + 3 * t * t + 1) % vocabulary for t in range(6 + i)] for i in range(2)]
+    sequences = [Sequence(token_ids=row, loss_mask=[False] + [True] * (len(row) - 1)) for row in rows]
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    fits = isinstance(head, nn.Linear) and head.bias is None
+    worst = float("inf")
+    if fits:
+        (batch,) = pack(sequences, 1000, model.device)
+        with packed_attention_of(model):
+            logprobs_M = batch_logprobs(model, batch)[0].float()
+        expected = []
+        for i in dict.fromkeys(batch.sequence_M.tolist()):
+            ids_1T = torch.tensor([rows[i]], device=model.device)
+            logits_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float()
+            expected.append(logits_TV[:-1].log_softmax(-1).gather(1, ids_1T[0, 1:, None])[:, 0])
+        worst = float((torch.cat(expected) - logprobs_M).abs().max())
+    if not worst < (1e-3 if model.dtype == torch.float32 else 0.5):
+        raise UserError(
+            "packed training needs a decoder with a plain output layer, such as Qwen2, Qwen3 or Llama",
+            found=f"{type(model).__name__}, whose log-probabilities differ by {worst:.3g}",
+            where=str(folder),
+            mend="choose a model of another architecture",
+        )

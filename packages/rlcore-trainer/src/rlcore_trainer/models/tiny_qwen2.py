@@ -1,0 +1,135 @@
+"""``builtin:tiny-qwen2``: a small model of Qwen2's architecture with a tokenizer of its own, from texts and a seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from rlcore.config.schema import Table
+from rlcore.errors import ConfigError
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+Size = Annotated[int, Field(ge=1)]
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MARKUP = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+PIECES = r"\d|\n?[{\[][^\d]*| ?[A-Za-z']+|\s+?(?=\n?[{\[])|\s+|[^\sA-Za-z\d{\[]+\n*"
+"""What the tokenizer never merges across: single digits, words, and a tool call from its bracket to its first digit,
+which thereby costs a token or two."""
+TIED = "lm_head.weight"
+"""The embedding matrix once more, which is stored once."""
+TEMPLATE = (
+    "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{%- endif %}"
+)
+
+
+class TinyQwen2Config(Table):
+    """``[model.builder]`` of ``builtin:tiny-qwen2``. The defaults make about a million parameters."""
+
+    layers: Size = 4
+    """Transformer blocks."""
+    width: Size = 128
+    """Width of the residual stream; a multiple of twice ``heads``."""
+    heads: Size = 4
+    """Attention heads."""
+    feed_forward: Size = 384
+    """Width within a block's feed-forward part."""
+    vocabulary: Annotated[int, Field(ge=300)] = 600
+    """The most tokens that the tokenizer may learn."""
+    positions: Annotated[int, Field(ge=64)] = 1024
+    """The longest sequence."""
+    rope_theta: Annotated[float, Field(gt=0)] = 10_000.0
+    """Base of the rotary position embedding."""
+    initial_std: Annotated[float, Field(gt=0)] = 0.06
+    """Standard deviation of the initial matrices. Larger than usual: short training from scratch is quicker with it."""
+
+
+def build(folder: Path, texts: Iterable[str], seed: int, config: TinyQwen2Config) -> None:
+    """Write a Hugging Face folder; the same texts, seed and configuration give the same files."""
+    if config.width % (2 * config.heads):
+        raise ConfigError(
+            "the model's width must be a multiple of twice its heads",
+            found=f"width = {config.width}, heads = {config.heads}",
+            where="model.builder",
+            mend=f"model.builder.width={2 * config.heads * max(1, config.width // (2 * config.heads))}",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(texts, config.vocabulary)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    described = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "rlcore_chat_format": "plain",
+        "chat_template": TEMPLATE,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": config.positions,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    model = _model(config, tokenizer, seed)
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    weights = {name: weight.contiguous() for name, weight in model.state_dict().items() if name != TIED}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
+    """A byte-level BPE tokenizer: any text can be encoded, each digit is one token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in SPECIAL],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_pieces(texts), trainer)
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKUP])
+    return tokenizer
+
+
+def _pieces(texts: Iterable[str]) -> Iterable[str]:
+    """The texts as they stand between added tokens, and the names of the roles, which every conversation has."""
+    for text in texts:
+        yield "system\nuser\nassistant\ntool\n"
+        for token in (*SPECIAL, *MARKUP):
+            text = text.replace(token, "\0")
+        yield from text.split("\0")
+
+
+def _model(config: TinyQwen2Config, tokenizer: Tokenizer, seed: int) -> Qwen2ForCausalLM:
+    end, padding = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")
+    described = Qwen2Config(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=config.width,
+        intermediate_size=config.feed_forward,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.heads,
+        max_position_embeddings=config.positions,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        initializer_range=config.initial_std,
+        tie_word_embeddings=True,
+        architectures=["Qwen2ForCausalLM"],
+        dtype="float32",
+        eos_token_id=end,
+        pad_token_id=padding,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(described)
+    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=padding)
+    return model

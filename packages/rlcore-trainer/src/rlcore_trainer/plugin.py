@@ -1,0 +1,74 @@
+"""What rlcore-trainer offers, through the same hooks as any plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import AlgorithmSpec, ModelBuilderSpec, StrategySpec, TrainerSpec
+
+if TYPE_CHECKING:
+    import pluggy
+
+
+@hookimpl
+def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
+    """Make the hooks of this package known."""
+    from rlcore_trainer import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@hookimpl
+def rlcore_trainers() -> Iterable[TrainerSpec]:
+    """The policy-gradient trainer."""
+    yield TrainerSpec(
+        id="policy-gradient",
+        target="rlcore_trainer.policy_gradient:PolicyGradientTrainer",
+        config="rlcore_trainer.config:PolicyGradientConfig",
+        summary="Rollouts, advantages, one or more updates, again.",
+        tables=(
+            ("algorithm", "rlcore_trainer.config:AlgorithmConfig"),
+            ("warmup", "rlcore_trainer.config:WarmupConfig"),
+        ),
+    )
+
+
+@hookimpl
+def rlcore_algorithms() -> Iterable[AlgorithmSpec]:
+    """Advantages and losses."""
+    yield AlgorithmSpec(
+        id="grpo",
+        part="advantage",
+        target="rlcore_trainer.advantages:grpo",
+        summary="Reward against the mean and spread of its group.",
+    )
+    yield AlgorithmSpec(
+        id="clip",
+        part="loss",
+        target="rlcore_trainer.losses:clip",
+        summary="The clipped surrogate of PPO.",
+    )
+
+
+@hookimpl
+def rlcore_strategies() -> Iterable[StrategySpec]:
+    """Ways to spread an update over devices."""
+    yield StrategySpec(
+        id="single",
+        target="rlcore_trainer.strategies.single:SingleProcess",
+        config="rlcore_trainer.strategies.single:SingleProcessConfig",
+        summary="One process, one device.",
+    )
+
+
+@hookimpl
+def rlcore_models() -> Iterable[ModelBuilderSpec]:
+    """Models that are built on the spot."""
+    yield ModelBuilderSpec(
+        id="tiny-qwen2",
+        target="rlcore_trainer.models.tiny_qwen2:build",
+        config="rlcore_trainer.models.tiny_qwen2:TinyQwen2Config",
+        summary="About a million parameters of Qwen2's architecture and a tokenizer, from a seed.",
+    )

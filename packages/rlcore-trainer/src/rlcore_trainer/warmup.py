@@ -1,0 +1,96 @@
+"""A short supervised phase on demonstrations, so that reinforcement learning has something to reinforce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import torch
+from rlcore.errors import DataError
+from rlcore.types import derive_seed
+from transformers import PreTrainedModel
+
+from rlcore_trainer.attention import packed_attention_of
+from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.losses import token_weights
+from rlcore_trainer.model import batch_logprobs
+from rlcore_trainer.packing import Sequence, pack
+from rlcore_trainer.schedule import learning_rate
+from rlcore_trainer.strategies.single import SingleProcess
+
+if TYPE_CHECKING:
+    from rlcore.contracts import ChatFormat, Dataset
+    from rlcore.types import Demonstration
+
+
+def warm_up(
+    model: PreTrainedModel,
+    strategy: SingleProcess,
+    dataset: Dataset,
+    chat_format: ChatFormat,
+    config: WarmupConfig,
+    trainer: PolicyGradientConfig,
+    *,
+    seed: int,
+    say: Callable[[str], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
+    """Minimise the mean negative log-likelihood of the demonstrations' assistant tokens.
+
+    ``strategy`` must have been prepared with the model. Returns the number of updates, fewer than configured when
+    ``stopped`` says so.
+
+    Raises:
+        DataError: the dataset has no demonstrations, or too few.
+    """
+    wanted = config.steps * config.demonstrations_per_step
+    stream = iter(dataset.demonstrations(wanted, seed=derive_seed(seed, "warmup")))
+    torch.manual_seed(derive_seed(seed, "warmup", "dropout"))
+    model.train()
+    updates = 0
+    for step in range(1, config.steps + 1):
+        sequences = list(_encoded(islice(stream, config.demonstrations_per_step), chat_format))
+        if not sequences:
+            raise DataError(
+                f"the warm-up wants {wanted} demonstrations",
+                found=f"{(step - 1) * config.demonstrations_per_step}",
+                where="warmup.steps",
+                mend=f"set warmup.steps={step - 1}, or add demonstrations",
+            )
+        loss = supervised_gradient(model, strategy, sequences, trainer.max_tokens_per_batch)
+        rate = learning_rate(
+            step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.steps // 10, schedule="cosine"
+        )
+        _, updated = strategy.step(rate, trainer.max_gradient_norm)
+        updates += updated
+        if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:
+            say(f"warm-up {step:4d}/{config.steps}  loss {loss:7.4f} nats a token")
+        if stopped():
+            break
+    model.train(False)
+    return updates
+
+
+def supervised_gradient(
+    model: PreTrainedModel, strategy: SingleProcess, sequences: list[Sequence], max_tokens: int
+) -> float:
+    """Add the gradient of the mean negative log-likelihood of all trained tokens, and return that mean in nats.
+
+    The sequences' own weights are the tokens' weights; see `rlcore_trainer.losses.token_weights`.
+    """
+    total = 0.0
+    with packed_attention_of(model):
+        for batch in pack(sequences, max_tokens, model.device):
+            logprobs_M, _ = batch_logprobs(model, batch)
+            loss = -(batch.weights_M.to(logprobs_M) * logprobs_M).sum()
+            strategy.backward(loss)
+            total += float(loss.detach())
+    return total
+
+
+def _encoded(demonstrations: Iterable[Demonstration], chat_format: ChatFormat) -> Iterator[Sequence]:
+    pairs = [chat_format.conversation(d.messages, d.tools) for d in demonstrations]
+    weights = token_weights([sum(loss_mask) for _, loss_mask in pairs], "token-mean")
+    for (token_ids, loss_mask), weight in zip(pairs, weights, strict=True):
+        yield Sequence(token_ids=token_ids, loss_mask=loss_mask, weight=weight)

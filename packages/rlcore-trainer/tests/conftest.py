@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rlcore.config.schema import RunConfig
+from rlcore.types import EndReason, Group, Message, RewardResult, Task, Trajectory, Turn, derive_seed
+from rlcore_trainer.advantages import grpo
+from rlcore_trainer.config import AlgorithmConfig, PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.losses import clip
+from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+GOOD, BAD, PROMPT = 1, 2, 3
+VOCABULARY = 32
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def qwen2() -> Callable[..., Qwen2ForCausalLM]:
+    """A new tiny Qwen2 with random weights."""
+
+    def build(seed: int = 0, **options: Any) -> Qwen2ForCausalLM:
+        torch.manual_seed(seed)
+        sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+        config = Qwen2Config(vocab_size=VOCABULARY, num_key_value_heads=2, **{**sizes, **options})
+        return Qwen2ForCausalLM(config).eval()
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def qwen3() -> Callable[..., Qwen3ForCausalLM]:
+    """A new tiny Qwen3 with random weights."""
+
+    def build(seed: int = 0, **options: Any) -> Qwen3ForCausalLM:
+        torch.manual_seed(seed)
+        sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+        config = Qwen3Config(vocab_size=VOCABULARY, num_key_value_heads=2, head_dim=16, **{**sizes, **options})
+        return Qwen3ForCausalLM(config).eval()
+
+    return build
+
+
+def write_tokenizer(folder: Path, words: int = VOCABULARY) -> None:
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(words)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path, qwen2: Callable[..., Qwen2ForCausalLM]) -> Path:
+    """A Hugging Face folder with a tiny Qwen2 and its tokenizer."""
+    folder = tmp_path / "model"
+    qwen2(tie_word_embeddings=True).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+class Sampler:
+    """Stands in for an executor: one or two tokens from the policy, rewarded when the first is GOOD."""
+
+    chat_format = SimpleNamespace(conversation=lambda messages, tools: ([PROMPT, GOOD, BAD], [False, True, False]))
+
+    def __init__(self, run: Any, source: Any) -> None:
+        self.run, self.source = run, source
+        self.requests: list[Any] = []
+        self.synced: list[int] = []
+        self.closed = False
+
+    def collect(self, request: Any) -> list[Group]:
+        self.requests.append(request)
+        return [self._group(request, task) for task in request.tasks]
+
+    @torch.no_grad()
+    def _group(self, request: Any, task: Task) -> Group:
+        prompt = [PROMPT, 4 + int(task.id)]
+        logits = self.source.module(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1]
+        trajectories = []
+        for sibling in range(request.group_size):
+            seed = derive_seed(request.seed, request.purpose, request.step, task.id, sibling)
+            greedy = request.sampling.get("temperature") == 0.0
+            pair = logits[[GOOD, BAD]].log_softmax(-1)
+            generator = torch.Generator().manual_seed(seed)
+            token = int(pair.argmax()) if greedy else int(torch.multinomial(pair.exp(), 1, generator=generator))
+            trajectories.append(self._trajectory(task, sibling, prompt, (GOOD, BAD)[token], float(pair[token])))
+        return Group(task=task, trajectories=tuple(trajectories))
+
+    def _trajectory(self, task: Task, sibling: int, prompt: list[int], token: int, logprob: float) -> Trajectory:
+        failed = self.run.fails(task, sibling)
+        value = None if failed else float(token == GOOD)
+        return Trajectory(
+            task_id=task.id,
+            sibling=sibling,
+            token_ids=(*prompt, token),
+            loss_mask=(False, False, True),
+            logprobs=(0.0, 0.0, logprob),
+            turns=(
+                Turn(kind="observation", start=0, end=2, messages=task.messages),
+                Turn(kind="policy", start=2, end=3, messages=(Message(role="assistant", content=str(token)),)),
+            ),
+            end_reason=EndReason.REWARD_ERROR if failed else EndReason.DONE,
+            rewards={"good": RewardResult(value=value)},
+            reward=value,
+            metrics={"tool_calls": 2.0, "tools/calculator": 1.0, "beauty": 0.5},
+        )
+
+    def sync_weights(self, source: Any) -> None:
+        self.synced.append(source.version)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bandit:
+    """Stands in for a `rlcore.run.Run`: tasks of one choice between a good and a bad token."""
+
+    def __init__(self, folder: Path, directory: Path | None, tables: dict[str, Any], resume_from: Path | None) -> None:
+        self._folder = folder
+        self.resume_from = resume_from
+        self.directory = SimpleNamespace(path=directory) if directory else None
+        self._options = {
+            "trainer": PolicyGradientConfig(
+                **{"steps": 4, "tasks_per_step": 4, "learning_rate": 0.01, **tables.pop("trainer", {})}
+            ),
+            "algorithm": AlgorithmConfig(**tables.pop("algorithm", {})),
+            "warmup": WarmupConfig(**tables.pop("warmup", {})),
+            "strategy": SingleProcessConfig(),
+        }
+        self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)
+        self.stop_after: int | None = tables.pop("stop_after", None)
+        values: dict[str, Any] = {
+            "model": {"path": str(folder), "device": "cpu"},
+            "environment": {"id": "bandit"},
+            "reward": [{"id": "good"}],
+            "evaluation": {"every": 2},
+        }
+        self.config = RunConfig(**{**values, **tables})
+        self.logged: dict[int, dict[str, float]] = {}
+        self.recorded: list[tuple[int, str]] = []
+        self.said: list[str] = []
+        self.saved: list[int] = []
+        self.dataset = self
+
+    def tasks(self, split: str) -> list[Task]:
+        count = 10 if split == "train" else 3
+        return [Task(id=str(i), messages=(Message(role="user", content=f"w{i}"),)) for i in range(count)]
+
+    def demonstrations(self, count: int, *, seed: int) -> list[Any]:
+        return [SimpleNamespace(messages=(), tools=())] * count
+
+    def options(self, table: str) -> Any:
+        return self._options[table]
+
+    def load(self, kind: str, id: str) -> Any:
+        return {"grpo": grpo, "clip": clip, "single": SingleProcess}[id]
+
+    def model_folder(self) -> Path:
+        return self._folder
+
+    def executor(self, source: Any) -> Sampler:
+        self.sampler = Sampler(self, source)
+        return self.sampler
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self.logged[step] = dict(metrics)
+
+    def record(self, step: int, purpose: str, groups: Any) -> None:
+        self.recorded.append((step, purpose))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop_after is not None and max(self.logged, default=0) >= self.stop_after
+
+    def checkpoint_saved(self, step: int, path: Path) -> None:
+        assert (path / "trainer.json").is_file()
+        self.saved.append(step)
+
+
+@pytest.fixture
+def bandit(model_folder: Path, tmp_path: Path) -> Callable[..., Bandit]:
+    """Makes a run of the two-token bandit; keyword arguments are tables."""
+
+    def make(directory: str | None = "run", resume_from: Path | None = None, **tables: Any) -> Bandit:
+        return Bandit(model_folder, tmp_path / directory if directory else None, tables, resume_from)
+
+    return make

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlcore.errors import UserError
+from rlcore_trainer import checkpoint
+from rlcore_trainer.checkpoint import Checkpoints, Progress
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def model(qwen2: Callable[..., Any]) -> Any:
+    return qwen2()
+
+
+def save(folder: Path, model: Any, tokenizer: Path, *steps: int, keep: int = 2, best: int | None = None) -> Path:
+    checkpoints = Checkpoints(folder, keep=keep)
+    for step in steps:
+        progress = Progress(step=step, updates=2 * step, best_step=best if best and best <= step else None)
+        path = checkpoints.save(progress, model, tokenizer, {"masters": [torch.ones(2)], "optimiser": {"step": step}})
+    return path
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path, model: Any, model_folder: Path) -> None:
+    path = save(tmp_path / "checkpoints", model, model_folder, 7)
+    progress, state = checkpoint.read(path, map_location=CPU)
+    assert progress == Progress(step=7, updates=14)
+    assert state["optimiser"] == {"step": 7}
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path: Path, model: Any, model_folder: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    save(folder, model, model_folder, 1, 2, 3, 4, 5, best=2)
+    assert sorted(path.name for path in folder.iterdir()) == ["000002", "000004", "000005", "best", "last"]
+    assert (folder / "best").resolve().name == "000002"
+    assert (folder / "last").resolve().name == "000005"
+
+
+def test_a_checkpoint_that_was_cut_short_is_never_under_its_name(
+    tmp_path: Path, model: Any, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoints"
+    save(folder, model, model_folder, 1)
+
+    def killed(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(folder, model, model_folder, 2)
+    assert [path.name for path in sorted(folder.iterdir()) if path.name.isdigit()] == ["000001"]
+    assert (folder / "last").resolve().name == "000001"
+    save(folder, model, model_folder, 2)
+    assert not any(path.name.startswith(".") for path in folder.iterdir())
+
+
+def test_a_step_can_be_saved_a_second_time(tmp_path: Path, model: Any, model_folder: Path) -> None:
+    save(tmp_path / "checkpoints", model, model_folder, 3)
+    path = save(tmp_path / "checkpoints", model, model_folder, 3)
+    assert checkpoint.read(path, map_location=CPU)[0].step == 3
+
+
+@pytest.mark.parametrize("name", ["model/model.safetensors", "optimiser.pt", "model/tokenizer.json"])
+@pytest.mark.parametrize("damage", ["removed", "shortened"])
+def test_a_damaged_checkpoint_is_refused(
+    tmp_path: Path, model: Any, model_folder: Path, name: str, damage: str
+) -> None:
+    path = save(tmp_path / "checkpoints", model, model_folder, 1)
+    file = path / name
+    if damage == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UserError, match="damaged") as caught:
+        checkpoint.read(path, map_location=CPU)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", json.dumps({"progress": {"other": 1}, "files": {}})])
+def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "trainer.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="not a whole checkpoint"):
+        checkpoint.read(tmp_path, map_location=CPU)

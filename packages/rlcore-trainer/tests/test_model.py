@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from rlcore.contracts import WeightSource
+from rlcore.errors import UserError
+from rlcore_trainer.model import PolicyWeights, load_policy
+from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import Gemma2Config, Gemma2ForCausalLM, GemmaConfig, GemmaForCausalLM
+
+CPU = torch.device("cpu")
+
+
+def test_a_policy_is_loaded_ready_to_train(model_folder: Path) -> None:
+    model = load_policy(model_folder, dtype="auto", device=CPU)
+    assert model.dtype == torch.float32
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    weights: WeightSource = PolicyWeights(model, model_folder, 3)
+    assert isinstance(weights, WeightSource)
+    assert (weights.version, weights.module, weights.folder) == (3, model, model_folder)
+
+
+def test_the_type_of_the_weights_can_be_chosen(model_folder: Path) -> None:
+    assert load_policy(model_folder, dtype="bfloat16", device=CPU).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_folder_that_lacks_something_says_what(model_folder: Path, name: str) -> None:
+    (model_folder / name).unlink()
+    with pytest.raises(UserError, match=name.replace("model.safetensors", "weights")) as caught:
+        load_policy(model_folder, dtype="auto", device=CPU)
+    assert str(model_folder) in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        load_policy(tmp_path / "nothing", dtype="auto", device=CPU)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(model_folder: Path) -> None:
+    words = {f"w{i}": i for i in range(33)}
+    Tokenizer(WordLevel(words, unk_token="w0")).save(str(model_folder / "tokenizer.json"))
+    with pytest.raises(UserError, match="33 tokens, 32 embeddings"):
+        load_policy(model_folder, dtype="auto", device=CPU)
+
+
+def test_an_architecture_that_bends_its_logits_is_refused(model_folder: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = Gemma2Config(vocab_size=32, num_key_value_heads=1, head_dim=16, final_logit_softcapping=0.05, **sizes)
+    Gemma2ForCausalLM(config).save_pretrained(model_folder)
+    with pytest.raises(UserError, match="plain output layer"):
+        load_policy(model_folder, dtype="auto", device=CPU)
+
+
+def test_any_architecture_with_a_plain_output_layer_is_taken(model_folder: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = GemmaConfig(vocab_size=32, num_key_value_heads=1, head_dim=16, **sizes)
+    GemmaForCausalLM(config).save_pretrained(model_folder)
+    assert json.loads((model_folder / "config.json").read_text(encoding="utf-8"))["model_type"] == "gemma"
+    load_policy(model_folder, dtype="auto", device=CPU)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_said() -> None:
+    with pytest.raises(UserError, match=r"model\.device=auto"):
+        SingleProcess(SingleProcessConfig()).device("cuda:0")

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlcore.errors import UserError
+from rlcore_trainer.policy_gradient import PolicyGradientTrainer
+from transformers import AutoModelForCausalLM
+
+Make = Callable[..., Any]
+ROLLOUT_NAMES = {
+    "reward/mean", "reward/good", "accuracy", "tokens/sampled", "turns/mean", "end/done", "not_scored",
+    "tools/calls", "tools/errors", "tools/calculator", "info/beauty", "groups/equal",
+}  # fmt: skip
+UPDATE_NAMES = {
+    "entropy/mean", "loss/policy", "loss/total", "clip/fraction", "gradient_norm", "learning_rate", "tokens/trained",
+    "data/epoch", "updates", "updates/skipped", "logprob_gap/max", "logprob_gap/mean",
+    "time/rollout_s", "time/update_s", "time/step_s",
+}  # fmt: skip
+EVALUATION_NAMES = {"evaluation/accuracy", "evaluation/reward", "evaluation/not_scored", "time/evaluation_s"}
+
+
+def good_probability(model: Any) -> float:
+    """Mean probability of the good token against the bad one over the held-out tasks."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[3, 4 + i] for i in range(3)])).logits[:, -1]
+    return float(logits[:, [1, 2]].softmax(-1)[:, 0].mean())
+
+
+def train(run: Any) -> Any:
+    """The trained model."""
+    trainer = PolicyGradientTrainer(run)
+    trainer.train()
+    return trainer._model
+
+
+def timeless(logged: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
+    return {
+        step: {name: value for name, value in metrics.items() if not name.startswith("time/")}
+        for step, metrics in logged.items()
+    }
+
+
+def learn(bandit: Make, **algorithm: Any) -> tuple[Any, float]:
+    run = bandit(
+        directory=None,
+        trainer={"steps": 25, "learning_rate": 0.01, "tasks_per_step": 4},
+        algorithm=algorithm,
+        evaluation={"every": 25, "success": 1.0},
+        rollout={"group_size": 8},
+    )
+    return run, good_probability(train(run))
+
+
+def test_the_policy_learns_what_is_rewarded(bandit: Make) -> None:
+    run, probability = learn(bandit)
+    assert run.logged[1]["accuracy"] < 0.8
+    assert probability > 0.95
+    assert run.logged[25]["evaluation/accuracy"] == 1.0
+
+
+def test_with_shuffled_rewards_nothing_is_learnt(bandit: Make) -> None:
+    start = good_probability(AutoModelForCausalLM.from_pretrained(bandit().model_folder()))
+    run, probability = learn(bandit, shuffle_rewards=True)
+    assert probability < start + 0.25
+    assert any("shuffled" in line for line in run.said)
+
+
+def test_a_strong_pull_to_the_reference_keeps_the_policy_there(bandit: Make) -> None:
+    start = good_probability(AutoModelForCausalLM.from_pretrained(bandit().model_folder()))
+    run, probability = learn(bandit, kl={"estimator": "k3", "coefficient": 50.0})
+    assert probability < start + 0.2
+    assert 0 <= run.logged[1]["kl/mean"] < 1e-9
+    assert run.logged[25]["kl/mean"] > 0
+
+
+def test_every_number_has_its_name(bandit: Make) -> None:
+    run = bandit(algorithm={"kl": {"coefficient": 0.1}})
+    train(run)
+    assert set(run.logged[0]) == EVALUATION_NAMES
+    assert set(run.logged[1]) - {"groups/equal"} == (ROLLOUT_NAMES | UPDATE_NAMES | {"kl/mean"}) - {"groups/equal"}
+    assert set(run.logged[2]) >= EVALUATION_NAMES
+    assert run.logged[1]["tokens/sampled"] == 4 * 8
+    assert run.logged[1]["tools/calls"] == 2.0
+    assert run.logged[1]["logprob_gap/max"] >= 0
+
+
+def test_evaluation_stands_before_the_first_and_after_the_last_step(bandit: Make) -> None:
+    run = bandit(trainer={"steps": 5}, evaluation={"every": 2, "tasks": 2, "samples": 3})
+    train(run)
+    assert [step for step, purpose in run.recorded if purpose == "evaluation"] == [0, 2, 4, 5]
+    request = next(r for r in run.sampler.requests if r.purpose == "evaluation")
+    assert (len(request.tasks), request.group_size, request.sampling["temperature"]) == (2, 3, 0.0)
+
+
+def test_evaluation_does_not_touch_training(bandit: Make) -> None:
+    with_evaluation, without = bandit(directory=None), bandit(directory=None, evaluation={"every": 0})
+    one, other = train(with_evaluation).state_dict(), train(without).state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not any(purpose == "evaluation" for _, purpose in without.recorded)
+
+
+def test_the_engine_gets_the_weights_of_every_update(bandit: Make) -> None:
+    run = bandit(directory=None, evaluation={"every": 0}, trainer={"updates_per_rollout": 2, "steps": 3})
+    train(run)
+    assert run.sampler.synced == [0, 2, 4, 6]
+    assert run.sampler.closed
+    assert any("2 optimiser updates, off policy after the first" in line for line in run.said)
+
+
+def test_what_is_not_scored_is_counted_and_not_trained_on(bandit: Make) -> None:
+    run = bandit(directory=None, fails=lambda task, sibling: sibling % 2 == 0)
+    train(run)
+    assert run.logged[1]["not_scored"] == 16
+    assert run.logged[1]["end/reward_error"] == 16
+    assert run.logged[1]["tokens/trained"] <= 16
+    assert math.isfinite(run.logged[1]["loss/total"])
+
+
+@pytest.mark.parametrize("survivors", [0, 1])
+def test_without_anything_to_compare_the_step_goes_on_without_an_update(bandit: Make, survivors: int) -> None:
+    run = bandit(directory=None, fails=lambda task, sibling: sibling >= survivors)
+    start = AutoModelForCausalLM.from_pretrained(run.model_folder()).state_dict()
+    model = train(run)
+    assert run.logged[4]["updates"] == 0
+    assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
+
+
+def test_equal_rewards_give_no_update(bandit: Make) -> None:
+    run = bandit(directory=None, rollout={"group_size": 1}, algorithm={"normalise_by_std": True})
+    run.fails = lambda task, sibling: False
+    train(run)
+    assert run.logged[1]["updates"] == 1  # a group of one is compared with zero
+    alike = bandit(directory=None, trainer={"learning_rate": 1e-9, "steps": 1}, rollout={"group_size": 2})
+    train(alike)
+    assert alike.logged[1]["groups/equal"] > 0
+
+
+def test_a_run_continued_from_a_checkpoint_is_the_run_without_the_interruption(bandit: Make, tmp_path: Path) -> None:
+    tables: dict[str, Any] = {
+        "trainer": {"steps": 6, "schedule": "cosine", "updates_per_rollout": 2, "warmup_steps": 2},
+        "algorithm": {"kl": {"coefficient": 0.1}, "entropy": 0.01},
+        "warmup": {"steps": 2, "demonstrations_per_step": 2},
+        "checkpoint": {"every": 3},
+    }
+    whole = bandit(directory="whole", **{k: dict(v) for k, v in tables.items()})
+    expected = train(whole).state_dict()
+    cut = bandit(directory="cut", stop_after=3, **{k: dict(v) for k, v in tables.items()})
+    train(cut)
+    assert max(cut.logged) == 3
+    rest = bandit(directory="cut", resume_from=tmp_path / "cut/checkpoints/000003", **tables)
+    found = train(rest).state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert timeless(cut.logged) | timeless(rest.logged) == timeless(whole.logged)
+    assert min(rest.logged) == 4
+
+
+def test_a_stop_saves_the_last_whole_step(bandit: Make, tmp_path: Path) -> None:
+    run = bandit(stop_after=1, checkpoint={"every": 0}, evaluation={"every": 0})
+    train(run)
+    assert run.saved == [1]
+    assert json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text())["progress"]["step"] == 1
+
+
+def test_without_a_run_directory_nothing_is_written(bandit: Make, tmp_path: Path) -> None:
+    run = bandit(directory=None)
+    train(run)
+    assert run.saved == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_best_and_newest_checkpoints_stay(bandit: Make, tmp_path: Path) -> None:
+    run = bandit(
+        trainer={"steps": 8, "learning_rate": 1e-9}, evaluation={"every": 8}, checkpoint={"every": 1, "keep": 2}
+    )
+    train(run)
+    folder = tmp_path / "run/checkpoints"
+    assert sorted(path.name for path in folder.iterdir()) == ["000007", "000008", "best", "last"]
+    assert (folder / "best").resolve().name == (folder / "last").resolve().name == "000008"
+
+
+def test_the_warm_up_imitates_and_leaves_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
+    run = bandit(
+        trainer={"steps": 1, "learning_rate": 1e-9},
+        warmup={"steps": 20, "learning_rate": 0.01},
+        checkpoint={"every": 5},
+    )
+    start = good_probability(AutoModelForCausalLM.from_pretrained(run.model_folder()))
+    assert good_probability(train(run)) > max(0.9, start)
+    assert run.saved[0] == 0
+    assert any("warm-up   20/20" in line for line in run.said)
+
+
+def test_the_saved_model_is_a_hugging_face_folder_with_its_tokenizer(bandit: Make, tmp_path: Path) -> None:
+    model = train(bandit())
+    folder = tmp_path / "run/checkpoints/last/model"
+    assert (folder / "tokenizer.json").is_file()
+    loaded = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+
+
+def test_k1_as_a_loss_is_warned_about(bandit: Make) -> None:
+    run = bandit(directory=None, trainer={"steps": 1}, algorithm={"kl": {"estimator": "k1", "coefficient": 0.1}})
+    train(run)
+    assert any("k1 as a loss" in line for line in run.said)
+
+
+def test_a_reference_of_its_own_is_loaded(bandit: Make, tmp_path: Path) -> None:
+    first = bandit(directory="first", trainer={"steps": 2, "learning_rate": 0.05})
+    train(first)
+    reference = str(tmp_path / "first/checkpoints/last/model")
+    run = bandit(directory=None, trainer={"steps": 1}, algorithm={"kl": {"coefficient": 0.1, "reference": reference}})
+    train(run)
+    assert run.logged[1]["kl/mean"] > 1e-4
+
+
+def test_gradient_checkpointing_and_small_batches_give_the_same_policy(bandit: Make) -> None:
+    one = train(bandit(directory=None)).state_dict()
+    other = train(bandit(directory=None, trainer={"gradient_checkpointing": True})).state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_too_few_tasks_are_said_before_anything_loads(bandit: Make) -> None:
+    run = bandit(trainer={"tasks_per_step": 11})
+    with pytest.raises(UserError, match=r"trainer\.tasks_per_step=10"):
+        PolicyGradientTrainer(run)
+
+
+def test_the_best_is_kept_also_between_the_regular_checkpoints(bandit: Make, tmp_path: Path) -> None:
+    run = bandit(trainer={"steps": 5, "learning_rate": 0.03}, evaluation={"every": 2}, checkpoint={"every": 5})
+    train(run)
+    best = json.loads((tmp_path / "run/checkpoints/best/trainer.json").read_text(encoding="utf-8"))["progress"]
+    evaluated = {step: (m["evaluation/accuracy"], step) for step, m in run.logged.items() if "evaluation/accuracy" in m}
+    assert best["step"] == max(evaluated, key=lambda step: evaluated[step])
+    assert 2 in run.saved
