@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from rlcore.threads import _threads
+from rlcore import threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class GrowingThreads(ThreadPoolExecutor):
                 except BaseException as error:
                     future.set_exception(error)
 
-        _threads.submit(work)
+        threads.submit(work)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

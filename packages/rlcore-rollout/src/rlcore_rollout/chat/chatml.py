@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,7 @@ from rlcore_rollout.chat.renderer import Block, Renderer, Segment
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 
-class ChatMLFormat:
+class ChatMLFormat(ABC):
     """``<|im_start|>role`` newline text ``<|im_end|>`` newline, one after the other.
 
     The ids of a conversation are by construction those that its rollout had: the prompt, what the policy sampled, what
@@ -68,15 +69,15 @@ class ChatMLFormat:
         """The text of the ids, special tokens included."""
         return self.tokenizer.decode(token_ids)
 
+    @abstractmethod
     def default_parser(self) -> ToolCallParser:
         """The parser of a format that was given none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _opening(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> tuple[list[Segment], Sequence[Message]]:
         """The system turn with the tools, and the messages that are left."""
-        raise NotImplementedError
 
     def _shown(self, messages: Sequence[Message]) -> list[Segment]:
         """Consecutive messages of which none is the assistant's."""

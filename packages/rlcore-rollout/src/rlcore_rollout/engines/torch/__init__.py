@@ -1,0 +1,1 @@
+"""The engine that samples in this process, on the trainer's own weights."""

@@ -1,0 +1,197 @@
+"""`TorchEngine`: many concurrent ``generate`` calls over one `Scheduler`, which a thread of its own drives.
+
+The thread runs steps for as long as there is work, so the event loop stays free for tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Series
+from typing import TYPE_CHECKING
+
+import torch
+from rlcore.errors import EngineError, UserError
+from rlcore.types import Completion, Sampling
+
+from rlcore_rollout.engines.torch.rows import rows_are_independent
+from rlcore_rollout.engines.torch.scheduler import Scheduler, Sequence
+from rlcore_rollout.engines.torch.weights import Weights, module_of, read_weights
+
+if TYPE_CHECKING:
+    from rlcore.contracts import WeightSource
+
+    from rlcore_rollout.engines.context import EngineContext
+    from rlcore_rollout.engines.torch.config import TorchEngineConfig
+
+SETTLE_S = 0.0005
+"""An idle engine waits this long for more calls to come with the first, and again while they come."""
+SETTLE_TIMES = 20
+"""How often it waits at most."""
+
+
+class TorchEngine:
+    """Samples in this process from the trainer's own weights (`rlcore.contracts.Engine`).
+
+    In the deterministic mode the bits of a completion depend on the session's calls, the samplings and the weights: not
+    on what else is generated, in which order, or when. To that end a session's cache is kept, in its row or beside it,
+    until `release`, a cancellation or an error: computing an earlier turn's tokens anew, all at once instead of one by
+    one, would differ in the last bits. Another number of threads or another machine may give other bits.
+    """
+
+    def __init__(self, config: TorchEngineConfig, source: WeightSource, context: EngineContext):
+        self._engine_context = context
+        weights = read_weights(module_of(source, context))
+        self.deterministic = _decide(config.deterministic, weights.device)
+        if self.deterministic and not rows_are_independent(weights, config.slots):
+            if config.deterministic:
+                raise UserError(
+                    "rollout.torch.deterministic needs matrix products whose rows do not depend on their number",
+                    found=f"products in {weights.dtype} on this {weights.device.type} that differ",
+                    mend="set rollout.torch.deterministic = false",
+                )
+            logging.getLogger(__name__).warning("sampling is not bit-reproducible on this machine")
+            self.deterministic = False
+        own = weights.shape.context
+        self._vocabulary = weights.shape.vocabulary
+        self._context = own if context.max_context_tokens is None else min(own, context.max_context_tokens)
+        with torch.inference_mode():
+            self._scheduler = Scheduler(weights, config.slots, keep_all=self.deterministic)
+        self._scheduler.version = source.version
+        self._condition = threading.Condition()
+        self._inbox: list[Callable[[], None]] = []
+        self._pending: dict[Sequence, None] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def generate(self, prompt_ids: Series[int], sampling: Sampling, *, session: str) -> Completion:
+        """Continue the prompt. Ends with ``length`` at the context's end; no token at all when none fits."""
+        prompt = tuple(prompt_ids)
+        if not prompt or not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
+            raise EngineError(f"a prompt needs ids from 0 to {self._vocabulary - 1}, and at least one")
+        limit = min(sampling.max_new_tokens, self._context - len(prompt))
+        if limit <= 0:
+            return Completion(token_ids=(), logprobs=(), finish_reason="length", policy_version=self._scheduler.version)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Completion] = loop.create_future()
+
+        def settle(result: Completion | EngineError) -> None:
+            if future.done():
+                return
+            if isinstance(result, EngineError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def finish(result: Completion | EngineError) -> None:
+            if self._take(sequence) and not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result)
+
+        sequence = Sequence(prompt=prompt, sampling=sampling, session=session, limit=limit, finish=finish)
+        with self._condition:
+            if self._closed:
+                raise EngineError("the engine is closed")
+            self._pending[sequence] = None
+            self._send(lambda: self._scheduler.submit(sequence))
+        try:
+            return await future
+        finally:
+            if self._take(sequence):
+                sequence.cancelled = True
+
+    async def release(self, session: str) -> None:
+        """Forget the session's cache."""
+        with self._condition:
+            if not self._closed:
+                self._send(lambda: self._scheduler.release(session))
+
+    async def load_weights(self, source: WeightSource) -> int:
+        """Take the source's weights and forget all caches. Refused while calls are in flight."""
+        with self._condition:
+            if self._closed:
+                raise EngineError("the engine is closed")
+            if self._pending:
+                raise EngineError(f"weights cannot change under {len(self._pending)} generations in flight")
+            weights, version = read_weights(module_of(source, self._engine_context)), source.version
+            self._send(lambda: self._load(weights, version))
+            return version
+
+    async def close(self) -> None:
+        """Fail what is in flight, end the thread, free the caches."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.to_thread(thread.join)
+
+    def _take(self, sequence: Sequence) -> bool:
+        """Whether the call was still unanswered; whoever gets True answers it."""
+        with self._condition:
+            unanswered = sequence in self._pending
+            self._pending.pop(sequence, None)
+            return unanswered
+
+    def _send(self, message: Callable[[], None]) -> None:
+        """Give the thread something to do between two steps. The caller holds the condition."""
+        self._inbox.append(message)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rlcore-torch-engine", daemon=True)
+            self._thread.start()
+        self._condition.notify_all()
+
+    # Below here: the engine's own thread
+
+    def _load(self, weights: Weights, version: int) -> None:
+        self._scheduler.load(weights)
+        self._scheduler.version = version
+
+    @torch.inference_mode()
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                idle = not self._scheduler.busy
+                self._condition.wait_for(lambda: self._inbox or self._scheduler.busy or self._closed)
+                if self._closed:
+                    break
+            if idle:
+                self._settle()
+            try:
+                self._receive()
+                self._scheduler.step()
+            except Exception as error:
+                self._fail(error)
+        self._scheduler.reset()
+        for sequence in list(self._pending):
+            sequence.finish(EngineError("the engine was closed"))
+
+    def _settle(self) -> None:
+        for _ in range(SETTLE_TIMES):
+            seen = len(self._inbox)
+            time.sleep(SETTLE_S)
+            if seen == len(self._inbox):
+                return
+
+    def _receive(self) -> None:
+        with self._condition:
+            messages, self._inbox = self._inbox, []
+        for message in messages:
+            message()
+
+    def _fail(self, error: Exception) -> None:
+        """Answer every call with the error, and start from nothing."""
+        for sequence in list(self._pending):
+            failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            sequence.cancelled = True
+            sequence.finish(failure)
+        self._scheduler.reset()
+
+
+def _decide(wanted: bool | None, device: torch.device) -> bool:
+    if wanted is None:
+        return device.type == "cpu"
+    return wanted

@@ -1,0 +1,89 @@
+"""Drawing tokens. Each with one number that is keyed by (seed, position), never from a shared stream.
+
+Axes: B rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+import torch
+from rlcore.types import Sampling
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def uniforms(seed: int, first: int, count: int) -> list[float]:
+    """Numbers in [0, 1) of 53 bits for the absolute positions ``first`` … ``first + count - 1``.
+
+    SplitMix64 (Steele, Lea, Flood 2014) at counter ``position`` of the stream that starts at the mixed seed.
+    """
+    start = int(_mix(numpy.array([(seed + _GOLDEN) % 2**64], dtype=numpy.uint64))[0])
+    counters = numpy.arange(first + 1, first + 1 + count, dtype=numpy.uint64)
+    mixed = _mix(numpy.uint64(start) + counters * numpy.uint64(_GOLDEN))
+    return [float(number) for number in ((mixed >> numpy.uint64(11)) * 2.0**-53).tolist()]
+
+
+def _mix(state: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[numpy.uint64]:
+    state = (state ^ (state >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    return state ^ (state >> numpy.uint64(31))
+
+
+def draw(
+    logits_BV: Tensor, samplings: Sequence[Sampling | None], numbers: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """A token for each row and its log-probability at temperature 1.
+
+    Args:
+        logits_BV: float32
+        samplings: one per row; None for rows whose result nobody reads
+        numbers: one uniform number per row
+    """
+    logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
+    temperatures = [1.0 if s is None or s.temperature == 0 else s.temperature for s in samplings]
+    scaled_BV = logprobs_BV
+    if any(temperature != 1.0 for temperature in temperatures):
+        scale_B = torch.tensor([1.0 / t for t in temperatures], dtype=torch.float32, device=logits_BV.device)
+        scaled_BV = torch.log_softmax(logits_BV * scale_B[:, None], dim=-1)
+    greedy = [row for row, s in enumerate(samplings) if s is not None and s.temperature == 0]
+    cut = [row for row, s in enumerate(samplings) if s is not None and s.temperature > 0 and _is_cut(s)]
+    if len(greedy) == len(samplings):
+        tokens_B = logits_BV.argmax(dim=-1)
+    else:
+        numbers_B = torch.tensor(numbers, dtype=torch.float64, device=logits_BV.device)
+        tokens_B = _invert(scaled_BV.exp(), numbers_B)
+        if greedy:
+            rows = torch.tensor(greedy, device=logits_BV.device)
+            tokens_B[rows] = logits_BV[rows].argmax(dim=-1)
+        for row in cut:
+            sampling = samplings[row]
+            assert sampling is not None
+            tokens_B[row] = _draw_cut(scaled_BV[row], sampling, numbers_B[row])
+    chosen_B = logprobs_BV.gather(1, tokens_B[:, None])[:, 0]
+    return tokens_B.tolist(), chosen_B.tolist()
+
+
+def _is_cut(sampling: Sampling) -> bool:
+    return sampling.top_p < 1 or sampling.top_k > 0
+
+
+def _invert(probabilities_BV: Tensor, numbers_B: Tensor) -> Tensor:
+    """The first token whose cumulative probability exceeds the number; the sums are float64."""
+    cumulative_BV = probabilities_BV.cumsum(dim=-1, dtype=torch.float64)
+    reached_B1 = numbers_B[:, None] * cumulative_BV[:, -1:]
+    return torch.searchsorted(cumulative_BV, reached_B1, right=True)[:, 0].clamp_(max=probabilities_BV.shape[1] - 1)
+
+
+def _draw_cut(scaled_V: Tensor, sampling: Sampling, number: Tensor) -> Tensor:
+    """Top-k first, then the smallest set of the rest's most likely tokens that holds ``top_p`` of its mass."""
+    order_V = torch.argsort(scaled_V, descending=True, stable=True)
+    if sampling.top_k > 0:
+        order_V = order_V[: sampling.top_k]
+    probabilities = scaled_V[order_V].double().softmax(dim=-1)
+    if sampling.top_p < 1:
+        before = probabilities.cumsum(dim=-1) - probabilities
+        probabilities = probabilities * (before < sampling.top_p)
+    return order_V[_invert(probabilities[None], number[None])[0]]

@@ -1,0 +1,209 @@
+"""A transformers model's parameters, as the decoder reads them.
+
+Supported are the families that share one layer: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rlcore.errors import UserError
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from rlcore.contracts import WeightSource
+
+    from rlcore_rollout.engines.context import EngineContext
+
+FAMILIES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
+FUSED_BYTES = 256 * 2**20
+"""Models up to this size get fused copies of their projections; larger ones are read in place."""
+
+Projection = tuple[Tensor, Tensor | None]
+"""A weight [out, in] and its bias [out]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes of a model."""
+
+    layers: int
+    width: int
+    heads: int
+    key_heads: int
+    head_width: int
+    vocabulary: int
+    context: int
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One block. Rows of query and key projections stand so that the two parts of a rotated pair are neighbours."""
+
+    attention_norm: Tensor
+    query_key_value: tuple[Projection, ...]
+    """One fused projection, or query, key and value apart (then in the model's own order of rows)."""
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    attention_output: Projection
+    mlp_norm: Tensor
+    gate_up: tuple[Projection, ...]
+    down: Projection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Everything a forward pass reads."""
+
+    shape: Shape
+    fused: bool
+    embedding: Tensor
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Projection
+    frequencies: Tensor
+    """Radians per position of each rotated pair, float32 [head_width / 2]."""
+    rotation_scale: float
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return self.embedding.dtype
+
+
+def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
+    """The trainer's live model, or the one in the source's folder when there is none."""
+    if source.module is not None:
+        if not isinstance(source.module, torch.nn.Module):
+            raise UserError("the torch engine samples from a torch module", found=type(source.module).__name__)
+        return source.module
+    if source.folder is None:
+        raise UserError("the torch engine needs a model", found="neither a module nor a folder", mend="set model.path")
+    return _load(source.folder, context)
+
+
+def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if not (folder / "config.json").is_file():
+        raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    if config.model_type not in FAMILIES:
+        raise _unsupported(f"model_type {config.model_type!r}", str(folder))
+    device = context.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = context.dtype
+    if dtype == "auto":
+        dtype = "float32" if device == "cpu" else "bfloat16"
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+    module: torch.nn.Module = model.eval()
+    return module.to(device)
+
+
+def _unsupported(found: str, where: str) -> UserError:
+    return UserError(
+        "the torch engine samples from models of the families " + ", ".join(FAMILIES.values()),
+        found=found,
+        where=where,
+        mend="choose a model of these families or another engine with rollout.engine",
+    )
+
+
+@torch.inference_mode()
+def read_weights(module: torch.nn.Module) -> Weights:
+    """The module's parameters. Small models are copied into fused projections; the rest is the module's own memory."""
+    model: Any = module
+    name = type(module).__name__
+    if name not in FAMILIES.values():
+        raise _unsupported(name, "the trainer's model")
+    config = model.config
+    others = {kind for kind in getattr(config, "layer_types", None) or () if kind != "full_attention"}
+    if others:
+        raise _unsupported(f"{name} with layers of type {', '.join(sorted(others))}", "config.json: layer_types")
+    if config.hidden_act != "silu":
+        raise _unsupported(f"{name} with hidden_act {config.hidden_act!r}", "config.json")
+    rotary = model.model.rotary_emb
+    if getattr(rotary, "rope_type", "default") in ("dynamic", "longrope"):
+        raise _unsupported(f"{name} with rope_type {rotary.rope_type!r}", "config.json")
+    embedding = model.model.embed_tokens.weight
+    head_width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    shape = Shape(
+        layers=len(model.model.layers),
+        width=int(config.hidden_size),
+        heads=int(config.num_attention_heads),
+        key_heads=int(config.num_key_value_heads),
+        head_width=head_width,
+        vocabulary=int(embedding.shape[0]),
+        context=int(config.max_position_embeddings),
+        epsilon=float(config.rms_norm_eps),
+    )
+    in_blocks = sum(parameter.numel() for parameter in model.model.layers.parameters())
+    fused = in_blocks * embedding.element_size() <= FUSED_BYTES
+    return Weights(
+        shape=shape,
+        fused=fused,
+        embedding=embedding.detach(),
+        layers=tuple(_layer(block, shape, fused) for block in model.model.layers),
+        norm=model.model.norm.weight.detach(),
+        head=_projection(model.lm_head),
+        frequencies=rotary.inv_freq.detach().float(),
+        rotation_scale=float(getattr(rotary, "attention_scaling", 1.0)),
+    )
+
+
+def _layer(block: Any, shape: Shape, fused: bool) -> Layer:
+    attention, mlp = block.self_attn, block.mlp
+    query, key = _projection(attention.q_proj), _projection(attention.k_proj)
+    query_key_value: tuple[Projection, ...] = (query, key, _projection(attention.v_proj))
+    gate_up: tuple[Projection, ...] = (_projection(mlp.gate_proj), _projection(mlp.up_proj))
+    if fused:
+        pairs = (_pair_rows(query, shape.head_width), _pair_rows(key, shape.head_width), query_key_value[2])
+        query_key_value = (_concatenate(pairs),)
+        gate_up = (_concatenate(gate_up),)
+    norms = (getattr(attention, "q_norm", None), getattr(attention, "k_norm", None))
+    query_norm, key_norm = (None if norm is None else interleave(norm.weight.detach(), 0) for norm in norms)
+    return Layer(
+        attention_norm=block.input_layernorm.weight.detach(),
+        query_key_value=query_key_value,
+        query_norm=query_norm,
+        key_norm=key_norm,
+        attention_output=_projection(attention.o_proj),
+        mlp_norm=block.post_attention_layernorm.weight.detach(),
+        gate_up=gate_up,
+        down=_projection(mlp.down_proj),
+    )
+
+
+def _projection(linear: torch.nn.Linear) -> Projection:
+    return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
+
+
+def _concatenate(projections: Sequence[Projection]) -> Projection:
+    biases = [bias for _, bias in projections if bias is not None]
+    if biases and len(biases) != len(projections):
+        biases = [w.new_zeros(w.shape[0]) if bias is None else bias for w, bias in projections]
+    return torch.cat([weight for weight, _ in projections]), torch.cat(biases) if biases else None
+
+
+def _pair_rows(projection: Projection, head_width: int) -> Projection:
+    weight, bias = projection
+    heads = weight.shape[0] // head_width
+    weight = interleave(weight.view(heads, head_width, -1), 1).flatten(0, 1)
+    return weight, None if bias is None else interleave(bias.view(heads, head_width), 1).flatten()
+
+
+def interleave(x: Tensor, axis: int) -> Tensor:
+    """Halves (a0 a1 … b0 b1 …) along an axis to neighbours (a0 b0 a1 b1 …), the order of complex numbers."""
+    first, second = x.chunk(2, dim=axis)
+    return torch.stack((first, second), dim=axis + 1).flatten(axis, axis + 1)
