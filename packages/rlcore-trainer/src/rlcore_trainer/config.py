@@ -91,3 +91,7 @@ class WarmupConfig(Table):
     """AdamW's step size; it rises over the first tenth and falls to zero on a cosine."""
     demonstrations_per_step: Positive = 32
     """Demonstrations of one update."""
+
+
+class SingleProcessConfig(Table):
+    """``[strategy]`` of ``single``: nothing to choose."""

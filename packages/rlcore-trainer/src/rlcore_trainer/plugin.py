@@ -58,7 +58,7 @@ def rlcore_strategies() -> Iterable[StrategySpec]:
     yield StrategySpec(
         id="single",
         target="rlcore_trainer.strategies.single:SingleProcess",
-        config="rlcore_trainer.strategies.single:SingleProcessConfig",
+        config="rlcore_trainer.config:SingleProcessConfig",
         summary="One process, one device.",
     )
 

@@ -47,7 +47,7 @@ class TinyQwen2Config(Table):
     """The longest sequence."""
     rope_theta: Annotated[float, Field(gt=0)] = 10_000.0
     """Base of the rotary position embedding."""
-    initial_std: Annotated[float, Field(gt=0)] = 0.06
+    initial_std: Annotated[float, Field(gt=0)] = 0.05
     """Standard deviation of the initial matrices. Larger than usual: short training from scratch is quicker with it."""
 
 
@@ -130,6 +130,8 @@ def _model(config: TinyQwen2Config, tokenizer: Tokenizer, seed: int) -> Qwen2For
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(described)
-    model.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=padding)
+        model = Qwen2ForCausalLM(described)  # type: ignore[no-untyped-call]
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        eos_token_id=end, pad_token_id=padding
+    )
     return model

@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from rlcore.config.schema import Table
 from rlcore.errors import UserError
 from torch import Tensor, nn
 
-
-class SingleProcessConfig(Table):
-    """``[strategy]`` of ``single``: nothing to choose."""
+from rlcore_trainer.config import SingleProcessConfig
 
 
 class SingleProcess:

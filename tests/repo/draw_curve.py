@@ -1,0 +1,60 @@
+"""Draws accuracy over steps of finished runs as an SVG: ``draw_curve.py OUT.svg [LABEL=]RUN...``, one line a label.
+
+Runs of one label (seeds of one experiment) share a colour.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 320, 56, 24, 16, 44
+COLOURS = ("#2563eb", "#dc2626", "#ca8a04", "#16a34a")
+
+
+def points(run: Path) -> list[tuple[int, float]]:
+    """Step and accuracy of each evaluation of a run."""
+    rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [(row["step"], row["evaluation/accuracy"]) for row in rows if "evaluation/accuracy" in row]
+
+
+def draw(series: list[tuple[str, list[tuple[int, float]]]]) -> str:
+    """The picture of all series: one polyline each, one legend entry a label."""
+    last = max(step for _, line in series for step, _ in line)
+
+    def place(step: float, accuracy: float) -> str:
+        x = LEFT + (WIDTH - LEFT - RIGHT) * step / last
+        return f"{x:.1f},{TOP + (HEIGHT - TOP - BOTTOM) * (1 - accuracy):.1f}"
+
+    labels = list(dict.fromkeys(label for label, _ in series))
+    rows = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="13">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/><g font-family="sans-serif">',
+    ]
+    for tenths in range(0, 11, 2):
+        x, y = place(0, tenths / 10).split(",")
+        rows.append(f'<line x1="{x}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="#e5e7eb"/>')
+        rows.append(f'<text x="{LEFT - 8}" y="{float(y) + 4}" text-anchor="end" fill="#374151">{tenths * 10} %</text>')
+    for step in sorted({step for _, line in series for step, _ in line}):
+        x, y = place(step, 0).split(",")
+        rows.append(f'<text x="{x}" y="{float(y) + 18}" text-anchor="middle" fill="#374151">{step}</text>')
+    for label, line in series:
+        colour = COLOURS[labels.index(label) % len(COLOURS)]
+        path = " ".join(place(*point) for point in line)
+        rows.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+    for i, label in enumerate(labels):
+        y = TOP + 14 + 18 * i
+        colour = COLOURS[i % len(COLOURS)]
+        rows.append(f'<line x1="{LEFT + 12}" x2="{LEFT + 36}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>')
+        rows.append(f'<text x="{LEFT + 42}" y="{y + 4}" fill="#111827">{escape(label)}</text>')
+    middle = (WIDTH + LEFT - RIGHT) / 2
+    rows.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle" fill="#374151">training steps</text>')
+    return "\n".join([*rows, "</g></svg>"]) + "\n"
+
+
+if __name__ == "__main__":
+    out, *named = sys.argv[1:]
+    pairs = [name.rsplit("=", 1) if "=" in name else ("accuracy", name) for name in named]
+    Path(out).write_text(draw([(label, points(Path(run))) for label, run in pairs]), encoding="utf-8")
