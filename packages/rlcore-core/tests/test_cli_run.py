@@ -234,6 +234,11 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     shown = rlcore("data", "show", "runs/mine/rollouts/train-000001.jsonl.gz", "-n", "1").out
     assert "rewards [0.0, 1.0]" in shown
     assert "assistant: hi" in shown
+    newest = rlcore("data", "show", "runs/mine", "-n", "1").out
+    assert newest.startswith("runs/mine/rollouts/")
+    assert "assistant: hi" in newest
+    Path("empty").mkdir()
+    assert "this folder holds no stored rollouts" in rlcore("data", "show", "empty").err
 
 
 def test_data_show_names_a_bad_line_and_never_drives_the_terminal(rlcore: Call) -> None:

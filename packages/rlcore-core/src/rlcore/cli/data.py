@@ -85,16 +85,20 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
     epilog="""\b
     Examples:
       rlcore data show data/train.jsonl -n 2
+      rlcore data show runs/NAME
       rlcore data show runs/NAME/rollouts/train-000001.jsonl.gz
       rlcore data show gsm8k-tools --split evaluation""",
 )
-@click.argument("source", metavar="FILE|NAME")
+@click.argument("source", metavar="FILE|RUN|NAME")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="How many rows.")
 @click.option("--split", default="train", show_default=True, help="Which tasks of a dataset.")
 def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
-    """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), or tasks of a dataset."""
+    """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset."""
     path = Path(source).expanduser()
+    if path.is_dir():
+        path = _newest_rollouts(path)
+        click.echo(f"{path}\n")
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     rows = _file_rows(path) if is_file else _tasks(source, options, split)
     shown = 0
@@ -117,6 +121,22 @@ def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[
     dataset = target() if config is None else target(config)
     for task in dataset.tasks(split):
         yield {**task_to_json(task), "images": f"{len(task.images)} images"}
+
+
+def _newest_rollouts(run: Path) -> Path:
+    """The stored rollouts of a run's latest step, those of its evaluation where there are any."""
+    files = run.glob("rollouts/*-*.jsonl.gz")
+    steps = [(int(step), purpose == "evaluation", path) for path in files for purpose, step in [_named(path)]]
+    if not steps:
+        raise DataError(
+            "this folder holds no stored rollouts", where=str(run), mend="give a run directory, or the path of a file"
+        )
+    return max(steps)[-1]
+
+
+def _named(path: Path) -> tuple[str, str]:
+    purpose, _, step = path.name.removesuffix(".jsonl.gz").rpartition("-")
+    return purpose, step if step.isdigit() else "-1"
 
 
 def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
