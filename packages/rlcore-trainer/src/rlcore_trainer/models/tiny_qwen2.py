@@ -12,21 +12,25 @@ from pydantic import Field
 from rlcore.config.schema import Table
 from rlcore.errors import ConfigError
 from safetensors.torch import save_file
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 Size = Annotated[int, Field(ge=1)]
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKUP = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
-PIECES = r"\d|\n?[{\[][^\d]*| ?[A-Za-z']+|\s+?(?=\n?[{\[])|\s+|[^\sA-Za-z\d{\[]+\n*"
-"""What the tokenizer never merges across: single digits, words, and a tool call from its bracket to its first digit,
-which thereby costs a token or two."""
+PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""What Qwen2's tokenizers never merge across. Transformers gives these pieces to every tokenizer of a Qwen2 model,
+whatever its file says, so others would be read differently there. Each digit is a piece."""
 TIED = "lm_head.weight"
 """The embedding matrix once more, which is stored once."""
 TEMPLATE = (
-    "{%- for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{%- endfor %}"
-    "{%- if add_generation_prompt %}<|im_start|>assistant\n{%- endif %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
 
@@ -64,7 +68,7 @@ def build(folder: Path, texts: Iterable[str], seed: int, config: TinyQwen2Config
     tokenizer = train_tokenizer(texts, config.vocabulary)
     tokenizer.save(str(folder / "tokenizer.json"))
     described = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        "tokenizer_class": "Qwen2Tokenizer",
         "rlcore_chat_format": "plain",
         "chat_template": TEMPLATE,
         "eos_token": "<|im_end|>",
@@ -83,6 +87,7 @@ def build(folder: Path, texts: Iterable[str], seed: int, config: TinyQwen2Config
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
     """A byte-level BPE tokenizer: any text can be encoded, each digit is one token."""
     tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(PIECES), "isolated"),

@@ -1,0 +1,190 @@
+"""Rows of data files, each with where it came from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import DataError, NotInstalledError
+from rlcore.types import Message
+
+from rl_plugin_gsm8k_tools.demonstrations import FINAL, messages_of
+
+QUESTION_NAMES = ("question", "prompt", "problem", "instruction")
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A usable row."""
+
+    messages: tuple[Message, ...]
+    fields: Mapping[str, Any]
+    """Every other field; GSM8K's own ``… #### N`` as ``answer`` N, its full text as ``solution``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRow:
+    """A row that cannot be used."""
+
+    error: DataError
+
+
+def read_rows(path: Path) -> Iterator[Row | BadRow]:
+    """All rows of a .json, .jsonl or .parquet file, in order; blank lines do not count as rows.
+
+    Raises:
+        DataError: the file as a whole cannot be read.
+    """
+    readers = {".json": _json, ".jsonl": _jsonl, ".parquet": _parquet}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise DataError(
+            "data files end in .json, .jsonl or .parquet",
+            found=path.name,
+            where=str(path),
+            mend="rename the file after what it holds, or write 'generated' for problems made on the spot",
+        )
+    if not path.is_file():
+        raise DataError(
+            "a data file is missing",
+            found="a folder" if path.is_dir() else "no such file",
+            where=str(path.absolute()),
+            mend="correct data.train or data.evaluation, or write 'generated' for problems made on the spot",
+        )
+    for where, value in reader(path):
+        try:
+            yield value if isinstance(value, BadRow) else _row(value, where)
+        except DataError as error:
+            yield BadRow(error=error)
+
+
+def _row(value: object, where: str) -> Row:
+    if not isinstance(value, dict):
+        raise DataError("a row must be an object with named fields", found=_short(value), where=where)
+    _check_text(value, where)
+    if "messages" in value:
+        name = "messages"
+        messages = _messages(value[name], where)
+    else:
+        name = next((known for known in QUESTION_NAMES if known in value), "")
+        if not name:
+            present = ", ".join(sorted(map(str, value))) or "none"
+            raise DataError(
+                "a row needs a field 'question'",
+                found=f"the fields {present}",
+                where=where,
+                mend="name the problem's text 'question' (prompt, problem and instruction will do), or give 'messages'",
+            )
+        question = value[name]
+        if not isinstance(question, str) or not question.strip():
+            raise DataError(f"the field {name!r} must be text", found=_short(question), where=where)
+        messages = (Message(role="user", content=question),)
+    fields: dict[str, Any] = {key: item for key, item in value.items() if key != name}
+    try:
+        messages_of(fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(
+            "the field 'demonstration' must be what rlcore data prepare gsm8k-tools writes",
+            found=f"{type(error).__name__}: {error}",
+            where=where,
+            mend="prepare the file anew, or leave the field out",
+        ) from None
+    answer = fields.get("answer")
+    if answer is None or (isinstance(answer, str) and not answer.strip()):
+        raise DataError(
+            "a row needs a field 'answer'",
+            found="nothing in it" if "answer" in fields else "the fields " + ", ".join(sorted(map(str, value))),
+            where=where,
+            mend="add the expected answer; data.on_error=skip leaves such rows out",
+        )
+    if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
+        raise DataError("the field 'answer' must be text or a number", found=_short(answer), where=where)
+    if isinstance(answer, float) and not math.isfinite(answer):
+        raise DataError("the field 'answer' must be a finite number", found=_short(answer), where=where)
+    if isinstance(answer, str) and (final := FINAL.search(answer)) is not None:
+        fields = {**fields, "answer": final[1].replace(",", ""), "solution": answer}
+    elif isinstance(answer, str) and "####" in answer:
+        raise DataError("the field 'answer' has no number behind '####'", found=_short(answer[-40:]), where=where)
+    return Row(messages=messages, fields=fields)
+
+
+def _check_text(row: Mapping[str, object], where: str) -> None:
+    """Refuse half of a surrogate pair (``D83D`` alone), which is no text that a tokenizer could encode."""
+    for name, value in row.items():
+        try:
+            json.dumps({name: value}, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError as error:
+            found = f"half of a surrogate pair: {error.object[error.start]!r}"
+            raise DataError(f"the field {name!r} must be Unicode text", found=found, where=where) from None
+
+
+def _messages(value: object, where: str) -> tuple[Message, ...]:
+    good = isinstance(value, list) and bool(value)
+    for message in value if isinstance(value, list) else ():
+        good = good and isinstance(message, dict) and message.get("role") in ROLES
+        good = good and isinstance(message.get("content"), str)
+    if not good:
+        raise DataError(
+            "the field 'messages' must be a list of objects with role and content, both text",
+            found=_short(value),
+            where=where,
+        )
+    assert isinstance(value, list)
+    return tuple(Message(role=message["role"], content=message["content"]) for message in value)
+
+
+def _json(path: Path) -> Iterator[tuple[str, object]]:
+    try:
+        rows = json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        mend = "give it the suffix .jsonl if each line is an object of its own"
+        raise DataError("a .json file must hold a JSON list", found=str(error), where=str(path), mend=mend) from None
+    if not isinstance(rows, list):
+        raise DataError("a .json file must hold a list of rows", found=_short(rows), where=str(path))
+    for index, row in enumerate(rows):
+        yield f"{path}, row {index + 1}", row
+
+
+def _jsonl(path: Path) -> Iterator[tuple[str, object]]:
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            yield where, json.loads(line)
+        except (ValueError, RecursionError) as error:
+            wrong = DataError("a line of a .jsonl file must be JSON", found=str(error), where=where)
+            yield where, BadRow(error=wrong)
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, object]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise NotInstalledError(
+            "parquet files need pyarrow", where=str(path), mend="pip install 'rl-plugin-gsm8k-tools[parquet]'"
+        ) from None
+    try:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError("the parquet file cannot be read", found=str(error), where=str(path)) from None
+    for index, row in enumerate(rows):
+        yield f"{path}, row {index + 1}", row
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError("data files are UTF-8", found=str(error), where=str(path)) from None
+
+
+def _short(value: object) -> str:
+    text = f"{type(value).__name__} {value!r}"
+    return text if len(text) <= 120 else text[:117] + "…"

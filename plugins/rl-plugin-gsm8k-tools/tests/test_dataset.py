@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rl_plugin_gsm8k_tools.config import DataConfig
+from rl_plugin_gsm8k_tools.dataset import Gsm8kData
+from rlcore.errors import DataError
+
+NATALIA = {
+    "question": "Natalia sold clips to 48 of her friends in April, and half as many in May. How many in all?",
+    "answer": "In May 48/2 = <<48/2=24>>24 clips.\nIn all 48+24 = <<48+24=72>>72 clips.\n#### 72",
+}
+
+
+def written(path: Path, *rows: object) -> str:
+    text = json.dumps(list(rows)) if path.suffix == ".json" else "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def data_of(path: str, **keys: object) -> Gsm8kData:
+    return Gsm8kData(DataConfig.model_validate({"train": path, "evaluation": path, **keys}))
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_every_other_field_reaches_the_task(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path / f"rows{suffix}", {"question": "2+2?", "answer": "4", "level": 3, "tags": ["a"]})
+    (task,) = data_of(path).tasks("train")
+    assert task.id == "rows:1"
+    assert task.messages[0].text == "2+2?"
+    assert dict(task.fields) == {"answer": "4", "level": 3, "tags": ("a",)}
+
+
+@pytest.mark.parametrize("name", ["question", "prompt", "problem", "instruction"])
+def test_the_question_has_aliases(tmp_path: Path, name: str) -> None:
+    (task,) = data_of(written(tmp_path / "rows.json", {name: "2+2?", "answer": 4})).tasks("evaluation")
+    assert task.messages[0].text == "2+2?"
+    assert task.fields["answer"] == 4
+
+
+def test_messages_are_taken_as_they_are(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
+    (task,) = data_of(written(tmp_path / "rows.json", {"messages": messages, "answer": "4"})).tasks("train")
+    assert [(m.role, m.text) for m in task.messages] == [("system", "Be brief."), ("user", "2+2?")]
+
+
+def test_gsm8ks_own_answers_are_understood(tmp_path: Path) -> None:
+    long = {**NATALIA, "answer": NATALIA["answer"].replace("#### 72", "#### 1,072")}
+    first, second = data_of(written(tmp_path / "rows.jsonl", NATALIA, long)).tasks("train")
+    assert first.fields["answer"] == "72"
+    assert second.fields["answer"] == "1072"
+    assert first.fields["solution"] == NATALIA["answer"]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"text": "2+2?", "answer": "4"}, ["needs a field 'question'", "answer, text"]),
+        ({"question": "2+2?"}, ["needs a field 'answer'"]),
+        ({"question": "2+2?", "answer": None}, ["needs a field 'answer'"]),
+        ({"question": 4, "answer": "4"}, ["'question' must be text", "int 4"]),
+        ({"question": "2+2?", "answer": [4]}, ["'answer' must be text or a number"]),
+        ({"question": "2+2?", "answer": "so ####"}, ["no number behind '####'"]),
+        (["2+2?", "4"], ["must be an object"]),
+        ({"messages": [{"role": "judge", "content": ""}], "answer": "4"}, ["'messages' must be a list"]),
+        ({"question": "2+2?", "answer": "4", "demonstration": [{"content": 1}]}, ["'demonstration'"]),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, row: object, says: list[str]) -> None:
+    path = written(tmp_path / "rows.jsonl", NATALIA, row, NATALIA)
+    with pytest.raises(DataError) as caught:
+        data_of(path).tasks("train")
+    for text in [*says, f"{path}, line 2"]:
+        assert text in str(caught.value)
+    kept = data_of(path, on_error="skip")
+    assert [task.id for task in kept.tasks("train")] == ["rows:1", "rows:3"]
+    assert kept.skipped("train") == 1
+
+
+def test_a_line_that_is_not_json_costs_only_itself_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(NATALIA) + "\n{oops\n\n" + json.dumps(NATALIA) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match="line 2"):
+        data_of(str(path)).tasks("train")
+    assert len(data_of(str(path), on_error="skip").tasks("train")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("gone.jsonl", None, "missing"),
+        ("rows.csv", "a,b", "end in .json, .jsonl or .parquet"),
+        ("rows.json", '{"question": "2+2?"}', "list of rows"),
+        ("rows.json", '{"a": 1}\n{"a": 2}', "suffix .jsonl"),
+        ("rows.jsonl", "", "no usable row"),
+        ("rows.parquet", "PAR1", "parquet"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, name: str, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(Exception, match=says) as caught:
+        data_of(str(tmp_path / name)).tasks("train")
+    assert name in str(caught.value)
+
+
+def test_parquet_is_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (the extra 'parquet') is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist([NATALIA]), path)
+    assert data_of(str(path)).tasks("train")[0].fields["answer"] == "72"
+
+
+def test_limit_takes_the_first(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.json", NATALIA, NATALIA, NATALIA)
+    assert len(data_of(path, limit=2).tasks("train")) == 2
+
+
+def test_marked_solutions_become_demonstrations(tmp_path: Path) -> None:
+    data = data_of(written(tmp_path / "rows.jsonl", NATALIA))
+    shown = list(data.demonstrations(3, seed=0))
+    assert len(shown) == 3
+    user, first, answer, second, last, final = shown[0].messages
+    assert user.text == NATALIA["question"]
+    assert first.tool_calls[0].arguments == {"expression": "48/2"}
+    assert (answer.role, answer.text, answer.tool_call_id) == ("tool", "24", first.tool_calls[0].id)
+    assert second.text == "24 clips.\nIn all 48+24 ="
+    assert last.text == "72"
+    assert final.text == "72 clips.\n#### 72"
+    assert shown[0].tools[0].name == "calculator"
+
+
+def test_without_solutions_there_are_no_demonstrations(tmp_path: Path) -> None:
+    data = data_of(written(tmp_path / "rows.json", {"question": "2+2?", "answer": "4"}))
+    with pytest.raises(DataError, match="prepare gsm8k-tools"):
+        next(iter(data.demonstrations(1, seed=0)))
+
+
+def test_texts_hold_what_a_tokenizer_must_know() -> None:
+    texts = list(Gsm8kData(DataConfig()).texts())
+    assert texts[0] == "tools: calculator(expression)"
+    assert any('{"name": "calculator", "arguments": {"expression": "' in text for text in texts)
+
+
+def test_the_document_s_own_rows_are_read() -> None:
+    folder = os.environ.get("RLCORE_DATA")
+    if not folder:
+        pytest.skip("RLCORE_DATA is not set")
+    data = data_of(str(Path(folder, "gsm8k", "gsm8k_train_64_agentfly.json")))
+    assert len(data.tasks("train")) == 64
+    assert data.tasks("train")[0].fields["answer"] == "72"

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rl_plugin_gsm8k_tools.config import DataConfig, PrepareConfig
+from rl_plugin_gsm8k_tools.dataset import Gsm8kData
+from rl_plugin_gsm8k_tools.prepare import prepare
+from rlcore.errors import DataError
+
+GOOD = {"question": "Half of 48?", "answer": "It is 48/2 = <<48/2=24>>24.\n#### 24", "level": 1}
+WRONG = {"question": "Half of 50?", "answer": "It is <<50/2=26>>26.\n#### 26"}
+
+
+def test_it_writes_what_training_reads(tmp_path: Path) -> None:
+    source, out = tmp_path / "train.jsonl", tmp_path / "deep" / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in (GOOD, WRONG)), encoding="utf-8")
+    summary = prepare(PrepareConfig(source=str(source), out=str(out)))
+    assert (summary["rows"], summary["with a demonstration"]) == (2, 1)
+    assert "<<50/2=26>> computes to 25" in str(summary["for example"])
+    data = Gsm8kData(DataConfig(train=[str(out)], evaluation=[str(out)]))
+    first, second = data.tasks("train")
+    assert (first.fields["answer"], first.fields["level"]) == ("24", 1)
+    assert "demonstration" not in second.fields
+    (shown,) = data.demonstrations(1, seed=0)
+    assert [message.role for message in shown.messages] == ["user", "assistant", "tool", "assistant"]
+    assert shown.messages[-1].text == "24.\n#### 24"
+
+
+def test_it_never_overwrites_unless_asked_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    source, out = tmp_path / "train.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(GOOD) + "\n{oops\n", encoding="utf-8")
+    with pytest.raises(DataError, match="line 2"):
+        prepare(PrepareConfig(source=str(source), out=str(out)))
+    assert [path.name for path in tmp_path.iterdir()] == ["train.jsonl"]
+    out.write_text("mine", encoding="utf-8")
+    with pytest.raises(DataError, match="exists already"):
+        prepare(PrepareConfig(source=str(source), out=str(out), on_error="skip"))
+    assert out.read_text(encoding="utf-8") == "mine"
+    summary = prepare(PrepareConfig(source=str(source), out=str(out), on_error="skip", overwrite=True))
+    assert (summary["rows"], summary["skipped"]) == (1, 1)
+
+
+def test_prepared_rows_can_be_prepared_again(tmp_path: Path) -> None:
+    source, once, twice = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
+    source.write_text(json.dumps(GOOD) + "\n", encoding="utf-8")
+    prepare(PrepareConfig(source=str(source), out=str(once)))
+    prepare(PrepareConfig(source=str(once), out=str(twice)))
+    assert once.read_text(encoding="utf-8") == twice.read_text(encoding="utf-8")
+
+
+def test_real_gsm8k_goes_through(tmp_path: Path) -> None:
+    folder = os.environ.get("RLCORE_DATA")
+    if not folder:
+        pytest.skip("RLCORE_DATA is not set")
+    out = tmp_path / "train.jsonl"
+    summary = prepare(PrepareConfig(source=str(Path(folder, "gsm8k", "train.jsonl")), out=str(out)))
+    assert summary["rows"] == 7473
+    assert int(str(summary["with a demonstration"])) > 7000
+    assert len(Gsm8kData(DataConfig(train=[str(out)])).tasks("train")) == 7473
