@@ -37,6 +37,14 @@ def test_what_every_command_imports_is_light(module: str) -> None:
     assert sorted(imported(f"import {module}") & NOT_AT_START) == []
 
 
+def test_a_configuration_is_checked_without_anything_that_computes() -> None:
+    dry_run = "import sys\nfrom rlcore.cli import main\nsys.argv = ['rlcore', 'run', '-p', 'gsm8k-tools', '--dry-run']"
+    assert (
+        sorted(imported(f"{dry_run}\ntry:\n    main()\nexcept SystemExit as end:\n    assert not end.code") & HEAVY)
+        == []
+    )
+
+
 def test_all_of_the_core_imports_nothing_heavy() -> None:
     source = ROOT / "packages" / "rlcore-core" / "src"
     files = sorted((source / "rlcore").rglob("*.py"))

@@ -83,6 +83,29 @@ def test_a_damaged_checkpoint_is_refused(
     assert name in str(caught.value)
 
 
+def test_a_checkpoint_of_the_right_size_but_garbled_is_refused(tmp_path: Path, model: Any, model_folder: Path) -> None:
+    path = save(tmp_path / "checkpoints", model, model_folder, 1)
+    state = path / "optimiser.pt"
+    state.write_bytes(b"\x00\xff" * (state.stat().st_size // 2) + b"x" * (state.stat().st_size % 2))
+    with pytest.raises(UserError, match="damaged"):
+        checkpoint.read(path, map_location=CPU)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing_under_its_name(
+    tmp_path: Path, model: Any, model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise RuntimeError("the disk is full")
+
+    folder = tmp_path / "checkpoints"
+    save(folder, model, model_folder, 1)
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match="cannot be written") as caught:
+        save(folder, model, model_folder, 2)
+    assert "the disk is full" in str(caught.value)
+    assert sorted(path.name for path in folder.iterdir()) == ["000001", "last"]
+
+
 @pytest.mark.parametrize("text", [None, "", "{}", json.dumps({"progress": {"other": 1}, "files": {}})])
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:

@@ -9,6 +9,7 @@ from rlcore.contracts import WeightSource
 from rlcore.errors import UserError
 from rlcore_trainer.model import PolicyWeights, load_policy
 from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import Gemma2Config, Gemma2ForCausalLM, GemmaConfig, GemmaForCausalLM
@@ -70,3 +71,21 @@ def test_any_architecture_with_a_plain_output_layer_is_taken(model_folder: Path)
 def test_a_gpu_that_is_not_there_is_said() -> None:
     with pytest.raises(UserError, match=r"model\.device=auto"):
         SingleProcess(SingleProcessConfig()).device("cuda:0")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_damaged_folder_is_refused_in_one_sentence(model_folder: Path, name: str) -> None:
+    (model_folder / name).write_bytes(b'{"a": ' * 20)
+    with pytest.raises(UserError, match="cannot be loaded") as caught:
+        load_policy(model_folder, dtype="auto", device=CPU)
+    assert caught.value.where == str(model_folder)
+
+
+def test_weights_that_are_missing_are_never_made_up(model_folder: Path) -> None:
+    file = model_folder / "model.safetensors"
+    weights = load_file(file)
+    dropped = next(name for name in weights if "layers.0.mlp" in name)
+    save_file({name: weight for name, weight in weights.items() if name != dropped}, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="not complete") as caught:
+        load_policy(model_folder, dtype="auto", device=CPU)
+    assert dropped in str(caught.value)

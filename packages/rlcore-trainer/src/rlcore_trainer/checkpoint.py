@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -26,6 +27,7 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from rlcore_trainer.model import TOKENIZER_FILES
@@ -63,12 +65,21 @@ class Checkpoints:
         """
         target = self.folder / f"{progress.step:06d}"
         partial = self._fresh(target)
-        save_model(model, tokenizer, partial / "model")
-        torch.save(dict(state), partial / "optimiser.pt")
-        sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
-        trainer = {"format": FORMAT, "progress": asdict(progress), "files": sizes}
-        (partial / "trainer.json").write_text(json.dumps(trainer, indent=2) + "\n", encoding="utf-8")
-        _move(partial, target)
+        try:
+            save_model(model, tokenizer, partial / "model")
+            torch.save(dict(state), partial / "optimiser.pt")
+            sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
+            trainer = {"format": FORMAT, "progress": asdict(progress), "files": sizes}
+            (partial / "trainer.json").write_text(json.dumps(trainer, indent=2) + "\n", encoding="utf-8")
+            _move(partial, target)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise UserError(
+                "the checkpoint cannot be written",
+                found=(str(error).splitlines() or [type(error).__name__])[0],
+                where=str(target),
+                mend="make room on the disk; what was saved before is whole, and --resume goes on from it",
+            ) from error
         self._point("last", target.name)
         if progress.best_step == progress.step:
             self._point("best", target.name)
@@ -132,7 +143,11 @@ def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[st
         if there != size:
             found = f"{name} is missing" if there is None else f"{name} has {there} bytes, not {size}"
             raise UserError("this checkpoint is damaged", found=found, where=str(folder), mend=mend)
-    state = torch.load(folder / "optimiser.pt", map_location=map_location, weights_only=True)
+    try:
+        state = torch.load(folder / "optimiser.pt", map_location=map_location, weights_only=True)
+    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        found = f"optimiser.pt: {type(error).__name__}"
+        raise UserError("this checkpoint is damaged", found=found, where=str(folder), mend=mend) from error
     return progress, state
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rlcore.errors import UserError
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
@@ -43,16 +45,27 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device) -> PreTrained
     """The model of a folder, ready to train and checked to be one that packed training computes rightly.
 
     Raises:
-        UserError: the folder lacks its configuration, weights or tokenizer, its vocabulary is smaller than the
-            tokenizer's, or its architecture does more to logits than a plain output layer.
+        UserError: the folder lacks its configuration, weights or tokenizer or holds them damaged, its vocabulary is
+            smaller than the tokenizer's, or its architecture does more to logits than a plain output layer.
     """
     check_folder(folder)
     chosen = _dtype(dtype, device)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run's output is its own lines
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=chosen, local_files_only=True, attn_implementation="sdpa"
-    )
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=chosen, local_files_only=True, attn_implementation="sdpa", output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise _unreadable("the model", error, folder) from error
+    model, loading = loaded
     assert isinstance(model, PreTrainedModel)
+    if absent := sorted(loading["missing_keys"]):  # they would be random numbers, silently
+        raise UserError(
+            "the weights of the model are not complete",
+            found=f"{len(absent)} are missing, such as {absent[0]}",
+            where=str(folder),
+            mend="copy all files of the weights, and take the config.json that belongs to them",
+        )
     nn.Module.to(model, device)
     model.requires_grad_(True).train(False)
     _check_vocabulary(model, folder)
@@ -95,6 +108,16 @@ def batch_logprobs(model: PreTrainedModel, batch: MicroBatch, *, temperature: fl
     )
 
 
+def _unreadable(what: str, error: Exception, folder: Path) -> UserError:
+    lines = str(error).splitlines()
+    return UserError(
+        f"{what} cannot be loaded",
+        found=f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__,
+        where=str(folder),
+        mend="save or download the folder anew, or choose a model that the installed transformers knows",
+    )
+
+
 def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
@@ -108,7 +131,10 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
         return
     from tokenizers import Tokenizer
 
-    tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    try:
+        tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise _unreadable("the tokenizer of the model", error, folder) from error
     embeddings = model.get_input_embeddings()
     assert isinstance(embeddings, nn.Embedding)
     rows = embeddings.num_embeddings

@@ -69,6 +69,6 @@ def rlcore_models() -> Iterable[ModelBuilderSpec]:
     yield ModelBuilderSpec(
         id="tiny-qwen2",
         target="rlcore_trainer.models.tiny_qwen2:build",
-        config="rlcore_trainer.models.tiny_qwen2:TinyQwen2Config",
+        config="rlcore_trainer.models.config:TinyQwen2Config",
         summary="About a million parameters of Qwen2's architecture and a tokenizer, from a seed.",
     )

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
 
 import torch
-from pydantic import Field
-from rlcore.config.schema import Table
 from rlcore.errors import ConfigError
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-Size = Annotated[int, Field(ge=1)]
+from rlcore_trainer.models.config import TinyQwen2Config
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKUP = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
@@ -32,27 +29,6 @@ TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-
-
-class TinyQwen2Config(Table):
-    """``[model.builder]`` of ``builtin:tiny-qwen2``. The defaults make about a million parameters."""
-
-    layers: Size = 4
-    """Transformer blocks."""
-    width: Size = 128
-    """Width of the residual stream; a multiple of twice ``heads``."""
-    heads: Size = 4
-    """Attention heads."""
-    feed_forward: Size = 384
-    """Width within a block's feed-forward part."""
-    vocabulary: Annotated[int, Field(ge=300)] = 600
-    """The most tokens that the tokenizer may learn."""
-    positions: Annotated[int, Field(ge=64)] = 1024
-    """The longest sequence."""
-    rope_theta: Annotated[float, Field(gt=0)] = 10_000.0
-    """Base of the rotary position embedding."""
-    initial_std: Annotated[float, Field(gt=0)] = 0.05
-    """Standard deviation of the initial matrices. Larger than usual: short training from scratch is quicker with it."""
 
 
 def build(folder: Path, texts: Iterable[str], seed: int, config: TinyQwen2Config) -> None:
