@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,12 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict
-from rlcore.errors import EngineError, PluginError
+from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.loading import load_attribute
 from rlcore.run import Run
 from rlcore.types import EndReason, Message, Observation, RolloutRequest, Sampling, Step, Task
 from rlcore.weights import FolderWeights
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.executors.local import LocalExecutor, _check_vocabulary
 
 HERE = __file__
 
@@ -320,3 +321,14 @@ def test_an_interrupt_closes_the_environments(folder: Path) -> None:
     assert out == "closed\nclosed\n"
     assert "KeyboardInterrupt" in error
     assert process.returncode != 0
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_folder, tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text('{"vocab_size": 300}', encoding="utf-8")
+    with pytest.raises(UserError, match="more tokens than the model") as caught:
+        _check_vocabulary(tmp_path / "model")
+    assert "300 embeddings" in str(caught.value)
+    (tmp_path / "model" / "config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match="not JSON"):
+        _check_vocabulary(tmp_path / "model")

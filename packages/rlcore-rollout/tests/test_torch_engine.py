@@ -483,6 +483,22 @@ def test_other_architectures_are_refused_with_the_supported_ones(tmp_path: Path)
     assert "sliding_attention" in str(refusal.value)
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_damaged_folder_is_refused(tmp_path: Path, name: str) -> None:
+    build("qwen3").save_pretrained(tmp_path)
+    (tmp_path / name).write_bytes(b'{"a": ' * 20)
+    with pytest.raises(UserError, match="cannot be loaded"):
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+
+
+def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:
+    model = build("qwen3")
+    weights = {name: weight for name, weight in model.state_dict().items() if "layers.0.mlp" not in name}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(UserError, match="not complete"):
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+
+
 def test_small_models_are_reread_and_large_ones_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
     from rlcore_rollout.engines.torch.weights import read_weights

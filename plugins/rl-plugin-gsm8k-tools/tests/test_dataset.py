@@ -153,3 +153,29 @@ def test_the_document_s_own_rows_are_read() -> None:
     data = data_of(str(Path(folder, "gsm8k", "gsm8k_train_64_agentfly.json")))
     assert len(data.tasks("train")) == 64
     assert data.tasks("train")[0].fields["answer"] == "72"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"question": "2+2?", "answer": NaN}', "'answer' must be a finite number"),
+        ("[" * 100_000, "a line of a .jsonl file must be JSON"),
+        ('{"question": 5, "answer": "4"}', "'question' must be text"),
+    ],
+)
+def test_rows_that_would_fail_later_are_named_at_once(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "2"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=message) as caught:
+        data_of(str(path)).tasks("train")
+    assert caught.value.where == f"{path}, line 2"
+    assert "data.on_error=skip" in (caught.value.mend or "")
+    kept = data_of(str(path), on_error="skip")
+    assert (len(kept.tasks("train")), kept.skipped("train")) == (1, 1)
+
+
+def test_texts_for_a_tokenizer_can_be_encoded_whatever_the_rows_hold(tmp_path: Path) -> None:
+    data = data_of(written(tmp_path / "rows.jsonl", {"question": "half of a pair: \ud83d", "answer": "4"}))
+    texts = list(data.texts())
+    assert "half of a pair: ?" in texts
+    assert all(text.encode() for text in texts)

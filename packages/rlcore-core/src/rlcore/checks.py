@@ -45,6 +45,21 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
                 mend=mend,
             )
 
+    if purpose == "run":
+        _check_step(run)
+
+
+def _check_step(run: Run) -> None:
+    """A trainer that takes so many different tasks a step says so in ``tasks_per_step``, by convention."""
+    wanted, there = getattr(run.options("trainer"), "tasks_per_step", None), len(run.dataset.tasks("train"))
+    if isinstance(wanted, int) and there < wanted:
+        raise DataError(
+            f"a step takes {wanted} different tasks",
+            found=f"{there} training tasks",
+            where=run.resolved.origin(("trainer", "tasks_per_step")),
+            mend=f"add data, or set trainer.tasks_per_step={there}",
+        )
+
 
 def _check_installed(run: Run, purpose: Purpose) -> None:
     config = run.config

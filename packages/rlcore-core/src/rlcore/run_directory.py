@@ -36,6 +36,8 @@ from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.surroundings import changed_versions, surroundings
 
+LONGEST_NAME_BYTES = 200
+"""Of a run's folder; file systems take 255."""
 FOLDERS = ("rollouts", "media", "checkpoints")
 _CHECKPOINT = re.compile(r"[0-9]{6,}")
 
@@ -131,7 +133,10 @@ class RunDirectory:
         Returns:
             What is of another version now, and the checkpoints that stepped aside.
         """
-        known = json.loads(read_text(self.path / "environment.json"))
+        try:
+            known = json.loads(read_text(self.path / "environment.json"))
+        except ValueError:  # it serves only to say what is of another version
+            known = {}
         here = surroundings(list(asked.argv))
         changed = changed_versions(known, here)
         step = int(checkpoint.name) if checkpoint is not None else -1
@@ -157,8 +162,19 @@ class RunDirectory:
         """Drop the lines of later steps, and a last line that was not written whole."""
         if not self.metrics.exists():
             return
-        kept = [json.dumps(line) for line in read_metrics(self.metrics) if line.get("step", 0) <= step]
+        kept = [json.dumps(line) for line in read_metrics(self.metrics) if line["step"] <= step]
         write_whole(self.metrics, "".join(line + "\n" for line in kept))
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing has been measured, collected or saved in it."""
+        parts = [*self.rollouts.iterdir(), *self.checkpoints.iterdir(), *self.media.iterdir()]
+        return not parts and not read_metrics(self.metrics)
+
+    def remove(self) -> None:
+        """Take the folder away, as if there had been no run."""
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
         """Let other processes in."""
@@ -173,14 +189,14 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The objects of a ``metrics.jsonl``; a line cut short by a kill is left out."""
+    """The steps of a ``metrics.jsonl``; a line cut short by a kill is left out."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             data = json.loads(line)
         except ValueError:
             continue
-        if isinstance(data, dict):
+        if isinstance(data, dict) and isinstance(data.get("step"), int):
             found.append(data)
     return found
 
@@ -267,7 +283,8 @@ def check_name(resolved: Resolved) -> None:
     if config.name is None:
         return
     where = resolved.origin(("name",))
-    if Path(config.name).name != config.name or config.name in {"", ".", ".."}:
+    plain = Path(config.name).name == config.name and config.name not in {"", ".", ".."} and "\0" not in config.name
+    if not plain or len(os.fsencode(config.name)) > LONGEST_NAME_BYTES:
         raise UserError(f"name = {config.name!r} is not the name of a folder", where=where, mend="choose a plain name")
     path = Path(config.runs) / config.name
     if path.exists():

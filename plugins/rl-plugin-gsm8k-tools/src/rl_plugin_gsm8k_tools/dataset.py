@@ -150,7 +150,7 @@ def _conversation(task: Task) -> tuple[Message, ...] | None:
 def _texts_of(messages: Iterable[Message]) -> Iterator[str]:
     for message in messages:
         if message.text:
-            yield message.text
+            yield message.text.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
         for call in message.tool_calls:
             expression = (call.arguments or {}).get("expression", "")
             yield f'<tool_call>\n{{"name": "{call.name}", "arguments": {{"expression": "{expression}"}}}}\n</tool_call>'

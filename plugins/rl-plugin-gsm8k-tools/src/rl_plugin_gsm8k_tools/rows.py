@@ -66,7 +66,6 @@ def read_rows(path: Path) -> Iterator[Row | BadRow]:
 def _row(value: object, where: str) -> Row:
     if not isinstance(value, dict):
         raise DataError("a row must be an object with named fields", found=_short(value), where=where)
-    _check_text(value, where)
     if "messages" in value:
         name = "messages"
         messages = _messages(value[name], where)
@@ -111,16 +110,6 @@ def _row(value: object, where: str) -> Row:
     elif isinstance(answer, str) and "####" in answer:
         raise DataError("the field 'answer' has no number behind '####'", found=_short(answer[-40:]), where=where)
     return Row(messages=messages, fields=fields)
-
-
-def _check_text(row: Mapping[str, object], where: str) -> None:
-    """Refuse half of a surrogate pair (``D83D`` alone), which is no text that a tokenizer could encode."""
-    for name, value in row.items():
-        try:
-            json.dumps({name: value}, ensure_ascii=False, default=str).encode()
-        except UnicodeEncodeError as error:
-            found = f"half of a surrogate pair: {error.object[error.start]!r}"
-            raise DataError(f"the field {name!r} must be Unicode text", found=found, where=where) from None
 
 
 def _messages(value: object, where: str) -> tuple[Message, ...]:

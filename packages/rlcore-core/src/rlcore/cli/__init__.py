@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import click
 
 from rlcore.cli.text import examples
@@ -91,6 +94,14 @@ def cli() -> None:
     """Train any agent that acts with a model by reinforcement learning."""
 
 
+def _machine_failure(error: Exception) -> str | None:
+    """What a full disk or a folder that may not be written to says, whichever library met it; None for all else."""
+    full = os.strerror(errno.ENOSPC)
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
+        return str(error)
+    return str(error).splitlines()[0] if full in str(error) else None
+
+
 def main() -> int:
     """Run the command line and return its exit status: 2 for bad input, 130 after Ctrl-C."""
     try:
@@ -103,5 +114,10 @@ def main() -> int:
         return error.exit_code
     except UserError as error:
         click.echo(f"error: {error}", err=True)
+        return 2
+    except Exception as error:
+        if (found := _machine_failure(error)) is None:
+            raise
+        click.echo(f"error: {found}\n  fix    make room or give the permission, or work in another folder", err=True)
         return 2
     return status if isinstance(status, int) else 0

@@ -154,7 +154,7 @@ def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield _json_row(line, f"{path}:{number}")
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, RecursionError) as error:
         raise DataError(f"cannot read {path}", found=str(error)) from None
 
 
@@ -165,7 +165,7 @@ def _rows_of(tree: Any) -> list[Any]:
 def _json_row(line: bytes, where: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line.decode("utf-8", "surrogatepass"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError("this line is not JSON", found=str(error), where=where) from None
     return row if isinstance(row, dict) else {"value": row}
 

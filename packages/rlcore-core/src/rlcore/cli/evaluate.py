@@ -81,6 +81,11 @@ def evaluate(
 def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, ...], Layer | None, str]:
     """A folder that stands alone becomes ``model=FOLDER``; a run's own configuration is the base unless ``-p`` is."""
     folders = [text for text in overrides if "=" not in text and Path(text).expanduser().is_dir()]
+    strange = [text for text in overrides if "=" not in text and text not in folders]
+    if strange:
+        there = "a file" if Path(strange[0]).expanduser().exists() else "no such folder"
+        mend = "name a run directory, a checkpoint in one or a model folder; everything else is KEY=VALUE"
+        raise UserError(f"{strange[0]!r} cannot be evaluated", found=there, mend=mend)
     if len(folders) > 1:
         raise UserError("there is more than one folder to evaluate", found=", ".join(folders), mend="name one")
     overrides = tuple(f"model.path={text}" if text in folders else text for text in overrides)

@@ -109,7 +109,7 @@ def run(
         job.say(f"changed   {', '.join(changed)}: numbers may differ from an uninterrupted run")
     if aside:
         job.say(f"left      {', '.join(map(str, aside))}: later than the checkpoint; remove them when not wanted")
-    metrics = _train(job, trainer, skip=("console",) if as_json else ())
+    metrics = _train(job, trainer, new=folder is None, skip=("console",) if as_json else ())
     _last_lines(job, metrics, as_json)
     return 0
 
@@ -132,7 +132,7 @@ def headline(run: Run, layered: Layered) -> list[str]:
     ]
 
 
-def _train(job: Run, trainer: Callable[[Run], Trainer], skip: tuple[str, ...]) -> Mapping[str, float]:
+def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tuple[str, ...]) -> Mapping[str, float]:
     """Train with trackers open and signals handled; whatever happens is in the log and told to observers."""
     error: BaseException | None = None
     try:
@@ -149,10 +149,19 @@ def _train(job: Run, trainer: Callable[[Run], Trainer], skip: tuple[str, ...]) -
     finally:
         job.finished(error)
         if error is not None and job.directory is not None:
-            path = job.directory.path
-            click.echo(f"the run ended early; its log is {path / 'output.log'}", err=True)
-            if any(job.directory.checkpoints.iterdir()):
-                click.echo(f"go on with: rlcore run --resume {path}", err=True)
+            _leave(job.directory, error, new=new, resumed=job.resume_from is not None)
+
+
+def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed: bool) -> None:
+    """Say where the log is and how to go on; a new run that bad input stopped before anything was done goes away."""
+    refused = isinstance(error, UserError)
+    if new and refused and directory.is_blank:
+        directory.remove()
+        click.echo(f"nothing was done; {directory.path} is removed", err=True)
+        return
+    click.echo(f"the run ended early; its log is {directory.path / 'output.log'}", err=True)
+    if any(directory.checkpoints.iterdir()) and not (resumed and refused):
+        click.echo(f"go on with: rlcore run --resume {directory.path}", err=True)
 
 
 @contextmanager

@@ -162,7 +162,7 @@ def parse_value(text: str) -> Any:
     """A TOML value, else the bare text."""
     try:
         tree = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
     return tree["value"] if set(tree) == {"value"} else text
 

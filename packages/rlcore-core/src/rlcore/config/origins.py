@@ -42,7 +42,7 @@ def parse_toml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
     """The tree of a TOML text and the line of each key."""
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{name} is not valid TOML", found=str(error), where=name) from None
     return tree, toml_lines(text)
 
@@ -143,7 +143,7 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
         ) from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{name} is not valid YAML", found=" ".join(str(error).split()), where=name) from None
     lines: dict[KeyPath, int] = {}
     open_nodes: set[int] = set()

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
-from rlcore.errors import EngineError, PluginError
+from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.specs import EnvironmentSpec
 from rlcore.types import EndReason, Group, RolloutRequest, Sampling, Task, Trajectory, derive_seed
 
@@ -48,6 +48,7 @@ class LocalExecutor:
         rollout, model = run.config.rollout, run.config.model
         folder = source.folder or run.model_folder()
         self._chat_format = make_chat_format(run, folder)
+        _check_vocabulary(folder)
         max_context_tokens = min(rollout.max_context_tokens or NO_LIMIT, model_context_tokens(folder))
         context = EngineContext(max_context_tokens=rollout.max_context_tokens, device=model.device, dtype=model.dtype)
         self._engine: Engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
@@ -179,10 +180,40 @@ def make_chat_format(run: Run, folder: Path) -> ChatFormat:
     return factory(folder, parser=run.load("tool_parser", model.tool_parser)())  # type: ignore[no-any-return]
 
 
+def _check_vocabulary(folder: Path) -> None:
+    """Refuse a tokenizer with tokens that the model has no embedding for."""
+    path = folder / "tokenizer.json"
+    config = _model_config(folder)
+    rows = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
+    if not rows or not path.is_file():
+        return
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    words = tokenizer.get("model", {}).get("vocab") or ()
+    ids = [*(words.values() if isinstance(words, dict) else range(len(words)))]
+    highest = max([*ids, *(token["id"] for token in tokenizer.get("added_tokens") or ())], default=0)
+    if highest >= rows:
+        raise UserError(
+            "the tokenizer must not know more tokens than the model",
+            found=f"a token with the id {highest}, {rows} embeddings",
+            where=str(folder),
+            mend="take the tokenizer that the model was trained with",
+        )
+
+
+def _model_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(
+            "the model's config.json is not JSON", found=str(error), where=str(path), mend="save or download it anew"
+        ) from error
+    return config if isinstance(config, dict) else {}
+
+
 def model_context_tokens(folder: Path) -> int:
     """The longest context that the model's own configuration allows."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    config = _model_config(folder)
     limit = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
     return int(limit or NO_LIMIT)
 

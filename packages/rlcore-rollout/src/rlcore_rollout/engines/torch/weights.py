@@ -93,11 +93,15 @@ def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
 
 
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if not (folder / "config.json").is_file():
         raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreadable(error, folder) from error
     if config.model_type not in FAMILIES:
         raise _unsupported(f"model_type {config.model_type!r}", str(folder))
     device = context.device
@@ -106,9 +110,32 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     dtype = context.dtype
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise _unreadable(error, folder) from error
+    model, loading = loaded
+    if absent := sorted(loading["missing_keys"]):  # they would be random numbers, silently
+        raise UserError(
+            "the weights of the model are not complete",
+            found=f"{len(absent)} are missing, such as {absent[0]}",
+            where=str(folder),
+            mend="copy all files of the weights, and take the config.json that belongs to them",
+        )
     module: torch.nn.Module = model.eval()
     return module.to(device)
+
+
+def _unreadable(error: Exception, folder: Path) -> UserError:
+    lines = str(error).splitlines()
+    return UserError(
+        "the model cannot be loaded",
+        found=f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__,
+        where=str(folder),
+        mend="save or download the folder anew, or choose a model that the installed transformers knows",
+    )
 
 
 def _unsupported(found: str, where: str) -> UserError:
