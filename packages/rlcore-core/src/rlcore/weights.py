@@ -1,7 +1,8 @@
-"""Weights that stand in a folder: what an evaluation gives its engine."""
+"""Weights that stand in a folder, as an evaluation gives its engine, and how many threads weights are worth."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,3 +14,16 @@ class FolderWeights:
     folder: Path
     version: int = 0
     module: None = None
+
+
+SMALL_MODEL = 5_000_000
+"""Parameters below which one operation is too small to be shared among threads."""
+
+
+def cpu_threads(parameters: int) -> int | None:
+    """How many threads a model on a CPU should compute with; None leaves the library's own choice.
+
+    Threads that share small operations wait for each other at every one: idle cores gain a little, and with anything
+    else running on the machine a step takes several times as long. ``OMP_NUM_THREADS`` overrides.
+    """
+    return 1 if parameters < SMALL_MODEL and "OMP_NUM_THREADS" not in os.environ else None

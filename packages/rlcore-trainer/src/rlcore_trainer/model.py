@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
+from rlcore.weights import cpu_threads
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -67,6 +68,8 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device) -> PreTrained
             mend="copy all files of the weights, and take the config.json that belongs to them",
         )
     nn.Module.to(model, device)
+    if device.type == "cpu" and (threads := cpu_threads(model.num_parameters())):
+        torch.set_num_threads(threads)
     model.requires_grad_(True).train(False)
     _check_vocabulary(model, folder)
     _check_packed(model, folder)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import UserError
+from rlcore.weights import cpu_threads
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
             mend="copy all files of the weights, and take the config.json that belongs to them",
         )
     module: torch.nn.Module = model.eval()
+    if device == "cpu" and (threads := cpu_threads(sum(p.numel() for p in module.parameters()))):
+        torch.set_num_threads(threads)
     return module.to(device)
 
 
