@@ -11,6 +11,7 @@ from pathlib import Path
 
 from comparison import Comparison
 from rlcore.run import Run
+from rlcore.tool import tool
 from rlcore.tool_environment import ToolEnvironment
 from rlcore.types import Message, RolloutRequest, Task, Trajectory
 from rlcore.weights import FolderWeights
@@ -24,39 +25,36 @@ TASKS = [Task(id=f"t{n}", messages=(Message(role="user", content=f"What is {n}?"
 CALL = '<tool_call>{"name": "look_up", "arguments": {"key": "height"}}</tool_call>'
 
 
-def environment_of(tool: Callable[..., object]) -> Callable[[], ToolEnvironment]:
-    """Makes environments with one tool."""
-    return lambda: ToolEnvironment([tool], max_turns=CALLS + 1)
+@tool
+def look_up(key: str) -> str:
+    """Look a value up.
+
+    Args:
+        key: what to look up
+    """
+    time.sleep(TOOL_S)
+    return f"{key} is 3"
+
+
+@tool(name="look_up")
+async def look_up_async(key: str) -> str:
+    """Look a value up.
+
+    Args:
+        key: what to look up
+    """
+    await asyncio.sleep(TOOL_S)
+    return f"{key} is 3"
 
 
 def sync_environment() -> ToolEnvironment:
     """Its tool is a plain function that waits."""
-
-    def look_up(key: str) -> str:
-        """Look a value up.
-
-        Args:
-            key: what to look up
-        """
-        time.sleep(TOOL_S)
-        return f"{key} is 3"
-
-    return environment_of(look_up)()
+    return ToolEnvironment([look_up], max_turns=CALLS + 1)
 
 
 def async_environment() -> ToolEnvironment:
     """Its tool is a coroutine that waits."""
-
-    async def look_up(key: str) -> str:
-        """Look a value up.
-
-        Args:
-            key: what to look up
-        """
-        await asyncio.sleep(TOOL_S)
-        return f"{key} is 3"
-
-    return environment_of(look_up)()
+    return ToolEnvironment([look_up_async], max_turns=CALLS + 1)
 
 
 class Tasks:

@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -40,6 +41,8 @@ class _Threads:
             threading.Thread(target=self._serve, args=(work,), name="rlcore", daemon=True).start()
         else:
             self._work.put(work)
+        # The thread starts now instead of after the interpreter's switch interval, which is longer than most calls.
+        time.sleep(0)
 
     def _serve(self, work: Callable[[], None]) -> None:
         while True:

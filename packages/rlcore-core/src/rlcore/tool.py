@@ -55,6 +55,8 @@ class Tool:
     timeout_s: float = 30.0
     max_characters: int = 2048
     """Longer answers lose their middle."""
+    wants_task: bool = False
+    """The function has a parameter ``task``, which the model is not shown."""
 
     @property
     def name(self) -> str:
@@ -70,7 +72,7 @@ class Tool:
         values, mistakes = check_arguments(self.schema, thaw(arguments))
         if mistakes:
             return ToolResult(f"Error: {self.name}: " + "; ".join(mistakes) + ".", status="error")
-        if "task" in inspect.signature(self.function).parameters:
+        if self.wants_task:
             values["task"] = task
         try:
             async with asyncio.timeout(self.timeout_s) as deadline:
@@ -137,7 +139,14 @@ def tool(
 
     def make(function: Callable[..., Any]) -> Tool:
         schema = schema_of(function, name=name)
-        return Tool(function=function, schema=schema, timeout_s=timeout_s, max_characters=max_characters)
+        wants_task = "task" in inspect.signature(function).parameters
+        return Tool(
+            function=function,
+            schema=schema,
+            timeout_s=timeout_s,
+            max_characters=max_characters,
+            wants_task=wants_task,
+        )
 
     return make if function is None else make(function)
 

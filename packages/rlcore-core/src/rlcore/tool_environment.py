@@ -84,6 +84,8 @@ class ToolEnvironment:
 
     async def _answer_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """All answers, from calls that run together; one that fails as an environment ends the others."""
+        if len(calls) == 1:  # at once: a task of its own would queue behind all other trajectories
+            return [await self._answer(calls[0])]
         answers = [asyncio.ensure_future(self._answer(call)) for call in calls]
         try:
             return await asyncio.gather(*answers)
