@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rlcore.cli import _machine_failure
+from rlcore.cli.run import skipped_rows
 from rlcore.config.origins import parse_toml
 from rlcore.errors import ConfigError
 from rlcore.run_directory import read_metrics
@@ -75,3 +77,11 @@ def test_a_full_disk_is_bad_input_whoever_met_it() -> None:
     assert full in (_machine_failure(RuntimeError(f"I/O error: {full} (os error 28)")) or "")
     assert _machine_failure(FileNotFoundError(errno.ENOENT, "gone")) is None
     assert _machine_failure(ValueError("a mistake of the program")) is None
+
+
+def test_rows_that_a_dataset_left_out_are_told_and_only_by_datasets_that_count() -> None:
+    counting: Any = SimpleNamespace(dataset=SimpleNamespace(skipped={"train": 2, "evaluation": 0}.__getitem__))
+    told = ["skipped   2 rows of data.train that cannot be used"]
+    assert skipped_rows(counting, "train", "evaluation") == told
+    silent: Any = SimpleNamespace(dataset=SimpleNamespace())
+    assert skipped_rows(silent, "train") == []

@@ -60,7 +60,10 @@ class GroupReward(Protocol):
 
 
 class Dataset(Protocol):
-    """Where tasks come from. Built from the ``[data]`` table's own model."""
+    """Where tasks come from. Built from the ``[data]`` table's own model.
+
+    A dataset that can leave bad rows out also has ``skipped(split) -> int``, which the first lines of a run tell.
+    """
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of ``train`` or ``evaluation``, in a fixed order."""

@@ -152,7 +152,7 @@ class Registry:
             if plugin.usable:
                 return plugin
             raise PluginError(
-                f"the plugin {plugin.name!r} is {plugin.state}",
+                f"the plugin {plugin.name!r} is {'in conflict' if plugin.state == 'conflict' else plugin.state}",
                 found=plugin.problem,
                 where=plugin.origin,
                 mend=plugin.fix,

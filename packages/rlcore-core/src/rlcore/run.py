@@ -55,6 +55,7 @@ class Run:
         directory: RunDirectory | None = None,
         resume_from: Path | None = None,
         output: Output | None = None,
+        dataset: Dataset | None = None,
     ) -> None:
         self.resolved = resolved
         self.config = resolved.config
@@ -67,7 +68,7 @@ class Run:
         if directory is not None:
             self._output.log = directory.path / "output.log"
         self._observers = registry.plugins.observers()
-        self._dataset: Dataset | None = None
+        self._dataset = dataset
         self._environment: Any = None
         self._rewards: tuple[SelectedReward, ...] | None = None
         self._model_folder: Path | None = None

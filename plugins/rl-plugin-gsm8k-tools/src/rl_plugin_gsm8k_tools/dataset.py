@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from rl_plugin_gsm8k_tools.rows import BadRow, Row, read_rows
 GENERATED = "generated"
 SPLITS = ("train", "evaluation")
 TOKENIZER_SAMPLES = 2000
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -95,8 +92,6 @@ class Gsm8kData:
                 loaded.tasks.append(Task(id=name, messages=row.messages, fields=row.fields))
             if config.limit is not None and len(loaded.tasks) >= config.limit:
                 break
-        if loaded.skipped:
-            _log.warning("data.%s: %d rows could not be used and are left out", split, loaded.skipped)
         if not loaded.tasks:
             raise DataError(
                 f"data.{split} has no usable row",

@@ -12,6 +12,7 @@ import click
 
 from rlcore.checks import check_run
 from rlcore.cli.layering import gather, layer_options
+from rlcore.cli.run import skipped_rows
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import resolve
 from rlcore.errors import UserError
@@ -67,6 +68,8 @@ def evaluate(
     run = Run(resolved, registry, output=output)
     try:
         check_run(run, purpose="evaluation", split=split)
+        for line in skipped_rows(run, split):
+            output.say(line)
         summary, seconds = _measure(run, split)
     finally:
         run.finished()

@@ -97,7 +97,7 @@ def run(
     else:
         directory = RunDirectory.open(folder)
         changed, aside = directory.resume(resolved, layered.asked, checkpoint)
-    job = Run(resolved, registry, directory=directory, resume_from=checkpoint, output=output)
+    job = Run(resolved, registry, directory=directory, resume_from=checkpoint, output=output, dataset=trial.dataset)
     for line in headline(trial, layered):
         output.note(line)
     job.say(f"run       {directory.path}")
@@ -129,7 +129,15 @@ def headline(run: Run, layered: Layered) -> list[str]:
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
         f"decided   {' · '.join(str(part) for part in decided if part)}",
         f"model     {config.model.path}",
+        *skipped_rows(run, "train", "evaluation"),
     ]
+
+
+def skipped_rows(run: Run, *splits: str) -> list[str]:
+    """A line for each split whose dataset left rows out, where the dataset counts them."""
+    count = getattr(run.dataset, "skipped", None)
+    counts = {split: count(split) for split in splits} if count is not None else {}
+    return [f"skipped   {n} rows of data.{split} that cannot be used" for split, n in counts.items() if n]
 
 
 def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tuple[str, ...]) -> Mapping[str, float]:
