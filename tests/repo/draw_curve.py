@@ -45,10 +45,12 @@ def draw(series: list[tuple[str, list[tuple[int, float]]]]) -> str:
         path = " ".join(place(*point) for point in line)
         rows.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
     for i, label in enumerate(labels):
-        y = TOP + 14 + 18 * i
+        y = TOP + 110 + 18 * i
         colour = COLOURS[i % len(COLOURS)]
-        rows.append(f'<line x1="{LEFT + 12}" x2="{LEFT + 36}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>')
-        rows.append(f'<text x="{LEFT + 42}" y="{y + 4}" fill="#111827">{escape(label)}</text>')
+        rows.append(
+            f'<line x1="{WIDTH - 260}" x2="{WIDTH - 236}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>'
+        )
+        rows.append(f'<text x="{WIDTH - 230}" y="{y + 4}" fill="#111827">{escape(label)}</text>')
     middle = (WIDTH + LEFT - RIGHT) / 2
     rows.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle" fill="#374151">training steps</text>')
     return "\n".join([*rows, "</g></svg>"]) + "\n"

@@ -96,6 +96,7 @@ def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
     if not (folder / "config.json").is_file():
         raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
@@ -108,6 +109,8 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     device = context.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # the output belongs to rlcore
+    set_verbosity_error()  # type: ignore[no-untyped-call]  # what is missing is said below
     dtype = context.dtype
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
