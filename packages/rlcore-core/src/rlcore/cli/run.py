@@ -180,7 +180,7 @@ def _signals(job: Run) -> Iterator[None]:
         if job.stop_requested:
             raise KeyboardInterrupt
         job.request_stop()
-        job.say("stopping  after this step, with a checkpoint (once more to stop at once)")
+        job.say("stopping  after this step, and keeps what can be resumed (once more to stop at once)")
 
     try:
         before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
