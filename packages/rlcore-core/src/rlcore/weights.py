@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from rlcore.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +30,14 @@ def cpu_threads(parameters: int) -> int | None:
     else running on the machine a step takes several times as long. ``OMP_NUM_THREADS`` overrides.
     """
     return 1 if parameters < SMALL_MODEL and "OMP_NUM_THREADS" not in os.environ else None
+
+
+def check_complete(missing: Iterable[str], folder: Path) -> None:
+    """Refuse a model of which tensors are missing: loading would fill them with random numbers, silently."""
+    if absent := sorted(missing):
+        raise UserError(
+            "the weights of the model are not complete",
+            found=f"{len(absent)} are missing, such as {absent[0]}",
+            where=str(folder),
+            mend="copy all files of the weights, and take the config.json that belongs to them",
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
-from rlcore.weights import cpu_threads
+from rlcore.weights import check_complete, cpu_threads
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -60,13 +60,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device) -> PreTrained
         raise _unreadable("the model", error, folder) from error
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)
-    if absent := sorted(loading["missing_keys"]):  # they would be random numbers, silently
-        raise UserError(
-            "the weights of the model are not complete",
-            found=f"{len(absent)} are missing, such as {absent[0]}",
-            where=str(folder),
-            mend="copy all files of the weights, and take the config.json that belongs to them",
-        )
+    check_complete(loading["missing_keys"], folder)
     nn.Module.to(model, device)
     if device.type == "cpu" and (threads := cpu_threads(model.num_parameters())):
         torch.set_num_threads(threads)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import UserError
-from rlcore.weights import cpu_threads
+from rlcore.weights import check_complete, cpu_threads
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -121,13 +121,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise _unreadable(error, folder) from error
     model, loading = loaded
-    if absent := sorted(loading["missing_keys"]):  # they would be random numbers, silently
-        raise UserError(
-            "the weights of the model are not complete",
-            found=f"{len(absent)} are missing, such as {absent[0]}",
-            where=str(folder),
-            mend="copy all files of the weights, and take the config.json that belongs to them",
-        )
+    check_complete(loading["missing_keys"], folder)
     module: torch.nn.Module = model.eval()
     if device == "cpu" and (threads := cpu_threads(sum(p.numel() for p in module.parameters()))):
         torch.set_num_threads(threads)
