@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 from rlcore.config.schema import RunConfig
-from rlcore.types import EndReason, Group, Message, RewardResult, Task, Trajectory, Turn, derive_seed
+from rlcore.errors import EngineError
+from rlcore.types import Completion, EndReason, Group, Message, RewardResult, Task, Trajectory, Turn, derive_seed
 from rlcore_trainer.advantages import grpo
 from rlcore_trainer.config import AlgorithmConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.losses import clip
@@ -76,15 +78,19 @@ class Sampler:
         self.requests: list[Any] = []
         self.synced: list[int] = []
         self.closed = False
+        self.policy = copy.deepcopy(source.module)  # as an engine that has read the same folder
+        self.version = source.version
 
     def collect(self, request: Any) -> list[Group]:
         self.requests.append(request)
+        if self.run.engine_fails(len(self.requests)):
+            raise EngineError("the engine died")
         return [self._group(request, task) for task in request.tasks]
 
     @torch.no_grad()
     def _group(self, request: Any, task: Task) -> Group:
         prompt = [PROMPT, 4 + int(task.id)]
-        logits = self.source.module(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1]
+        logits = self.policy(input_ids=torch.tensor([prompt]), use_cache=False).logits[0, -1]
         trajectories = []
         for sibling in range(request.group_size):
             seed = derive_seed(request.seed, request.purpose, request.step, task.id, sibling)
@@ -116,6 +122,23 @@ class Sampler:
 
     def sync_weights(self, source: Any) -> None:
         self.synced.append(source.version)
+        self.version, stale = source.version, dict(self.policy.named_parameters())
+        self.policy = copy.deepcopy(source.module)
+        with torch.no_grad():
+            for name, parameter in self.policy.named_parameters():
+                if self.run.forgotten and self.run.forgotten in name:
+                    parameter.copy_(stale[name])
+
+    @torch.no_grad()
+    def generate(self, prompt_ids: Any, sampling: Any) -> Completion:
+        assert sampling.temperature == 0
+        tokens, logprobs = list(prompt_ids), []
+        for _ in range(sampling.max_new_tokens):
+            logprobs_V = self.policy(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1].log_softmax(-1)
+            tokens.append(int(logprobs_V.argmax()))
+            logprobs.append(float(logprobs_V.max()))
+        made = tuple(tokens[len(prompt_ids) :])
+        return Completion(token_ids=made, logprobs=tuple(logprobs), finish_reason="length", policy_version=self.version)
 
     def close(self) -> None:
         self.closed = True
@@ -137,6 +160,9 @@ class Bandit:
             "strategy": SingleProcessConfig(),
         }
         self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)
+        self.engine_fails: Callable[[int], bool] = tables.pop("engine_fails", lambda request: False)
+        self.forgotten: str = tables.pop("forgotten", "")
+        """Part of the names of the tensors that the transfer of weights forgets."""
         self.stop_after: int | None = tables.pop("stop_after", None)
         values: dict[str, Any] = {
             "model": {"path": str(folder), "device": "cpu"},

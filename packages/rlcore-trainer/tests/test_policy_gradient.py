@@ -20,7 +20,7 @@ ROLLOUT_NAMES = {
 UPDATE_NAMES = {
     "entropy/mean", "loss/policy", "loss/total", "clip/fraction", "gradient_norm", "learning_rate", "tokens/trained",
     "data/epoch", "updates", "updates/skipped", "logprob_gap/max", "logprob_gap/mean",
-    "time/rollout_s", "time/update_s", "time/step_s",
+    "sync/gap", "time/rollout_s", "time/update_s", "time/sync_s", "time/step_s",
 }  # fmt: skip
 EVALUATION_NAMES = {"evaluation/accuracy", "evaluation/reward", "evaluation/not_scored", "time/evaluation_s"}
 
@@ -108,7 +108,7 @@ def test_evaluation_does_not_touch_training(bandit: Make) -> None:
 def test_the_engine_gets_the_weights_of_every_update(bandit: Make) -> None:
     run = bandit(directory=None, evaluation={"every": 0}, trainer={"updates_per_rollout": 2, "steps": 3})
     train(run)
-    assert run.sampler.synced == [0, 2, 4, 6]
+    assert run.sampler.synced == [0, 0, 2, 4, 6]  # twice at the start: once to see that a transfer changes anything
     assert run.sampler.closed
     assert any("2 optimiser updates, off policy after the first" in line for line in run.said)
 

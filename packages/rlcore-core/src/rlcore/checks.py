@@ -14,6 +14,7 @@ from rlcore.errors import DataError, NotInstalledError, UserError
 from rlcore.loading import pip_line
 from rlcore.model_folder import local_folder
 from rlcore.specs import EngineSpec
+from rlcore.tool_environment import tool_of
 
 if TYPE_CHECKING:
     from rlcore.run import Run
@@ -30,7 +31,8 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
             where=run.resolved.origin(("rollout", "engine")),
             mend="use it with rlcore eval, or train with rollout.engine=torch",
         )
-    local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
+    if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
+        local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
     run.load("environment", run.config.environment.id)
     _ = run.rewards
     splits = [split] if purpose == "evaluation" else ["train"]
@@ -69,13 +71,20 @@ def _check_installed(run: Run, purpose: Purpose) -> None:
         parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
         parts += [("tracker", id) for id in config.trackers.use]
     missing: dict[str, str] = {}
+    advice: dict[str, None] = {}
     for kind, id in parts:
-        for need in run.registry.spec(kind, id).needs:
-            if found := unmet_with_extras(need):
-                missing[need] = f"the {kind} {id!r} needs {need}: {found}"
+        spec = run.registry.spec(kind, id)
+        for need in spec.needs:
+            choices = [choice.strip() for choice in need.split("|")]
+            found = [flaw for choice in choices if (flaw := unmet_with_extras(choice))]
+            if len(found) == len(choices):
+                missing[choices[0]] = f"the {kind} {id!r} needs {choices[0]}: {found[0]}"
+                advice |= {spec.advice: None} if spec.advice else {}
     if missing:
         first, *rest = missing.values()
-        raise NotInstalledError(first, found="; ".join(rest) or None, mend=pip_line(list(missing)))
+        raise NotInstalledError(
+            first, found="; ".join(rest) or None, mend="\n         ".join([pip_line(list(missing)), *advice])
+        )
 
 
 def unmet_with_extras(requirement: str) -> str | None:
@@ -110,10 +119,20 @@ def _check_ids(run: Run) -> None:
         if not isinstance(id, str) or id == "auto":
             continue
         try:
-            run.registry.spec(kind, id)
+            _look_up(run, kind, id)
         except UserError as error:
             origin = run.resolved.origin(path)
             key = ".".join(path)
             problems.append(Problem(kind="not found", path=key, value=repr(id), origin=origin, reason=str(error)))
     if problems:
         raise ProblemsError(problems)
+
+
+def _look_up(run: Run, kind: str, id: str) -> None:
+    """An id has to be offered; what is named by its import path is imported, as only that tells whether it is there."""
+    if ":" not in id:
+        run.registry.spec(kind, id)
+    elif kind == "tool":
+        tool_of(id)
+    else:
+        run.load(kind, id)

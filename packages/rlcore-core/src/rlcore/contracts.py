@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from rlcore.errors import UserError
 from rlcore.types import (
+    ChatCompletion,
     Completion,
     Demonstration,
     Group,
@@ -62,7 +64,9 @@ class GroupReward(Protocol):
 class Dataset(Protocol):
     """Where tasks come from. Built from the ``[data]`` table's own model.
 
-    A dataset that can leave bad rows out also has ``skipped(split) -> int``, which the first lines of a run tell.
+    Only ``tasks`` is always needed: ``demonstrations`` where a run has a warm-up, ``texts`` where a tokenizer shall be
+    built of something else than the demonstrations and the tasks. A dataset that can leave bad rows out also has
+    ``skipped(split) -> int``, which the first lines of a run tell.
     """
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -95,7 +99,39 @@ class Engine(Protocol):
         ...
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Take the policy's present weights; returns the policy version that completions will carry."""
+        """Take the policy's present weights; returns the policy version that completions will carry.
+
+        An engine that can die (a process, a server) has an attribute ``failure: str | None`` that says why it cannot
+        go on, and comes back to life here. One that can give its memory back while the trainer updates has coroutines
+        ``sleep()`` and ``wake()``.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free everything."""
+        ...
+
+
+@runtime_checkable
+class ChatEngine(Protocol):
+    """Answers messages instead of tokens (``EngineSpec(speaks="messages")``): an endpoint, for evaluation alone."""
+
+    refusal: UserError | None
+    """Set when a call showed that no other can succeed (nobody listens, a wrong key): the command ends with it."""
+    max_concurrency: int | None
+    """How many trajectories may be alive at a time; None for any number."""
+
+    async def chat(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling, *, session: str
+    ) -> ChatCompletion:
+        """The assistant's next message; calls that cannot be read have their ``error`` set.
+
+        Raises `ContextFullError` when the messages leave no room for an answer. Cancelling the call frees it.
+        """
+        ...
+
+    async def release(self, session: str) -> None:
+        """The session is over."""
         ...
 
     async def close(self) -> None:
@@ -176,7 +212,11 @@ class Executor(Protocol):
         ...
 
     def sync_weights(self, source: WeightSource) -> None:
-        """Give the engine the policy's present weights."""
+        """Give the engine the policy's present weights; an engine that died is started anew."""
+        ...
+
+    def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """One completion straight from the engine, as a trainer asks for to see whether its weights arrived."""
         ...
 
     def close(self) -> None:

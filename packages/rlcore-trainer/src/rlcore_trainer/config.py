@@ -39,6 +39,8 @@ class PolicyGradientConfig(Table):
     """Passes over each rollout; more than one is off policy."""
     max_tokens_per_batch: Positive = 4096
     """Tokens that go through the model at once. Changes memory and speed, never the gradient."""
+    sync_check_every: Annotated[int, Field(ge=0)] = 1
+    """Steps between checks that the engine holds the policy's weights; 0 trusts it."""
     gradient_checkpointing: bool = False
     """Compute activations a second time in the backward pass instead of keeping them."""
 

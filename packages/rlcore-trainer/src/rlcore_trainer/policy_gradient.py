@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.contracts import Executor
+from rlcore.errors import EngineError
 from rlcore.types import EndReason, Group, RolloutRequest, Task, derive_seed
 from transformers import PreTrainedModel
 
@@ -23,6 +24,7 @@ from rlcore_trainer.packing import Sequence as TrainedSequence
 from rlcore_trainer.rollout_metrics import evaluation_metrics, rollout_metrics, usable
 from rlcore_trainer.schedule import learning_rate
 from rlcore_trainer.strategies.single import SingleProcess
+from rlcore_trainer.sync_check import compare, prove
 from rlcore_trainer.updates import PolicyUpdate
 from rlcore_trainer.warmup import warm_up
 
@@ -55,6 +57,8 @@ class PolicyGradientTrainer:
             Checkpoints(run.directory.path / "checkpoints", keep=run.config.checkpoint.keep) if run.directory else None
         )
         self._progress = Progress()
+        self._proven = False
+        """Whether a transfer of weights to the engine has been seen to work."""
 
     def train(self) -> Mapping[str, float]:
         """Run to the last step, or until a stop is requested; returns the last metrics."""
@@ -62,6 +66,9 @@ class PolicyGradientTrainer:
         executor = self._run.executor(self._weights)
         try:
             return self._train(executor)
+        except EngineError:
+            self._save_if_unsaved()
+            raise
         finally:
             executor.close()
 
@@ -72,12 +79,14 @@ class PolicyGradientTrainer:
             if not self._warm_up(executor):
                 return metrics
             self._start_reinforcement(restored=None)
+            self._sync(executor, 0)
             metrics = self._evaluate(executor, 0)
             if metrics:
                 run.log(0, metrics)
             if self._warmup.steps and run.config.checkpoint.every:
                 self._save()
-        executor.sync_weights(self._weights)
+        else:
+            self._sync(executor, 0)
         self._introduce()
         for step in range(self._progress.step + 1, config.steps + 1):
             if run.stop_requested:
@@ -89,8 +98,9 @@ class PolicyGradientTrainer:
             collected = time.perf_counter()
             metrics = rollout_metrics(groups, success=run.config.evaluation.success)
             metrics |= self._update(groups, step)
-            executor.sync_weights(self._weights)
             updated = time.perf_counter()
+            metrics |= self._sync(executor, step)
+            synced = time.perf_counter()
             self._advance(step)
             evaluation = run.config.evaluation
             if evaluation.every and (step % evaluation.every == 0 or step == config.steps):
@@ -98,7 +108,8 @@ class PolicyGradientTrainer:
             metrics |= {
                 "time/rollout_s": collected - started,
                 "time/update_s": updated - collected,
-                "time/step_s": updated - started,
+                "time/sync_s": synced - updated,
+                "time/step_s": synced - started,
             }
             run.log(step, metrics)
             every = run.config.checkpoint.every
@@ -117,7 +128,8 @@ class PolicyGradientTrainer:
         source = self._folder if run.resume_from is None else run.resume_from / "model"
         restored: dict[str, Any] | None = None
         if run.resume_from is not None:
-            self._progress, restored = checkpoint.read(run.resume_from, map_location=device)
+            read = self._checkpoints.resume if self._checkpoints else checkpoint.read
+            self._progress, restored = read(run.resume_from, map_location=device)
         self._model = load_policy(source, dtype=run.config.model.dtype, device=device)
         if self._config.gradient_checkpointing:
             self._model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -212,11 +224,32 @@ class PolicyGradientTrainer:
             seed=run.config.seed,
             step=step,
         )
-        groups = executor.collect(request)
+        groups = self._roll_out(executor, request)
         if run.stop_requested and any(t.end_reason is EndReason.CANCELLED for g in groups for t in g.trajectories):
             return None
         run.record(step, "train", groups)
         return groups
+
+    def _roll_out(self, executor: Executor, request: RolloutRequest) -> Sequence[Group]:
+        """The scored groups of a request; an engine that failed gets a second chance with the same request."""
+        try:
+            return executor.collect(request)
+        except EngineError as error:
+            self._run.say(f"engine    failed, its rollout of step {request.step} is done again: {error}")
+            self._sync(executor, request.step)
+            return executor.collect(request)
+
+    def _sync(self, executor: Executor, step: int) -> dict[str, float]:
+        """Give the engine the weights, and look whether they arrived; the first time, whether transfer works at all."""
+        every = self._config.sync_check_every
+        if every and not self._proven:
+            prove(executor, self._model, self._weights)
+            self._proven = True
+        else:
+            executor.sync_weights(self._weights)
+        if not every or step % every:
+            return {}
+        return {"sync/gap": compare(executor, self._model, version=self._weights.version)}
 
     def _update(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         config, seed = self._config, self._run.config.seed
@@ -265,7 +298,6 @@ class PolicyGradientTrainer:
         if not self._evaluation_tasks or (step == 0 and not table.every):
             return {}
         started = time.perf_counter()
-        executor.sync_weights(self._weights)
         request = RolloutRequest(
             tasks=self._evaluation_tasks,
             group_size=table.samples,
@@ -274,7 +306,7 @@ class PolicyGradientTrainer:
             purpose="evaluation",
             sampling={"temperature": table.temperature, "top_p": 1.0, "top_k": 0},
         )
-        groups = executor.collect(request)
+        groups = self._roll_out(executor, request)
         run.record(step, "evaluation", groups)
         metrics = evaluation_metrics(groups, success=table.success)
         accuracy, reward = metrics.get("evaluation/accuracy"), metrics.get("evaluation/reward")

@@ -8,7 +8,7 @@ import os
 import click
 
 from rlcore.cli.text import examples
-from rlcore.errors import PluginError, UserError, did_you_mean
+from rlcore.errors import EngineError, PluginError, UserError, did_you_mean
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
@@ -103,7 +103,7 @@ def _machine_failure(error: Exception) -> str | None:
 
 
 def main() -> int:
-    """Run the command line and return its exit status: 2 for bad input, 130 after Ctrl-C."""
+    """Run the command line and return its exit status: 2 for bad input, 1 for an engine that failed, 130 after Ctrl-C."""
     try:
         status = cli.main(prog_name="rlcore", standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -115,6 +115,9 @@ def main() -> int:
     except UserError as error:
         click.echo(f"error: {error}", err=True)
         return 2
+    except EngineError as error:
+        click.echo(f"error: {error}", err=True)
+        return 1
     except Exception as error:
         if (found := _machine_failure(error)) is None:
             raise

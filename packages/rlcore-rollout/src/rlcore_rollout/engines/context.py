@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class EngineContext:
     """The parts of a run's configuration that every engine reads."""
 
+    seed: int = 0
+    """The run's."""
     max_context_tokens: int | None = None
     """Tokens of a whole trajectory; None is the model's own limit."""
     device: str = "auto"

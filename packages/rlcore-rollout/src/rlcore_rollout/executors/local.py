@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.specs import EnvironmentSpec
-from rlcore.types import EndReason, Group, RolloutRequest, Sampling, Task, Trajectory, derive_seed
+from rlcore.types import Completion, EndReason, Group, RolloutRequest, Sampling, Task, Trajectory, derive_seed
 
-from rlcore_rollout.calls import describe
+from rlcore_rollout.calls import CallFailed, call, describe
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.scoring import Scorer
@@ -50,7 +50,12 @@ class LocalExecutor:
         self._chat_format = make_chat_format(run, folder)
         _check_vocabulary(folder)
         max_context_tokens = min(rollout.max_context_tokens or NO_LIMIT, model_context_tokens(folder))
-        context = EngineContext(max_context_tokens=rollout.max_context_tokens, device=model.device, dtype=model.dtype)
+        context = EngineContext(
+            seed=run.config.seed,
+            max_context_tokens=rollout.max_context_tokens,
+            device=model.device,
+            dtype=model.dtype,
+        )
         self._engine: Engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         spec = run.registry.spec("environment", run.config.environment.id)
         assert isinstance(spec, EnvironmentSpec)
@@ -79,9 +84,12 @@ class LocalExecutor:
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Scored groups in the order of the request's tasks, siblings in theirs, whatever finished first.
 
-        Raises `EngineError` when the engine failed in every trajectory; any smaller failure is in the trajectories.
+        Raises `EngineError` when the engine died, or failed in every trajectory; any smaller failure is in the
+        trajectories.
         """
         groups: Sequence[Group] = self._runner.run(self._collect(request))
+        if failure := getattr(self._engine, "failure", None):
+            raise EngineError(failure)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         if trajectories and all(trajectory.end_reason is EndReason.ENGINE_ERROR for trajectory in trajectories):
             raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {trajectories[0].error}")
@@ -93,6 +101,11 @@ class LocalExecutor:
         """Give the engine the policy's present weights."""
         self._runner.run(self._engine.load_weights(source))
 
+    def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """One completion straight from the engine, within the deadline of a generation."""
+        timeout_s = self._run.config.rollout.engine_timeout_s
+        return self._runner.run(self._generate(prompt_ids, sampling, timeout_s))
+
     def close(self) -> None:
         """End the engine, and whatever an interrupted `collect` left running. A second call does nothing."""
         if self._closed:
@@ -102,6 +115,15 @@ class LocalExecutor:
             self._runner.run(self._engine.close())
         finally:
             self._runner.close()
+
+    async def _generate(self, prompt_ids: Sequence[int], sampling: Sampling, timeout_s: float) -> Completion:
+        generate, session = self._engine.generate, "executor"
+        try:
+            return await call("the engine", generate, prompt_ids, sampling, timeout_s=timeout_s, session=session)  # type: ignore[no-any-return]
+        except CallFailed as failure:
+            raise EngineError(str(failure)) from failure
+        finally:
+            await self._engine.release(session)
 
     async def _collect(self, request: RolloutRequest) -> list[Group]:
         rollout = self._run.config.rollout
@@ -134,6 +156,8 @@ class LocalExecutor:
             return await asyncio.gather(*(group(task, index) for index, task in enumerate(request.tasks)))
         finally:
             progress.clear()
+            if request.purpose == "train" and (sleep := getattr(self._engine, "sleep", None)):
+                await sleep()
 
     async def _act(
         self, request: RolloutRequest, sampling: Sampling, task: Task, index: int, sibling: int

@@ -1,0 +1,70 @@
+"""Options of the vllm engine, the table ``rollout.vllm``. Where vLLM has a name for an option, it is that name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+DECIDED = {
+    "model": "model.path",
+    "tokenizer": "model.path",
+    "dtype": "model.dtype",
+    "seed": "seed",
+    "max_model_len": "rollout.max_context_tokens",
+    "max_logprobs": None,
+    "logprobs_mode": None,
+    "skip_tokenizer_init": None,
+    "weight_transfer_config": None,
+    "enable_sleep_mode": "rollout.vllm.sleep",
+    "kv_cache_memory_bytes": "rollout.vllm.kv_cache_gib",
+}
+"""Arguments of vLLM that ``arguments`` may not hold, and which key decides each (None: rlcore itself)."""
+
+
+class VllmEngineConfig(BaseModel):
+    """How vLLM runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
+    """GPUs that share one copy of the model."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of a GPU's memory for weights and cache; what a trainer on the same GPU needs must stay free."""
+    kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
+    """GiB of the cache; None is what ``gpu_memory_utilization`` leaves, and 1 GiB on a CPU."""
+    max_num_seqs: Annotated[int, Field(ge=1)] = 256
+    """Sequences that are computed together."""
+    enforce_eager: bool | None = None
+    """Without compilation and CUDA graphs: a faster start, slower steps; None is true on a CPU only."""
+    enable_prefix_caching: bool = True
+    """Keep prompts for siblings and later turns."""
+    sleep: bool = False
+    """Give the GPU's memory back while the trainer updates; for a trainer on the same GPU."""
+    timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """Deadline of a start and of taking new weights, in seconds; afterwards the engine's process is ended."""
+    arguments: dict[str, Any] = {}
+    """Further arguments of vLLM by their names, such as ``max_num_batched_tokens = 4096``."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _names(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        for name in arguments:
+            if name in cls.model_fields:
+                raise ValueError(f"{name} has a key of its own: rollout.vllm.{name}")
+            if name in DECIDED:
+                key = DECIDED[name]
+                raise ValueError(f"{name} is decided by {key}" if key else f"{name} is decided by rlcore itself")
+        return arguments
+
+    @model_validator(mode="after")
+    def _agree(self) -> VllmEngineConfig:
+        given = self.model_fields_set
+        if self.kv_cache_gib is not None and "gpu_memory_utilization" in given:
+            raise ValueError("kv_cache_gib and gpu_memory_utilization both decide the size of the cache: give one")
+        tokens = self.arguments.get("max_num_batched_tokens")
+        if isinstance(tokens, int) and tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens={tokens} is less than one token for each of max_num_seqs={self.max_num_seqs}"
+            )
+        return self

@@ -1,0 +1,225 @@
+"""`VllmEngine`: vLLM in a process of its own, which takes the policy's weights after every update."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rlcore.errors import EngineError, UserError
+from rlcore.types import Completion, Sampling, derive_seed
+
+from rlcore_rollout.engines.vllm.launch import prepare
+from rlcore_rollout.engines.vllm.segment import Segment
+
+if TYPE_CHECKING:
+    from rlcore.contracts import WeightSource
+
+    from rlcore_rollout.engines.context import EngineContext
+    from rlcore_rollout.engines.vllm.config import VllmEngineConfig
+
+
+SHUTDOWN_S = 20.0
+"""How long a healthy vLLM gets to end by itself."""
+
+
+class VllmEngine:
+    """Samples with vLLM (`rlcore.contracts.Engine`).
+
+    ``sampling.seed`` is not passed on: all draws come from vLLM's one stream, in the order of its batches (a generator
+    for each request is slow there, and on a CPU of version 0.32 a prompt computed in pieces ends the process). So two
+    runs of one seed agree in statistics, not in tokens.
+
+    A generation that is cancelled, by a deadline too, is aborted in vLLM. When vLLM dies or does not answer, the calls
+    in flight fail, ``failure`` says why, and the next `load_weights` starts it anew.
+    """
+
+    failure: str | None = None
+    """Why vLLM cannot go on; None when it can."""
+
+    def __init__(self, config: VllmEngineConfig, source: WeightSource, context: EngineContext):
+        folder = source.folder
+        if folder is None or not (folder / "config.json").is_file():
+            raise UserError("the vllm engine needs a Hugging Face folder", found=str(folder), mend="set model.path")
+        self._config, self._folder = config, folder
+        self._launch = prepare(
+            config, folder, _dtype(source, context), context, seed=derive_seed(context.seed, "vllm", source.version)
+        )
+        self._context: int = self._launch.settings.model_config.max_model_len
+        self._vocabulary: int = self._launch.settings.model_config.get_vocab_size()
+        self._requests = itertools.count()
+        self._in_flight = 0
+        self._closed = False
+        self._segment: Segment | None = None
+        self._asleep = False
+        self._version = source.version
+        self._llm = self._launch.start()
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, *, session: str) -> Completion:
+        """Continue the prompt. Ends with ``length`` at the context's end; no token at all when none fits."""
+        from vllm import SamplingParams
+        from vllm.inputs import TokensPrompt
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        prompt = list(prompt_ids)
+        if not prompt or not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
+            raise EngineError(f"a prompt needs ids from 0 to {self._vocabulary - 1}, and at least one")
+        self._check_usable()
+        version, limit = self._version, min(sampling.max_new_tokens, self._context - len(prompt))
+        if limit <= 0:
+            return Completion(token_ids=(), logprobs=(), finish_reason="length", policy_version=version)
+        await self.wake()
+        params = SamplingParams(
+            max_tokens=limit,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            stop_token_ids=list(sampling.stop_token_ids),
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self._in_flight += 1
+        try:
+            final: Any = None
+            request = f"{session}-{next(self._requests)}"
+            async for output in self._llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request):
+                final = output
+        except EngineDeadError as error:
+            if self.failure is None:
+                self.failure = f"vLLM's process ended\n{self._launch.last_words()}"
+            raise EngineError(self.failure) from error
+        except ValueError as error:
+            raise EngineError(f"vLLM refused the request: {error}") from error
+        finally:
+            self._in_flight -= 1
+        made = final.outputs[0]
+        if made.finish_reason not in {"stop", "length"}:
+            raise EngineError(f"vLLM ended the request with {made.finish_reason!r}")
+        return Completion(
+            token_ids=tuple(made.token_ids),
+            logprobs=tuple(made.logprobs.logprobs),
+            finish_reason=made.finish_reason,
+            policy_version=version,
+        )
+
+    async def release(self, session: str) -> None:
+        """Nothing to do: vLLM's prefix cache forgets by itself."""
+
+    async def load_weights(self, source: WeightSource) -> int:
+        """Send the source's weights through shared memory; a vLLM that died is started anew first.
+
+        Raises:
+            EngineError: calls are in flight, or vLLM did not take the weights in time.
+        """
+        if self._closed:
+            raise EngineError("the engine is closed")
+        if self._in_flight:
+            raise EngineError(f"weights cannot change under {self._in_flight} generations in flight")
+        if self.failure is not None:
+            await self._restart()
+        self._version = source.version
+        if source.module is None and source.folder == self._folder:
+            return source.version  # an evaluation: vLLM has loaded this folder itself
+        tensors = _tensors(source)
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                await self.wake()
+                await self._send(tensors)
+        except TimeoutError:
+            self.failure = f"vLLM did not take the weights within {self._config.timeout_s:g} s"
+            raise EngineError(self.failure) from None
+        except EngineError:
+            raise
+        except Exception as error:
+            words = self._launch.last_words()
+            self.failure = f"vLLM did not take the weights: {type(error).__name__}: {error}\n{words}"
+            raise EngineError(self.failure) from error
+        return source.version
+
+    async def sleep(self) -> None:
+        """Give the GPU's memory back until `wake`, where ``rollout.vllm.sleep`` asks for it."""
+        if self._config.sleep and not self._asleep and self.failure is None:
+            self._asleep = True
+            await self._llm.sleep(level=1)
+
+    async def wake(self) -> None:
+        """Take the memory again. `generate` and `load_weights` do so by themselves."""
+        if self._asleep:
+            await self._llm.wake_up()
+            self._asleep = False
+
+    async def close(self) -> None:
+        """End vLLM's process."""
+        if not self._closed:
+            self._closed = True
+            self._end()
+            self._launch.log.close()
+
+    async def _send(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
+
+        if self._segment is None:
+            segment = Segment(tensors)
+            try:
+                info = {"path": str(segment.path), "places": segment.places, "size": segment.size}
+                await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info))
+            finally:
+                segment.unlink()
+            self._segment = segment
+        self._segment.write(tensors)
+        await self._llm.start_weight_update()
+        await self._llm.update_weights(WeightTransferUpdateRequest(update_info={}))
+        await self._llm.finish_weight_update()
+        await self._llm.reset_prefix_cache()
+
+    async def _restart(self) -> None:
+        self._end()
+        self._llm = self._launch.start()
+        self.failure, self._segment, self._asleep = None, None, False
+
+    def _end(self) -> None:
+        # A vLLM that failed may never answer: it is not waited for.
+        self._llm.shutdown(timeout=SHUTDOWN_S if self.failure is None else 1.0)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise EngineError("the engine is closed")
+        if self.failure is not None:
+            raise EngineError(self.failure)
+
+
+def _dtype(source: WeightSource, context: EngineContext) -> str:
+    """That of the live weights, so that what is sampled is what is trained."""
+    if isinstance(source.module, torch.nn.Module):
+        return str(next(source.module.parameters()).dtype).removeprefix("torch.")
+    if context.dtype != "auto":
+        return context.dtype
+    return "bfloat16" if torch.cuda.is_available() and context.device != "cpu" else "float32"
+
+
+def _tensors(source: WeightSource) -> dict[str, torch.Tensor]:
+    """Every parameter by its name in a checkpoint; tied ones once."""
+    if isinstance(source.module, torch.nn.Module):
+        return {name: parameter.detach() for name, parameter in source.module.named_parameters()}
+    if source.folder is None:
+        raise EngineError("the vllm engine needs weights: neither a module nor a folder is there")
+    return _folder_tensors(source.folder)
+
+
+def _folder_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    else:
+        names = ["model.safetensors"]
+    return {name: tensor for file in names for name, tensor in load_file(folder / file).items()}

