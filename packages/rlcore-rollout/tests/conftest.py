@@ -6,11 +6,18 @@ import json
 import os
 import runpy
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several test files share
+
+if TYPE_CHECKING:
+    from chat_endpoint import Endpoint
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|image_pad|>")
 MARKUP = ("<tool_call>", "</tool_call>", "<think>", "</think>")
@@ -76,3 +83,16 @@ def real_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         return made[kind]
 
     return folder
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    """A server that says what it is told to; without the trainer, and without a key of the person who tests."""
+    from chat_endpoint import Endpoint
+
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    made = Endpoint()
+    yield made
+    made.close()

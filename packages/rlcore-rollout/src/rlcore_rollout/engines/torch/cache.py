@@ -1,4 +1,4 @@
-"""Keys and values of the sequences that are being decoded, one row each.
+"""Keys and values, one row a sequence or a prompt.
 
 Axes: L layers, R rows, H key heads, S positions, E head width.
 """
@@ -13,39 +13,48 @@ POSITIONS = 64
 """Capacity grows by multiples of this many positions."""
 
 Stretch = tuple[Tensor, Tensor]
-"""Keys and values of one sequence, each [L, H, n, E]."""
+"""Keys and values of one row, each [L, H, n, E]."""
 
 
 class RowCache:
-    """Preallocated keys and values [L, R, H, S, E]; S grows when a sequence needs more.
+    """Preallocated keys and values [L, R, H, S, E]; R and S grow when more is needed.
 
     What lies behind a row's own length is finite and never read.
     """
 
     def __init__(self, weights: Weights, rows: int):
         self._like = weights.embedding
-        shape = weights.shape
-        self._dimensions = (shape.layers, rows, shape.key_heads, shape.head_width)
-        self.keys, self.values = self._empty(POSITIONS), self._empty(POSITIONS)
+        self._shape = weights.shape
+        self.keys, self.values = self._empty(rows, POSITIONS), self._empty(rows, POSITIONS)
 
-    def _empty(self, positions: int) -> Tensor:
-        layers, rows, heads, width = self._dimensions
-        return self._like.new_zeros((layers, rows, heads, positions, width))
+    def _empty(self, rows: int, positions: int) -> Tensor:
+        shape = self._shape
+        return self._like.new_zeros((shape.layers, rows, shape.key_heads, positions, shape.head_width))
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.keys.shape[1]
 
     @property
     def capacity(self) -> int:
         """Positions that a row has room for."""
         return self.keys.shape[3]
 
-    def reserve(self, positions: int) -> None:
-        """Make room for this many positions in every row."""
-        if positions <= self.capacity:
+    def reserve(self, positions: int, rows: int = 0) -> None:
+        """Make room for this many positions in every row, and for this many rows."""
+        rows = self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 2)
+        if positions > self.capacity:
+            wanted = max(positions, min(2 * self.capacity, self.capacity + 512))
+            positions = -(-wanted // POSITIONS) * POSITIONS
+        else:
+            positions = self.capacity
+        if (rows, positions) == (self.rows, self.capacity):
             return
-        wanted = max(positions, min(2 * self.capacity, self.capacity + 512))
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = self._empty(-(-wanted // POSITIONS) * POSITIONS)
-            new[:, :, :, : old.shape[3]] = old
+            new = self._empty(rows, positions)
+            new[:, : old.shape[1], :, : old.shape[3]] = old
             setattr(self, name, new)
 
     def take(self, row: int, length: int) -> Stretch:

@@ -1,7 +1,10 @@
 """The forward pass, written for sampling: few operations a layer, logits only where a token is drawn.
 
 Axes: B sequences, T new tokens of each, N = B * T, H heads, K key heads, G = H / K, E head width, D width, S positions
-of the cache, V vocabulary.
+of the cache, P shared prompts with M lanes each, V vocabulary.
+
+A sequence's keys and values lie in two places: those of its first prompt in a row that it shares with its siblings,
+and all later ones in a row of its own, where position 0 is the first after that prompt.
 
 Every operation treats its rows alike, so a sequence's numbers do not depend on its neighbours, as long as the
 libraries below do so too: `rlcore_rollout.engines.torch.rows` says when they do.
@@ -13,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rlcore_rollout.engines.torch.attention import Part, attend, join
 from rlcore_rollout.engines.torch.cache import RowCache
+from rlcore_rollout.engines.torch.prompts import KEY_PAD, Shared
 from rlcore_rollout.engines.torch.weights import Layer, Projection, Weights, interleave
 
-KEY_BLOCK = 128
-"""Attention sums values in blocks of this many positions: how oneMKL splits longer sums depends on their length."""
-KEY_PAD = 32
-"""The positions that attention looks at are a multiple of this."""
+QUERY_PAD = 8
+"""The queries that meet a shared prompt are a multiple of this many for each key head."""
 
 
 class Decoder:
@@ -29,35 +32,44 @@ class Decoder:
         self.weights = weights
         self._rotations = torch.empty(0, device=weights.device)
 
-    def decode(self, tokens_B: Tensor, positions_B: Tensor, longest: int, cache: RowCache) -> Tensor:
+    def decode(self, tokens_B: Tensor, places_B: Tensor, longest: int, cache: RowCache, shared: Shared) -> Tensor:
         """Logits [B, V] after one more token in each of the rows 0 … B-1.
 
         Args:
             tokens_B: the new token of each row
-            positions_B: where it stands; keys before it must be in the cache
-            longest: the largest position whose result matters
+            places_B: where it stands in its row; keys before it must be in the cache
+            longest: the largest place whose result matters
             cache: receives the new keys and values
+            shared: the prompts before the rows
         """
         rows_B = torch.arange(len(tokens_B), device=tokens_B.device)
-        hidden_ND = self._blocks(tokens_B[:, None], positions_B[:, None], rows_B, longest, cache, every_row=True)
+        hidden_ND = self._blocks(tokens_B[:, None], places_B[:, None], rows_B, longest, cache, shared, every_row=True)
         return self._logits(hidden_ND)
 
     def extend(
-        self, tokens_BT: Tensor, starts_B: Tensor, rows_B: Tensor, lasts_B: Tensor, longest: int, cache: RowCache
+        self,
+        tokens_BT: Tensor,
+        starts_B: Tensor,
+        rows_B: Tensor,
+        lasts_B: Tensor,
+        longest: int,
+        cache: RowCache,
+        shared: Shared | None,
     ) -> Tensor:
         """Logits [B', V] after T more tokens in each of the given rows; B' is B padded to a multiple of 8.
 
         Args:
             tokens_BT: new tokens, padded at the end with any valid token
-            starts_B: position of the first one
+            starts_B: place of the first one in its row
             rows_B: the rows of the cache
             lasts_B: index below T of each row's last real token: its logits are returned
-            longest: the largest position in use
+            longest: the largest place in use
             cache: receives the new keys and values, those of the padding too
+            shared: the prompts before the rows; None when the rows are prompts themselves
         """
         count, width = tokens_BT.shape
-        positions_BT = starts_B[:, None] + torch.arange(width, device=tokens_BT.device)
-        hidden_ND = self._blocks(tokens_BT, positions_BT, rows_B, longest, cache, every_row=False)
+        places_BT = starts_B[:, None] + torch.arange(width, device=tokens_BT.device)
+        hidden_ND = self._blocks(tokens_BT, places_BT, rows_B, longest, cache, shared, every_row=False)
         picked_B = torch.arange(count, device=tokens_BT.device) * width + lasts_B
         return self._logits(hidden_ND[functional.pad(picked_B, (0, -count % 8))])
 
@@ -66,19 +78,31 @@ class Decoder:
         return functional.linear(normed, *self.weights.head).float()
 
     def _blocks(
-        self, tokens_BT: Tensor, positions_BT: Tensor, rows_B: Tensor, longest: int, cache: RowCache, *, every_row: bool
+        self,
+        tokens_BT: Tensor,
+        places_BT: Tensor,
+        rows_B: Tensor,
+        longest: int,
+        cache: RowCache,
+        shared: Shared | None,
+        *,
+        every_row: bool,
     ) -> Tensor:
         """Hidden states [N, D] after the last block."""
         shape = self.weights.shape
         count, width = tokens_BT.shape
         heads, key_heads, head_width = shape.heads, shape.key_heads, shape.head_width
-        group = heads // key_heads
+        group, scale = heads // key_heads, head_width**-0.5
         queries, both = heads * head_width, (heads + key_heads) * head_width
-        rotation_N = self._rotation(cache.capacity)[positions_BT.flatten()][:, None]
+        positions_BT, room = places_BT, cache.capacity
+        if shared is not None:
+            positions_BT, room = places_BT + shared.lengths_B[:, None], room + shared.cache.capacity
+            there, back = _lanes(shared, key_heads, group * width)
+        rotation_N = self._rotation(room)[positions_BT.flatten()][:, None]
         seen = min(-(-(longest + 1) // KEY_PAD) * KEY_PAD, cache.capacity)
-        mask = self._mask(positions_BT, seen, key_heads, group)
+        mask = self._mask(places_BT, seen, key_heads, group)
         key_head_K = torch.arange(key_heads, device=tokens_BT.device)
-        slots_BKT = (rows_B[:, None, None] * key_heads + key_head_K[:, None]) * cache.capacity + positions_BT[:, None]
+        slots_BKT = (rows_B[:, None, None] * key_heads + key_head_K[:, None]) * cache.capacity + places_BT[:, None]
         slots = slots_BKT.flatten()
         hidden = functional.embedding(tokens_BT.flatten(), self.weights.embedding)
         for index, layer in enumerate(self.weights.layers):
@@ -96,14 +120,23 @@ class Decoder:
                 keys, values = keys[:count], values[:count]
             else:
                 keys, values = keys.index_select(0, rows_B), values.index_select(0, rows_B)
-            query = query.permute(0, 2, 3, 1, 4).reshape(count * key_heads, group * width, head_width)
-            mixed = attention(query, keys.flatten(0, 1), values.flatten(0, 1), mask, head_width**-0.5)
+            query = query.permute(0, 2, 3, 1, 4).reshape(count * key_heads, group * width, head_width) * scale
+            own = attend(query, keys.flatten(0, 1), values.flatten(0, 1), mask)
+            mixed = own.mixed if shared is None else join(self._attend_shared(query, index, shared, there, back), own)
             mixed = mixed.view(count, heads, width, head_width).transpose(1, 2).reshape(count * width, queries)
             hidden = hidden + functional.linear(mixed, *layer.attention_output)
             normed = functional.rms_norm(hidden, (shape.width,), layer.mlp_norm, shape.epsilon)
             gate, up = _project(normed, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + functional.linear(functional.silu(gate) * up, *layer.down)
         return hidden
+
+    def _attend_shared(self, query: Tensor, index: int, shared: Shared, there: Tensor, back: Tensor) -> Part:
+        """Attention of queries [B * K, G * T, E] over the prompts of their sequences, in the same order."""
+        width = query.shape[2]
+        keys, values = shared.layer(index)
+        together = query.reshape(-1, width)[there].view(len(shared.mask_N1S), -1, width)
+        part = attend(together, keys.flatten(0, 1), values.flatten(0, 1), shared.mask_N1S)
+        return Part(*(tensor.flatten(0, 1)[back].view(*query.shape[:2], -1) for tensor in part))
 
     def _query_key_value(self, normed: Tensor, layer: Layer, both: int) -> Tensor:
         projected = _project(normed, layer.query_key_value)
@@ -129,24 +162,31 @@ class Decoder:
             self._rotations = torch.polar(torch.full_like(angles, self.weights.rotation_scale), angles)
         return self._rotations
 
-    def _mask(self, positions_BT: Tensor, seen: int, key_heads: int, group: int) -> Tensor:
+    def _mask(self, places_BT: Tensor, seen: int, key_heads: int, group: int) -> Tensor:
         """0 where a key may be seen, -inf elsewhere, [B * K, G * T, seen]; one row for the group when T is 1."""
-        count, width = positions_BT.shape
-        hidden = torch.arange(seen, device=positions_BT.device) > positions_BT[:, :, None]
-        mask = torch.zeros(hidden.shape, dtype=self.weights.dtype, device=hidden.device)
-        mask.masked_fill_(hidden, float("-inf"))
+        count, width = places_BT.shape
+        hidden = torch.arange(seen, device=places_BT.device) > places_BT[:, :, None]
+        mask = torch.where(hidden, float("-inf"), 0.0).to(self.weights.dtype)
         rows = 1 if width == 1 else group
         expanded = mask[:, None, None].expand(count, key_heads, rows, width, seen)
         return expanded.reshape(count * key_heads, rows * width, seen)
 
 
-def attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """``softmax(scale * query keys^T + mask) values`` for [batch, M, E] against [batch, S, E], by blocks of keys."""
-    weights = torch.softmax(torch.baddbmm(mask, query, keys.transpose(1, 2), alpha=scale), dim=-1)
-    mixed = torch.bmm(weights[:, :, :KEY_BLOCK], values[:, :KEY_BLOCK])
-    for start in range(KEY_BLOCK, keys.shape[1], KEY_BLOCK):
-        mixed += torch.bmm(weights[:, :, start : start + KEY_BLOCK], values[:, start : start + KEY_BLOCK])
-    return mixed
+def _lanes(shared: Shared, key_heads: int, each: int) -> tuple[Tensor, Tensor]:
+    """Where queries stand that meet a prompt together.
+
+    Returns:
+        the index in [B, K, ``each``] of each query of each prompt and key head, [P * K * M'], M' = M * ``each`` padded;
+        the index in those of each query of each sequence and key head, [B * K * ``each``]
+    """
+    lanes = shared.sequences_PM.shape[1]
+    key_head_K1 = torch.arange(key_heads, device=shared.lanes_B.device)[:, None]
+    query = torch.arange(each, device=shared.lanes_B.device)
+    there = (shared.sequences_PM[:, None, :, None] * key_heads + key_head_K1[:, :, None]) * each + query
+    there = functional.pad(there.flatten(2), (0, -lanes * each % QUERY_PAD))
+    prompt_B11, lane_B11 = (shared.lanes_B // lanes)[:, None, None], (shared.lanes_B % lanes)[:, None, None]
+    back = (prompt_B11 * key_heads + key_head_K1) * there.shape[2] + lane_B11 * each + query
+    return there.flatten(), back.flatten()
 
 
 def _project(x: Tensor, projections: tuple[Projection, ...]) -> Tensor:

@@ -18,7 +18,8 @@ from rlcore.errors import EngineError, UserError
 from rlcore.types import Completion, Sampling
 
 from rlcore_rollout.engines.torch.rows import rows_are_independent
-from rlcore_rollout.engines.torch.scheduler import Scheduler, Sequence
+from rlcore_rollout.engines.torch.scheduler import Scheduler
+from rlcore_rollout.engines.torch.sequences import Sequence
 from rlcore_rollout.engines.torch.weights import Weights, module_of, read_weights
 
 if TYPE_CHECKING:

@@ -1,40 +1,71 @@
 """Whether this machine's matrix products compute a row alike whatever the number of rows.
 
 Seen with oneMKL on x86: 1, 2, 3, 6 and 7 rows differ from 64, every multiple of 8 agrees; sums over at most 128 keys do
-not depend on how many masked keys follow. So the scheduler pads rows to multiples of 8 and attention sums by blocks of
-128 keys, and this probe asks whether that is enough here.
+not depend on how many masked keys follow. So the scheduler pads rows to multiples of 8, the queries that meet a shared
+prompt are padded to such a multiple, and attention sums by blocks of 128 keys; this probe asks whether that is enough
+here.
 """
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from rlcore_rollout.engines.torch.decoder import attention
+from rlcore_rollout.engines.torch.attention import Part, attend, join
+from rlcore_rollout.engines.torch.decoder import QUERY_PAD
+from rlcore_rollout.engines.torch.prompts import LANES
 from rlcore_rollout.engines.torch.weights import Projection, Weights
 
 
 @torch.inference_mode()
 def rows_are_independent(weights: Weights, slots: int) -> bool:
-    """Whether rows of the model's own projections, and attention over more masked keys, are equal bit for bit."""
+    """Whether rows of the model's own projections, and of attention in other company, are equal bit for bit."""
     layer = weights.layers[0]
     projections = (*layer.query_key_value, layer.attention_output, *layer.gate_up, layer.down, weights.head)
-    return all(_agree(projection, slots) for projection in projections) and _attention_agrees(weights)
+    return (
+        all(_agree(projection, slots) for projection in projections)
+        and _masked_keys_do_not_matter(weights)
+        and _siblings_do_not_matter(weights)
+    )
 
 
-def _attention_agrees(weights: Weights) -> bool:
-    shape = weights.shape
-    group, head_width, seen = shape.heads // shape.key_heads, shape.head_width, (160, 192, 320)
-    steps = torch.arange(seen[-1] * head_width, device=weights.device, dtype=torch.float32)
-    keys = torch.sin(steps).view(1, -1, head_width).to(weights.dtype)
+def _keys(weights: Weights) -> Tensor:
+    """Something [1, 320, E] to attend to and with."""
+    steps = torch.arange(320 * weights.shape.head_width, device=weights.device, dtype=torch.float32)
+    return torch.sin(steps).view(1, 320, -1).to(weights.dtype)
+
+
+def _masked_keys_do_not_matter(weights: Weights) -> bool:
+    group, keys = weights.shape.heads // weights.shape.key_heads, _keys(weights)
+    mask = torch.where(torch.arange(320, device=weights.device) > 140, float("-inf"), 0.0).to(weights.dtype)[None, None]
     for rows in (group, 16 * group):
-        query = keys.repeat(1, rows, 1)[:, 3 : 3 + rows]
-        hidden = torch.arange(seen[-1], device=weights.device) > 140
-        mask = torch.zeros_like(hidden, dtype=weights.dtype).masked_fill_(hidden, float("-inf"))[None, None]
-        results = [attention(query, keys[:, :n], keys[:, :n], mask[:, :, :n], head_width**-0.5) for n in seen]
-        if not all(torch.equal(result, results[0]) for result in results):
+        query = keys.repeat(1, rows, 1)[:, 3 : 3 + rows] * weights.shape.head_width**-0.5
+        whole = attend(query, keys, keys, mask)
+        if not all(_equal(attend(query, keys[:, :n], keys[:, :n], mask[:, :, :n]), whole) for n in (160, 192)):
             return False
     return True
+
+
+def _siblings_do_not_matter(weights: Weights) -> bool:
+    group, keys = weights.shape.heads // weights.shape.key_heads, _keys(weights).repeat(2, 1, 1)
+    most = -(-LANES * group // QUERY_PAD) * QUERY_PAD
+    query = keys.repeat(1, most, 1)[:, 3 : 3 + most] * weights.shape.head_width**-0.5
+    nothing = keys.new_zeros(1, 1, 0)
+    whole = attend(query, keys, keys, nothing)
+    joined = join(whole, whole)
+    for size in range(QUERY_PAD, most + 1, QUERY_PAD):
+        for chosen in (slice(0, size), slice(most - size, most)):
+            part = attend(query[:, chosen].contiguous(), keys, keys, nothing)
+            if not _equal(part, Part(*(tensor[:, chosen] for tensor in whole))):
+                return False
+            if not torch.equal(join(part, part), joined[:, chosen]):
+                return False
+    return True
+
+
+def _equal(one: Part, other: Part) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
 
 
 def _agree(projection: Projection, slots: int) -> bool:

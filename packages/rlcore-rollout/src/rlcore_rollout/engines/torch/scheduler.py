@@ -1,25 +1,27 @@
 """Which sequence is computed when: rows, sessions and shared prompts. Used from one thread; knows no event loop.
 
-A call becomes a `Sequence`. It waits, in the order of arrival, for a row of the cache; its prompt is computed (or taken
-from the session's earlier call, or from a sibling with the same prompt); then every step draws one token for each
-active row. What a session has computed stays in its row until the row is needed and then beside it.
+A call becomes a `Sequence`. It waits, in the order of arrival, for a row of the cache. The prompt of a session's first
+call is computed, or was for a sibling, and is shared by all that continue it; what follows it is the session's own, in
+its row. Every step draws one token for each active row. What a session has of its own stays in its row until the row
+is needed and then beside it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
 
 import torch
 from rlcore.errors import EngineError
 from rlcore.types import Completion, Sampling
 from torch import Tensor
 
-from rlcore_rollout.engines.torch.cache import RowCache, Stretch
+from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.decoder import Decoder
+from rlcore_rollout.engines.torch.prompts import Prompt, PromptRows
 from rlcore_rollout.engines.torch.sampling import draw, uniforms
+from rlcore_rollout.engines.torch.sequences import Sequence, Session, common_prefix
 from rlcore_rollout.engines.torch.weights import Weights
 
 ROW_PAD = 8
@@ -32,36 +34,6 @@ BATCH_TOKENS = 2048
 """Prompt tokens that are computed together at most."""
 PATIENCE = 8
 """Steps that a waiting call may be kept for others to share its prompt computation."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Sequence:
-    """One call of ``generate`` on its way."""
-
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    session: str
-    limit: int
-    """New tokens at most, the context's end included."""
-    finish: Callable[[Completion | EngineError], None]
-    """Takes the result; called once."""
-    cancelled: bool = False
-    row: int = -1
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    numbers: list[float] = field(default_factory=list)
-    stops: frozenset[int] = frozenset()
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Session:
-    """What is kept of a conversation between two calls."""
-
-    tokens: list[int]
-    """Those whose keys and values are computed."""
-    row: int | None
-    """The row that still holds them, or None when they are ``parked``."""
-    parked: Stretch | None = None
 
 
 class Scheduler:
@@ -83,7 +55,8 @@ class Scheduler:
         self._cache = RowCache(weights, self.rows)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._owners: dict[int, str] = {}
-        self._prompts: OrderedDict[tuple[int, ...], tuple[Stretch, Tensor]] = OrderedDict()
+        self._prompts: OrderedDict[tuple[int, ...], Prompt] = OrderedDict()
+        self._prompt_rows = PromptRows(weights)
         self._since_admission = PATIENCE
 
     def reset(self) -> None:
@@ -132,12 +105,12 @@ class Scheduler:
     def _admit(self, sequences: list[Sequence]) -> None:
         """Give each sequence a row, compute its prompt and draw its first token."""
         sequences = self._refuse_twins(sequences)
-        kept = {sequence: self._sessions.pop(sequence.session, None) for sequence in sequences}
+        kept = {sequence: self._resume(sequence) for sequence in sequences}
         for sequence, session in kept.items():  # those first whose keys and values are still in a row
             if session is not None and session.row is not None:
                 self._occupy(session.row, sequence)
         fresh: dict[tuple[int, ...], list[Sequence]] = {}
-        pieces: list[tuple[Sequence, int]] = []
+        continued: list[tuple[Sequence, int]] = []
         for sequence, session in kept.items():
             if sequence.row < 0:
                 self._occupy(self._free_row(), sequence)
@@ -146,22 +119,49 @@ class Scheduler:
                 continue
             if session.parked is not None:
                 self._cache.put(sequence.row, session.parked)
-            pieces.append((sequence, _common_prefix(session.tokens, sequence.prompt)))
-        leaders = {siblings.pop(0) for prompt, siblings in fresh.items() if prompt not in self._prompts}
-        ready = self._compute([*pieces, *((leader, 0) for leader in kept if leader in leaders)])
-        for sequence, logits_V in ready:
-            if sequence in leaders:
-                self._prompts[sequence.prompt] = (self._cache.take(sequence.row, len(sequence.prompt)), logits_V)
-        for prompt, siblings in fresh.items():
-            self._prompts.move_to_end(prompt)
-            stretch, logits_V = self._prompts[prompt]
-            for sequence in siblings:
-                self._cache.put(sequence.row, stretch)
-                ready.append((sequence, logits_V))
-        while len(self._prompts) > self.slots:
-            self._prompts.popitem(last=False)
+            self._sit(sequence, session.shared)
+            continued.append((sequence, common_prefix(session.tokens, sequence.prompt)))
+        ready = [*self._compute(continued), *self._start(fresh)]
         if ready:
             self._first_tokens(ready)
+
+    def _resume(self, sequence: Sequence) -> Session | None:
+        """What the sequence's session has computed; None when that is of no use for its prompt."""
+        session = self._sessions.pop(sequence.session, None)
+        if session is None or common_prefix(session.tokens, sequence.prompt) >= len(session.shared.tokens):
+            return session
+        if session.row is not None:
+            del self._owners[session.row]
+        return None
+
+    def _start(self, fresh: dict[tuple[int, ...], list[Sequence]]) -> list[tuple[Sequence, Tensor]]:
+        """First calls, by prompt, with the logits after it. A prompt that is not known is computed once."""
+        leaders = [siblings[0] for prompt, siblings in fresh.items() if prompt not in self._prompts]
+        for leader in leaders:
+            leader.seat = self._prompt_rows.free(len(leader.prompt), self._seated())
+        for leader, logits_V in self._compute([(leader, 0) for leader in leaders]):
+            assert leader.seat is not None
+            leader.shared = self._prompt_rows.keep(leader.seat, leader.prompt, logits_V)
+            self._prompts[leader.prompt] = leader.shared
+        ready = []
+        for prompt, siblings in fresh.items():
+            self._prompts.move_to_end(prompt)
+            shared = self._prompts[prompt]
+            for sequence in siblings:
+                if sequence.seat is None:
+                    self._sit(sequence, shared)
+                ready.append((sequence, shared.logits_V))
+        while len(self._prompts) > self.slots:
+            self._prompts.popitem(last=False)
+        return ready
+
+    def _sit(self, sequence: Sequence, shared: Prompt) -> None:
+        sequence.seat = self._prompt_rows.seat(shared, self._seated())
+        sequence.shared = shared
+
+    def _seated(self) -> Counter[int]:
+        """How many active sequences continue the prompt in each row."""
+        return Counter(sequence.seat for sequence in self.active.values() if sequence.seat is not None)
 
     def _refuse_twins(self, sequences: list[Sequence]) -> list[Sequence]:
         """The sequences without those whose session is already generating."""
@@ -187,9 +187,9 @@ class Scheduler:
             self._append(sequence, token, logprob)
 
     def _compute(self, pieces: list[tuple[Sequence, int]]) -> list[tuple[Sequence, Tensor]]:
-        """Each sequence with the logits after its prompt, whose first ``start`` positions are already in its row.
+        """Each sequence with the logits after its prompt, whose first ``start`` positions are already computed.
 
-        The shapes in which a sequence is computed depend on itself alone.
+        The shapes in which a sequence is computed depend on itself alone. All are first calls, or none.
         """
         done: list[tuple[Sequence, Tensor]] = []
         while pieces:
@@ -212,15 +212,23 @@ class Scheduler:
 
     def _extend(self, batch: list[tuple[Sequence, int]], width: int) -> Tensor:
         news = [sequence.prompt[start : start + min(width, CHUNK)] for sequence, start in batch]
-        longest = max(start + width for _, start in batch) - 1
-        self._cache.reserve(longest + 1)
+        starts = [start - sequence.shared_length for sequence, start in batch]
+        seats = [sequence.seat for sequence, _ in batch if sequence.seat is not None]
+        if batch[0][0].shared is None:
+            cache, rows, shared = self._prompt_rows.cache, seats, None
+        else:
+            cache, rows = self._cache, [sequence.row for sequence, _ in batch]
+            shared = self._prompt_rows.share(seats, pick=True)
+        longest = max(starts) + width - 1
+        cache.reserve(longest + 1)
         return self._decoder.extend(
             self._integers([[*new, *[0] * (width - len(new))] for new in news]),
-            self._integers([start for _, start in batch]),
-            self._integers([sequence.row for sequence, _ in batch]),
+            self._integers(starts),
+            self._integers(rows),
             self._integers([len(new) - 1 for new in news]),
             longest,
-            self._cache,
+            cache,
+            shared,
         )
 
     def _integers(self, values: list[int] | list[list[int]]) -> Tensor:
@@ -246,7 +254,7 @@ class Scheduler:
     def _park(self, session: Session) -> int:
         assert session.row is not None
         row = session.row
-        session.parked = self._cache.take(row, len(session.tokens))
+        session.parked = self._cache.take(row, session.place)
         session.row = None
         del self._owners[row]
         self._forget_oldest()
@@ -256,13 +264,16 @@ class Scheduler:
         """Outside the deterministic mode parked sessions take at most as much memory as four caches."""
         if self.keep_all:
             return
-        budget = 4 * self.rows * self._cache.capacity
-        parked = [name for name, session in self._sessions.items() if session.parked is not None]
-        total = sum(len(self._sessions[name].tokens) for name in parked)
-        for name in parked:
-            if total <= budget:
-                return
-            total -= len(self._sessions.pop(name).tokens)
+        budget = 4 * sum(cache.rows * cache.capacity for cache in (self._cache, self._prompt_rows.cache))
+        parked = deque(name for name, session in self._sessions.items() if session.parked is not None)
+        while parked and self._positions(parked) > budget:
+            del self._sessions[parked.popleft()]
+
+    def _positions(self, names: Iterable[str]) -> int:
+        """How many these sessions keep; a prompt that several share counts once."""
+        sessions = [self._sessions[name] for name in names]
+        prompts = {session.shared for session in sessions}
+        return sum(session.place for session in sessions) + sum(len(prompt.tokens) for prompt in prompts)
 
     def _gather(self) -> int:
         """Move active sequences together at the low rows when that makes steps smaller; returns the rows of a step."""
@@ -275,7 +286,7 @@ class Scheduler:
             if target in self._owners:
                 self._park(self._sessions[self._owners[target]])
             sequence = self.active.pop(row)
-            self._cache.move(row, target, len(sequence.prompt) + len(sequence.tokens) - 1)
+            self._cache.move(row, target, sequence.place)
             self._occupy(target, sequence)
         return needed
 
@@ -284,20 +295,20 @@ class Scheduler:
     def _decode(self) -> None:
         """One token for every active sequence."""
         count = self._gather()
-        tokens, positions, numbers = [0] * count, [0] * count, [0.0] * count
+        tokens, places, numbers = [0] * count, [0] * count, [0.0] * count
         samplings: list[Sampling | None] = [None] * count
-        longest = 0
+        seats: list[int | None] = [None] * count
         for row, name in self._owners.items():
             if row < count:  # a resting session's row is computed too: let it write where nothing is kept
-                positions[row] = len(self._sessions[name].tokens)
+                places[row] = self._sessions[name].place
         for row, sequence in self.active.items():
             made = len(sequence.tokens)
-            position = len(sequence.prompt) + made - 1
-            tokens[row], positions[row], numbers[row] = sequence.tokens[-1], position, sequence.numbers[made]
-            samplings[row] = sequence.sampling
-            longest = max(longest, position)
-        self._cache.reserve(max(positions) + 1)
-        logits_BV = self._decoder.decode(self._integers(tokens), self._integers(positions), longest, self._cache)
+            tokens[row], places[row], numbers[row] = sequence.tokens[-1], sequence.place, sequence.numbers[made]
+            samplings[row], seats[row] = sequence.sampling, sequence.seat
+        longest = max(places[row] for row in self.active)
+        self._cache.reserve(max(places) + 1)
+        shared = self._prompt_rows.share(seats, pick=False)
+        logits_BV = self._decoder.decode(self._integers(tokens), self._integers(places), longest, self._cache, shared)
         drawn, logprobs = draw(logits_BV, samplings, numbers)
         for row, sequence in list(self.active.items()):
             self._append(sequence, drawn[row], logprobs[row])
@@ -316,7 +327,8 @@ class Scheduler:
     def _end(self, sequence: Sequence, stopped: bool) -> None:
         del self.active[sequence.row]
         computed = [*sequence.prompt, *sequence.tokens[:-1]]
-        self._sessions[sequence.session] = Session(tokens=computed, row=sequence.row)
+        assert sequence.shared is not None
+        self._sessions[sequence.session] = Session(tokens=computed, shared=sequence.shared, row=sequence.row)
         self._owners[sequence.row] = sequence.session
         sequence.finish(
             Completion(
@@ -326,11 +338,3 @@ class Scheduler:
                 policy_version=self.version,
             )
         )
-
-
-def _common_prefix(computed: list[int], prompt: tuple[int, ...]) -> int:
-    """How many tokens of the prompt are already computed; at least one is left, for its logits."""
-    length = min(len(computed), len(prompt) - 1)
-    if tuple(computed[:length]) == prompt[:length]:
-        return length
-    return next(index for index in range(length) if computed[index] != prompt[index])

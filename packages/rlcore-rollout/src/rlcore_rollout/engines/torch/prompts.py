@@ -1,0 +1,128 @@
+"""Prompts that sequences share: computed once, kept once, read once a step for all that continue them.
+
+Axes: B sequences of a step, P prompts, M lanes (places for sequences) of each prompt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from collections.abc import Sequence as Series
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from rlcore_rollout.engines.torch.cache import RowCache, Stretch
+from rlcore_rollout.engines.torch.weights import Weights
+
+LANES = 8
+"""Sequences that share one row; more take another row with a copy, for every row is computed as if it had as many
+sequences as the fullest."""
+KEY_PAD = 32
+"""The positions that attention looks at are a multiple of this."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Prompt:
+    """The prompt of a session's first call."""
+
+    tokens: tuple[int, ...]
+    stretch: Stretch
+    """Its keys and values."""
+    logits_V: Tensor
+    """After its last token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The prompts that the sequences of a step continue, each in a lane."""
+
+    cache: RowCache
+    rows_P: Tensor | None
+    """Rows of the cache; None means the first P."""
+    positions: int
+    """How many are looked at."""
+    mask_N1S: Tensor
+    """0 where a position belongs to the prompt, -inf behind it, from the shortest prompt's end; N is P * key heads."""
+    sequences_PM: Tensor
+    """Which sequence of the step stands in a lane; any for a lane that is empty."""
+    lanes_B: Tensor
+    """Index into the flat ``sequences_PM`` of each sequence; any for one whose result does not matter."""
+    lengths_B: Tensor
+    """Positions of each sequence's prompt."""
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the prompts in one layer, [P, H, S, E] each."""
+        seen, prompts = self.positions, len(self.sequences_PM)
+        keys, values = self.cache.keys[index, :, :, :seen], self.cache.values[index, :, :, :seen]
+        if self.rows_P is None:
+            return keys[:prompts], values[:prompts]
+        return keys.index_select(0, self.rows_P), values.index_select(0, self.rows_P)
+
+
+class PromptRows:
+    """The rows of the prompts that active sequences continue. A row is a working copy and may be taken any time."""
+
+    def __init__(self, weights: Weights):
+        self._weights = weights
+        self.cache = RowCache(weights, LANES)
+        self._held: dict[int, Prompt] = {}
+
+    def seat(self, prompt: Prompt, taken: Counter[int]) -> int:
+        """A row for one more sequence with this prompt, given how many active sequences each row has."""
+        for row, held in self._held.items():
+            if held is prompt and 0 < taken[row] < LANES:
+                return row
+        row = self.free(len(prompt.tokens), taken)
+        self.cache.put(row, prompt.stretch)
+        self._held[row] = prompt
+        return row
+
+    def free(self, length: int, taken: Iterable[int]) -> int:
+        """The first row without active sequences, with room for a prompt of this length that is yet to be computed."""
+        row = next(row for row in count() if row not in taken)
+        self.cache.reserve(length, row + 1)
+        self._held.pop(row, None)
+        return row
+
+    def keep(self, row: int, tokens: tuple[int, ...], logits_V: Tensor) -> Prompt:
+        """The prompt that has been computed in a row."""
+        prompt = Prompt(tokens=tokens, stretch=self.cache.take(row, len(tokens)), logits_V=logits_V)
+        self._held[row] = prompt
+        return prompt
+
+    def share(self, seats: Series[int | None], *, pick: bool) -> Shared:
+        """The prompts of a step's sequences.
+
+        Args:
+            seats: row of each sequence's prompt; None for one whose result does not matter
+            pick: copy the rows that are in use, instead of reading all rows up to the last of them
+        """
+        lanes: defaultdict[int, list[int]] = defaultdict(list)
+        for sequence, seat in enumerate(seats):
+            if seat is not None:
+                lanes[seat].append(sequence)
+        rows = sorted(lanes) if pick else list(range(max(lanes) + 1))
+        width = max(map(len, lanes.values()))
+        lanes_B, sequences_PM = [0] * len(seats), [0] * (len(rows) * width)
+        for place, row in enumerate(rows):
+            for lane, sequence in enumerate(lanes.get(row, ()), place * width):
+                lanes_B[sequence], sequences_PM[lane] = lane, sequence
+        lengths_B = [0 if seat is None else len(self._held[seat].tokens) for seat in seats]
+        lengths = {row: len(self._held[row].tokens) for row in lanes}
+        shortest, longest = min(lengths.values()), -(-max(lengths.values()) // KEY_PAD) * KEY_PAD
+        device = self._weights.device
+        lengths_P = torch.tensor([lengths.get(row, longest) for row in rows], device=device)
+        hidden = torch.arange(shortest, longest, device=device) >= lengths_P[:, None, None]
+        mask_P1S = torch.where(hidden, float("-inf"), 0.0).to(self._weights.dtype)
+        return Shared(
+            cache=self.cache,
+            rows_P=torch.tensor(rows, device=device) if pick else None,
+            positions=longest,
+            mask_N1S=mask_P1S.repeat_interleave(self._weights.shape.key_heads, dim=0),
+            sequences_PM=torch.tensor(sequences_PM, device=device).view(-1, width),
+            lanes_B=torch.tensor(lanes_B, device=device),
+            lengths_B=torch.tensor(lengths_B, device=device),
+        )

@@ -1,0 +1,88 @@
+"""What the torch engine loads and what it refuses to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from rlcore.errors import UserError  # noqa: E402
+from rlcore.types import Sampling  # noqa: E402
+from rlcore_rollout.engines.context import EngineContext  # noqa: E402
+from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
+from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
+from torch_models import (  # noqa: E402
+    Source,
+    assert_logprobs_are_the_models,
+    build,
+    engine,
+)
+
+
+def test_a_folder_is_loaded_when_there_is_no_module(tmp_path: Path) -> None:
+    model = build("qwen3")
+    model.save_pretrained(tmp_path)
+
+    async def main() -> None:
+        sampler = TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        completion = await sampler.generate((1, 2, 3), Sampling(max_new_tokens=5), session="a")
+        assert_logprobs_are_the_models(model, (1, 2, 3), completion)
+        await sampler.close()
+
+    asyncio.run(main())
+
+
+def test_other_architectures_are_refused_with_the_supported_ones(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    with pytest.raises(UserError, match="Qwen2ForCausalLM") as refusal:
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext())
+    assert "gpt2" in str(refusal.value)
+    with pytest.raises(UserError, match="Qwen3ForCausalLM"):
+        engine(torch.nn.Linear(2, 2))
+    sliding = build(use_sliding_window=True, sliding_window=16, max_window_layers=1)
+    with pytest.raises(UserError, match="Qwen2ForCausalLM") as refusal:
+        engine(sliding)
+    assert "sliding_attention" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_damaged_folder_is_refused(tmp_path: Path, name: str) -> None:
+    build("qwen3").save_pretrained(tmp_path)
+    (tmp_path / name).write_bytes(b'{"a": ' * 20)
+    with pytest.raises(UserError, match="cannot be loaded"):
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+
+
+def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:
+    model = build("qwen3")
+    weights = {name: weight for name, weight in model.state_dict().items() if "layers.0.mlp" not in name}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(UserError, match="not complete"):
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+
+
+def test_small_models_are_reread_and_large_ones_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
+    from rlcore_rollout.engines.torch.weights import read_weights
+
+    model = build("qwen2-untied")
+    weights = read_weights(model)
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    layer = weights.layers[0]
+    projections = (*layer.query_key_value, *layer.gate_up, layer.down, layer.attention_output, weights.head)
+    assert all(weight.data_ptr() in own for weight, _ in projections)
+
+
+def test_a_machine_whose_rows_depend_on_their_number_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rlcore_rollout.engines.torch.engine.rows_are_independent", lambda *_: False)
+    with pytest.raises(UserError, match="deterministic"):
+        engine(build(), deterministic=True)
+    assert not engine(build()).deterministic
+    assert "not bit-reproducible" in caplog.text
+    assert not engine(build(), deterministic=False).deterministic

@@ -1,0 +1,113 @@
+"""Small models of transformers, engines over them, and what they should answer: for the tests of the torch engine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from rlcore.types import Completion, Sampling  # noqa: E402
+from rlcore_rollout.engines.context import EngineContext  # noqa: E402
+from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
+from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
+
+VOCABULARY = 97
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 700,
+    "initializer_range": 0.25,
+}
+FAMILIES = {
+    "qwen2-tied": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen2-untied": (
+        "Qwen2",
+        {"tie_word_embeddings": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+    ),
+    "qwen2-all-heads": ("Qwen2", {"num_key_value_heads": 4}),
+    "qwen3": ("Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+    "llama": ("Llama", {"tie_word_embeddings": False}),
+}
+
+
+@dataclass
+class Source:
+    """A weight source over a live module or a folder."""
+
+    module: Any = None
+    folder: Path | None = None
+    version: int = 3
+
+
+def build(family: str = "qwen2-tied", seed: int = 0, **changes: Any) -> Any:
+    kind, own = FAMILIES[family]
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **own, **changes})
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def engine(model: Any, slots: int = 16, context: int | None = None, **options: Any) -> TorchEngine:
+    return TorchEngine(
+        TorchEngineConfig(slots=slots, **options), Source(model), EngineContext(max_context_tokens=context)
+    )
+
+
+def prompts(count: int, seed: int = 0, shortest: int = 3, longest: int = 60) -> list[tuple[int, ...]]:
+    generator = random.Random(seed)
+    return [
+        tuple(generator.randrange(VOCABULARY) for _ in range(generator.randint(shortest, longest)))
+        for _ in range(count)
+    ]
+
+
+def reference_logprobs(model: Any, tokens: Sequence[int]) -> Any:
+    """Log-probabilities [T, V] of the next token after each of the tokens, by transformers, in one pass."""
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor([list(tokens)])).logits[0].float(), dim=-1)
+
+
+def assert_logprobs_are_the_models(model: Any, prompt: Sequence[int], completion: Completion) -> None:
+    logprobs = reference_logprobs(model, [*prompt, *completion.token_ids])
+    for index, (token, logprob) in enumerate(zip(completion.token_ids, completion.logprobs, strict=True)):
+        assert logprob == pytest.approx(float(logprobs[len(prompt) + index - 1, token]), abs=1e-5)
+
+
+async def generate_all(
+    sampler: TorchEngine, requests: Sequence[tuple[Sequence[int], Sampling]], name: str = "s"
+) -> list[Completion]:
+    calls = [sampler.generate(p, s, session=f"{name}{index}") for index, (p, s) in enumerate(requests)]
+    return list(await asyncio.gather(*calls))
+
+
+async def converse(
+    sampler: TorchEngine, name: str, prompt: Sequence[int], seed: int, delay: float = 0.0
+) -> list[Completion]:
+    """Three turns with observations that depend on the seed alone."""
+    generator = random.Random(seed)
+    tokens, completions = list(prompt), []
+    for turn in range(3):
+        await asyncio.sleep(generator.random() * delay)
+        sampling = Sampling(max_new_tokens=3 + (seed * 7 + turn * 5) % 25, seed=seed * 10 + turn, stop_token_ids=(5,))
+        completion = await sampler.generate(tokens, sampling, session=name)
+        completions.append(completion)
+        observation = [(seed * 31 + turn * 17 + k) % VOCABULARY for k in range(1 + (seed + turn) % 21)]
+        tokens += [*completion.token_ids, *observation]
+    await sampler.release(name)
+    return completions
