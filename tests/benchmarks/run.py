@@ -15,6 +15,9 @@ A benchmark is a module beside this file; ``torch_engine.py`` is ``torch-engine`
 number instead: a budget or an ideal time, ``Comparison(name="help", ours=..., peer=0.150, floor=1.0)``. A peer that
 lives in ``tests/references/`` is started as a process and exchanges files only.
 
+A benchmark that counts instead of measuring times has ``count() -> (right, of, word)`` in place of ``comparisons()``;
+its last line is ``NAME: 20 of 20 identical (floor 20)``, and one that is missing makes exit status 1.
+
 Both sides run in turn at least five times after a warm-up. Judged is the ratio of the minima, ``peer / ours``; medians
 and versions are printed. The last line is ``NAME: R (floor F)``, of the comparison that stands nearest to its floor or
 furthest below it. Exit status: 0 every floor is reached, 1 below a floor, 2 unknown name, 3 inconclusive: the halves of
@@ -56,6 +59,10 @@ def run(name: str, repeats: int, only: list[str]) -> int:
     module = importlib.import_module(name.replace("-", "_"))
     print(f"{name}: {(module.__doc__ or '').strip().splitlines()[0]}")
     print(f"  Python {platform.python_version()}, {os.cpu_count()} cores, {', '.join(map(version, module.VERSIONS))}")
+    if hasattr(module, "count"):
+        right, of, word = module.count()
+        print(f"{name}: {right} of {of} {word} (floor {of})")
+        return 0 if right == of else 1
     outcomes = []
     for comparison in module.comparisons():
         if only and comparison.name not in only:

@@ -67,6 +67,16 @@ def test_the_last_line_and_the_exit_status_judge_the_ratio_of_the_minima(
     assert "no-such-distribution (not installed)" in printed
 
 
+@pytest.mark.parametrize(("right", "status"), [(20, 0), (19, 1)])
+def test_a_benchmark_may_count_instead(
+    runner: ModuleType, capsys: pytest.CaptureFixture[str], right: int, status: int
+) -> None:
+    source = f'"""A made-up one."""\nVERSIONS = ()\ndef count(): return {right}, 20, "identical"\n'
+    (runner.HERE / "fake.py").write_text(source, encoding="utf-8")
+    assert runner.run("fake", 6, []) == status
+    assert capsys.readouterr().out.splitlines()[-1] == f"fake: {right} of 20 identical (floor 20)"
+
+
 def test_without_a_name_it_lists_and_an_unknown_name_is_2() -> None:
     listed = subprocess.run([sys.executable, str(HERE / "run.py")], capture_output=True, text=True, check=True)
     assert "startup" in listed.stdout.splitlines()

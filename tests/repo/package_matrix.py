@@ -68,7 +68,7 @@ def locked_versions(folder: Path) -> Path:
     """The versions of the lock as a constraints file."""
     export = ["uv", "export", "--frozen", "--quiet", "--no-hashes", "--no-emit-workspace", "--all-groups"]
     path = folder / "constraints.txt"
-    path.write_text(must([*export, "--all-packages", "--all-extras"], cwd=ROOT), encoding="utf-8")
+    path.write_text(must([*export, "--all-packages", "--all-extras", "--no-extra", "vllm"], cwd=ROOT), encoding="utf-8")
     return path
 
 

@@ -86,6 +86,13 @@ class BuilderConfig(Table):
 
 class Environment:
     def __init__(self, config): self.config = config
+    def reset(self, task, *, seed): return Observation(messages=task.messages)
+    def step(self, action): return Step(terminated=True)
+    def close(self): ...
+class Engine:
+    def generate(self): ...
+    def load_weights(self): ...
+    def close(self): ...
 class Dataset:
     def __init__(self, config):
         self.config = config
@@ -145,7 +152,7 @@ class Trainer:
                        "tokens/sampled": 8, "time/step_s": 0.1, "evaluation/accuracy": min(step, 4) / 10}
             run.log(step, metrics)
             temporary = run.directory.checkpoints / f".{step}"
-            (temporary / "model").mkdir(parents=True)
+            (temporary / "model").mkdir(parents=True, exist_ok=True)
             build(temporary / "model", [], step, BuilderConfig())
             path = run.directory.checkpoints / f"{step:06d}"
             temporary.rename(path)
@@ -294,3 +301,36 @@ def rlcore(toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         return Outcome(status, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Puts a distribution with one plugin on ``sys.path``: ``install("acme-rl", source)``."""
+    modules_before = set(sys.modules)
+    monkeypatch.delenv("RLCORE_DISABLE_PLUGINS", raising=False)
+    monkeypatch.delenv("RLCORE_TRACE_PLUGINS", raising=False)
+
+    def write(
+        distribution: str,
+        source: str | None,
+        *,
+        plugin: str | None = None,
+        requires: tuple[str, ...] = (),
+        entry_points: str | None = None,
+    ) -> None:
+        module = distribution.replace("-", "_") + "_plugin"
+        information = tmp_path / f"{distribution.replace('-', '_')}-1.2.dist-info"
+        information.mkdir()
+        metadata = ["Metadata-Version: 2.4", f"Name: {distribution}", "Version: 1.2"]
+        metadata += [f"Requires-Dist: {text}" for text in requires]
+        (information / "METADATA").write_text("\n".join(metadata) + "\n", encoding="utf-8")
+        default = f"[rlcore.plugins]\n{plugin or distribution} = {module}\n"
+        (information / "entry_points.txt").write_text(entry_points or default, encoding="utf-8")
+        if source is not None:
+            (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    yield write
+    for name in set(sys.modules) - modules_before:
+        if name.endswith("_plugin"):
+            del sys.modules[name]

@@ -168,10 +168,11 @@ def test_doctor_names_what_a_default_recipe_lacks(acme: Path, monkeypatch: pytes
     (acme / "acme_recipe.py").write_text(recipe, encoding="utf-8")
     (acme / "acme_rl-1.2.dist-info" / "entry_points.txt").write_text("[rlcore.plugins]\nacme = acme_recipe\n")
     (acme / "acme_package").mkdir()
-    (acme / "acme_package" / "__init__.py").write_text("", encoding="utf-8")
-    tables = [f"[{name}]\nid = 'math:sqrt'\n" for name in ("trainer", "strategy", "executor")]
+    part = "class Part:\n    train = step = collect = sync_weights = generate = load_weights = close = print\n"
+    (acme / "acme_package" / "__init__.py").write_text(part, encoding="utf-8")
+    tables = [f"[{name}]\nid = 'acme_package:Part'\n" for name in ("trainer", "strategy", "executor")]
     toml = "requires = ['rl-plugin-of-the-moon>=3', 'rlcore-core']\n[environment]\nid = 'moon'\n" + "".join(tables)
-    toml += "[rollout]\nengine = 'math:sqrt'\n[[reward]]\nid = 'math:nothing'\n"
+    toml += "[rollout]\nengine = 'acme_package:Part'\n[[reward]]\nid = 'math:nothing'\n"
     (acme / "acme_package" / "default.toml").write_text(toml, encoding="utf-8")
     monkeypatch.syspath_prepend(acme)
     missing, *others = default_recipe(Registry(), "acme")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from rlcore.discovery import Plugin, State, discover
@@ -20,39 +19,6 @@ def rlcore_rewards():
 """
 
 Install = Callable[..., None]
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Puts a distribution with one plugin on ``sys.path``: ``install("acme-rl", source)``."""
-    modules_before = set(sys.modules)
-    monkeypatch.delenv("RLCORE_DISABLE_PLUGINS", raising=False)
-    monkeypatch.delenv("RLCORE_TRACE_PLUGINS", raising=False)
-
-    def write(
-        distribution: str,
-        source: str | None,
-        *,
-        plugin: str | None = None,
-        requires: tuple[str, ...] = (),
-        entry_points: str | None = None,
-    ) -> None:
-        module = distribution.replace("-", "_") + "_plugin"
-        information = tmp_path / f"{distribution.replace('-', '_')}-1.2.dist-info"
-        information.mkdir()
-        metadata = ["Metadata-Version: 2.4", f"Name: {distribution}", "Version: 1.2"]
-        metadata += [f"Requires-Dist: {text}" for text in requires]
-        (information / "METADATA").write_text("\n".join(metadata) + "\n", encoding="utf-8")
-        default = f"[rlcore.plugins]\n{plugin or distribution} = {module}\n"
-        (information / "entry_points.txt").write_text(entry_points or default, encoding="utf-8")
-        if source is not None:
-            (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
-        monkeypatch.syspath_prepend(tmp_path)
-
-    yield write
-    for name in set(sys.modules) - modules_before:
-        if name.endswith("_plugin"):
-            del sys.modules[name]
 
 
 def by_name(plugins: list[Plugin], name: str) -> Plugin:

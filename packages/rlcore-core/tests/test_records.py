@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore.errors import DataError
+from rlcore.errors import DataError, UserError
 from rlcore.records import read_groups, trajectory_from_json, trajectory_to_json, write_groups
 from rlcore.types import (
     EndReason,
@@ -111,6 +111,18 @@ def test_groups_come_back_equal_and_equal_groups_give_equal_files(tmp_path: Path
     assert list(read_groups(tmp_path / "a.jsonl.gz")) == groups
     assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl.gz", "b.jsonl.gz"]
+
+
+def test_a_record_that_cannot_be_written_keeps_the_earlier_one_and_leaves_no_half(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    write_groups(path, [group()])
+    before = path.read_bytes()
+    (tmp_path / ".x.jsonl.gz.partial").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"x\.jsonl\.gz cannot be written") as raised:
+        write_groups(path, [group(None)])
+    assert raised.value.found == "No space left on device"
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["x.jsonl.gz"]
 
 
 def test_a_file_that_is_no_record_names_its_line(tmp_path: Path) -> None:

@@ -57,6 +57,50 @@ def test_an_unknown_id_names_the_nearest_and_all_that_is_there() -> None:
     ]
 
 
+def test_a_kind_that_nobody_offers_and_a_file_without_a_name_are_told() -> None:
+    registry = registry_of()
+    registry.plugins._offers["rlcore_rewards"] = []
+    with pytest.raises(PluginError) as caught:
+        registry.spec("reward", "exact")
+    assert str(caught.value).splitlines() == [
+        "there is no reward 'exact'",
+        "  found  no installed plugin offers one",
+        "  fix    rlcore plugins list --check",
+    ]
+    with pytest.raises(PluginError) as caught:
+        registry.spec("reward", "mine.py")
+    assert str(caught.value).splitlines() == [
+        "the reward 'mine.py' is a file",
+        "  fix    mine.py:NAME, with the name of what the file defines",
+    ]
+
+
+def test_an_id_that_one_plugin_offers_twice_is_told_once() -> None:
+    spec = RewardSpec(id="exact", target="math:sqrt")
+    with pytest.raises(PluginError) as caught:
+        registry_of(("real-rl", spec), ("real-rl", spec)).spec("reward", "exact")
+    assert caught.value.mend == "leave one out: RLCORE_DISABLE_PLUGINS=real-rl"
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "found"),
+    [
+        ("environment", "math:sqrt", "the function sqrt"),
+        ("environment", "builtins:int", "the class int has no reset, step or close"),
+        ("dataset", "math:pi", "a value of type float"),
+        ("tool", "builtins:int", "the class int"),
+        ("reward", "math:pi", "a value of type float"),
+        ("reward", "builtins:int", "the class int"),
+    ],
+)
+def test_a_target_of_the_wrong_kind_is_told_what_it_is(kind: str, target: str, found: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        Registry().load(kind, target)
+    assert caught.value.found == found
+    assert caught.value.message.startswith(f"{kind} {target!r} must be a ")
+    assert caught.value.mend
+
+
 def test_the_project_own_plugins_are_named_with_their_pip_line_and_others_are_not_guessed() -> None:
     registry = registry_of(("a", RewardSpec(id="exact", target="a:b")))
     with pytest.raises(PluginError, match="pip install rl-plugin-string-equal"):
@@ -134,12 +178,17 @@ def test_advantages_and_losses_share_a_hook_and_not_their_ids() -> None:
 def test_an_import_path_stands_wherever_an_id_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = registry_of()
     assert registry.load("reward", "math:sqrt")(9) == 3
-    (tmp_path / "mine.py").write_text("class World:\n    class Config:\n        pass\n", encoding="utf-8")
+    (tmp_path / "mine.py").write_text(
+        "class World:\n    class Config: ...\n    reset = step = close = print\n    blocking = True\n", encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     world = registry.load("environment", "mine.py:World")
     assert world.__name__ == "World"
     assert registry.load("environment", str(tmp_path / "mine.py") + ":World") is world
-    assert isinstance(registry.spec("environment", "mine.py:World"), EnvironmentSpec)
+    spec = registry.spec("environment", "mine.py:World")
+    assert isinstance(spec, EnvironmentSpec)
+    assert spec.blocking
+    assert spec.max_concurrency is None
     assert registry.config_model("environment", "mine.py:World") is world.Config
     assert registry.spec("loss", "math:sqrt").part == "loss"  # type: ignore[attr-defined]
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import EnvironmentFailure, PluginError, UserError
 from rlcore.tool import ToolResult, tool
 from rlcore.tool_environment import ToolEnvironment
 from rlcore.types import EndReason, Message, Step, Task, ToolCall
@@ -172,3 +173,12 @@ def test_plain_functions_are_taken_for_tools() -> None:
 
     (step,) = play(ToolEnvironment([double], 3), calls(("double", {"x": 4})))
     assert texts(step) == ["8"]
+
+
+def test_tools_are_taken_by_their_import_path(tmp_path: Path) -> None:
+    file = tmp_path / "lamps.py"
+    file.write_text('def lamp(on: bool) -> str:\n    """Switch it."""\n    return "on"\n', encoding="utf-8")
+    environment = ToolEnvironment([f"{file}:lamp"], max_turns=2)
+    assert list(environment.tools) == ["lamp"]
+    with pytest.raises(PluginError, match="there is no tool 'lampp'"):
+        ToolEnvironment(["lampp"], max_turns=2)

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.loading import load_attribute
 from rlcore.run import Run
-from rlcore.types import EndReason, Message, Observation, RolloutRequest, Sampling, Step, Task
+from rlcore.types import EndReason, Message, Observation, RolloutRequest, Sampling, Step, Task, Trajectory
 from rlcore.weights import FolderWeights
 from rlcore_rollout.executors.local import LocalExecutor, _check_vocabulary
 
@@ -71,8 +71,8 @@ class Tasks:
         return [Task(id=f"t{n}", messages=(Message(role="user", content=f"guess {n}"),)) for n in range(6)]
 
 
-def right() -> Callable[..., float]:
-    return lambda trajectory, task: float(task.id in trajectory.messages[-1].text)
+def right(trajectory: Trajectory, task: Task) -> float:
+    return float(task.id in trajectory.messages[-1].text)
 
 
 def ranked() -> Callable[..., list[float]]:

@@ -24,6 +24,7 @@ from rlcore.weights import FolderWeights
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.engines.scripted import ScriptedEngine, ScriptedEngineConfig
 from rlcore_rollout.loop import AgentLoop, Limits
+from rlcore_rollout.speech import TokenSpeech
 
 TASK = Task(id="t", messages=(Message(role="user", content="how many?"),))
 SAMPLING = Sampling(max_new_tokens=64)
@@ -110,13 +111,11 @@ class Play:
             "engine_timeout_s": 5.0,
             "trajectory_timeout_s": 10.0,
         }
-        loop = AgentLoop(
-            make_environment=make,
-            engine=self.engine,
-            chat_format=self.chat,
-            limits=Limits(**{**bounds, **limits}),
-            blocking=blocking,
+        values = {**bounds, **limits}
+        speech = TokenSpeech(
+            engine=self.engine, chat_format=self.chat, max_context_tokens=values.pop("max_context_tokens")
         )
+        loop = AgentLoop(make_environment=make, speech=speech, limits=Limits(**values), blocking=blocking)
         stop = self.chat.stop_token_ids
         sampling = Sampling(max_new_tokens=sampling.max_new_tokens, stop_token_ids=stop, seed=sampling.seed)
         return await loop.run(TASK, sibling=3, environment_seed=11, sampling=sampling, session="s")

@@ -8,7 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcore.config.schema import Table
     from rlcore.contracts import (
+        ChatEngine,
         ChatFormat,
         Dataset,
         Engine,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     )
     from rlcore.errors import (
         ConfigError,
+        ContextFullError,
         DataError,
         EngineError,
         EnvironmentFailure,
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from rlcore.tool_environment import ToolEnvironment
     from rlcore.types import (
         NOT_SCORED,
+        ChatCompletion,
         Completion,
         Demonstration,
         EndReason,
@@ -80,10 +84,11 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "contracts": "ChatFormat Dataset Engine Environment Executor GroupReward Reward ToolCallParser Tracker Trainer"
-    " WeightSource",
-    "errors": "ConfigError DataError EngineError EnvironmentFailure NotInstalledError PluginError RlcoreError"
-    " UserError",
+    "config.schema": "Table",
+    "contracts": "ChatEngine ChatFormat Dataset Engine Environment Executor GroupReward Reward ToolCallParser Tracker"
+    " Trainer WeightSource",
+    "errors": "ConfigError ContextFullError DataError EngineError EnvironmentFailure NotInstalledError PluginError"
+    " RlcoreError UserError",
     "hookspecs": "hookimpl hookspec",
     "registry": "Registry",
     "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec EngineSpec"
@@ -91,8 +96,8 @@ _HOMES = {
     " ToolParserSpec ToolSpec TrackerSpec TrainerSpec",
     "tool": "ToolError ToolResult tool",
     "tool_environment": "ToolEnvironment",
-    "types": "NOT_SCORED Completion Demonstration EndReason Group ImagePart Message Observation RewardResult"
-    " RolloutRequest Sampling Step Task TextPart ToolCall ToolSchema Trajectory Turn",
+    "types": "NOT_SCORED ChatCompletion Completion Demonstration EndReason Group ImagePart Message Observation"
+    " RewardResult RolloutRequest Sampling Step Task TextPart ToolCall ToolSchema Trajectory Turn",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -100,12 +105,15 @@ __all__ = [
     "CONTRACT_VERSION",
     "NOT_SCORED",
     "AlgorithmSpec",
+    "ChatCompletion",
+    "ChatEngine",
     "ChatFormat",
     "ChatFormatSpec",
     "CheckSpec",
     "CommandSpec",
     "Completion",
     "ConfigError",
+    "ContextFullError",
     "DataError",
     "Dataset",
     "DatasetSpec",
@@ -139,6 +147,7 @@ __all__ = [
     "Spec",
     "Step",
     "StrategySpec",
+    "Table",
     "Task",
     "TextPart",
     "ToolCall",

@@ -9,6 +9,7 @@
     │   ├── PluginError        a plugin that is missing, broken or of another version
     │   └── NotInstalledError  a part of rlcore or a library that the request needs
     ├── EngineError            an engine that died, hung or answered nonsense
+    │   └── ContextFullError   a conversation that leaves the model no room to answer
     └── EnvironmentFailure     an environment or a tool's backend that failed: the trajectory is not scored
 
 Messages say what was wanted, what was found, where it came from and what mends it, in that order.
@@ -54,6 +55,10 @@ class NotInstalledError(UserError):
 
 class EngineError(RlcoreError):
     """An engine that died, hung or answered nonsense."""
+
+
+class ContextFullError(EngineError):
+    """A conversation that leaves the model no room to answer."""
 
 
 class EnvironmentFailure(RlcoreError):

@@ -33,7 +33,7 @@ class Summary:
     pass_at_k: Mapping[int, float]
     """Chance that one of k trajectories solves a task, for k = 1, 2, 4, … up to the samples of a task."""
     tokens: float
-    """Sampled tokens per trajectory."""
+    """Tokens that the model wrote, per trajectory, as an engine that speaks messages counts them itself."""
     turns: float
     """Generations per trajectory."""
     tool_calls: float
@@ -76,7 +76,7 @@ def summarise(groups: Sequence[Group], *, success: float = 1.0) -> Summary:
         end_reasons=dict(Counter(str(t.end_reason) for t in everything).most_common()),
         not_scored=dict(Counter(str(t.end_reason) for t in everything if t.reward is None).most_common()),
         pass_at_k={k: _mean([pass_at_k(total, solved, k) for total, solved in counts]) or 0.0 for k in powers},
-        tokens=_mean([float(t.sampled_tokens) for t in everything]) or 0.0,
+        tokens=_mean([t.metrics.get("completion_tokens", float(t.sampled_tokens)) for t in everything]) or 0.0,
         turns=_mean([float(sum(turn.kind == "policy" for turn in t.turns)) for t in everything]) or 0.0,
         tool_calls=_mean([float(sum(len(m.tool_calls) for m in written)) for written in messages]) or 0.0,
         errors=list(dict.fromkeys(t.error for t in everything if t.error))[:3],

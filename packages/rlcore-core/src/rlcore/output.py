@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+from rlcore.whole_files import told
+
 
 class Output:
     """Writes lines to the person and, once there is a run directory, to its log."""
@@ -26,7 +28,7 @@ class Output:
         self.note(text)
 
     def note(self, text: str) -> None:
-        """For the log alone."""
+        """For the log alone. Raises `UserError` when it cannot be written."""
         if self.log is not None:
-            with self.log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            with told(self.log), self.log.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text + "\n")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlcore.errors import DataError
 from rlcore.types import (
@@ -27,6 +28,7 @@ from rlcore.types import (
     freeze,
     thaw,
 )
+from rlcore.whole_files import whole
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
@@ -159,17 +161,20 @@ def task_from_json(data: Mapping[str, Any]) -> Task:
 
 
 def write_groups(path: Path, groups: Iterable[Group]) -> None:
-    """One gzipped JSON line per group, written beside and then renamed. Equal groups give equal bytes."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with (
-        temporary.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=1, mtime=0) as file,
-    ):
+    """One JSON line per group, the file whole or not there. Equal groups give equal bytes; ``.gz`` is compressed.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    with whole(path) as raw, _compressed(raw) if path.suffix == ".gz" else nullcontext(raw) as file:
         for group in groups:
             trajectories = [trajectory_to_json(trajectory) for trajectory in group.trajectories]
             line = {"task": task_to_json(group.task), "trajectories": trajectories}
             file.write(json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass") + b"\n")
-    temporary.replace(path)
+
+
+def _compressed(raw: BinaryIO) -> gzip.GzipFile:
+    return gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=1, mtime=0)
 
 
 def read_groups(path: Path) -> Iterator[Group]:
@@ -179,14 +184,14 @@ def read_groups(path: Path) -> Iterator[Group]:
         DataError: naming the file and the line that is not a stored group.
     """
     try:
-        with gzip.open(path, "rb") as file:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
                     data = json.loads(line.decode("utf-8", "surrogatepass"))
                     trajectories = tuple(trajectory_from_json(item) for item in data["trajectories"])
                     yield Group(task=task_from_json(data["task"]), trajectories=trajectories)
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                     found = f"{type(error).__name__}: {error}"
                     raise DataError("this is not a stored group", found=found, where=f"{path}:{number}") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"cannot read the rollouts in {path}", found=str(error)) from None

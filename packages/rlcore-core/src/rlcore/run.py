@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -11,15 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from rlcore.config.layers import values_layer
 from rlcore.config.resolve import Purpose, Resolved, resolve
 from rlcore.contracts import Dataset, Environment, Executor, Tracker, WeightSource
+from rlcore.errors import UserError
 from rlcore.model_folder import BUILTIN, build, check_model_folder, download, local_folder
 from rlcore.output import Output
 from rlcore.records import write_groups
-from rlcore.registry import Registry
+from rlcore.registry import Registry, make
 from rlcore.run_directory import RunDirectory
 from rlcore.specs import RewardSpec
+from rlcore.tokenizer_texts import texts_of
 from rlcore.types import derive_seed
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from rlcore.config.schema import RewardTable
     from rlcore.types import Group
 
 
@@ -34,6 +40,25 @@ class SelectedReward:
     """A `Reward`, or a `GroupReward` where ``scope`` is ``group``."""
     minimum: float
     maximum: float
+
+
+def select_rewards(
+    registry: Registry, tables: Sequence[RewardTable], options: Sequence[BaseModel | None]
+) -> tuple[SelectedReward, ...]:
+    """The rewards of these tables, each made of its validated options."""
+    selected = []
+    for table, own in zip(tables, options, strict=True):
+        spec = cast(RewardSpec, registry.spec("reward", table.id))
+        reward = SelectedReward(
+            id=table.id,
+            weight=table.weight,
+            scope=spec.scope,
+            function=make(registry.load("reward", table.id), own),
+            minimum=spec.minimum,
+            maximum=spec.maximum,
+        )
+        selected.append(reward)
+    return tuple(selected)
 
 
 class Run:
@@ -106,32 +131,20 @@ class Run:
         """The `Dataset`, made once."""
         if self._dataset is None:
             id = self.config.data.get("id", self.config.environment.id)
-            self._dataset = cast(Dataset, _make(self.load("dataset", id), self.options("data")))
+            self._dataset = cast(Dataset, make(self.load("dataset", id), self.options("data")))
         return self._dataset
 
     def environment(self) -> Environment:
         """A new `Environment` for one trajectory."""
         if self._environment is None:
             self._environment = self.load("environment", self.config.environment.id)
-        return cast(Environment, _make(self._environment, self.options("environment")))
+        return cast(Environment, make(self._environment, self.options("environment")))
 
     @property
     def rewards(self) -> tuple[SelectedReward, ...]:
         """The selected rewards, made once."""
         if self._rewards is None:
-            selected = []
-            for table, options in zip(self.config.reward, self.resolved.reward_options, strict=True):
-                spec = cast(RewardSpec, self.registry.spec("reward", table.id))
-                reward = SelectedReward(
-                    id=table.id,
-                    weight=table.weight,
-                    scope=spec.scope,
-                    function=_make(self.load("reward", table.id), options),
-                    minimum=spec.minimum,
-                    maximum=spec.maximum,
-                )
-                selected.append(reward)
-            self._rewards = tuple(selected)
+            self._rewards = select_rewards(self.registry, self.config.reward, self.resolved.reward_options)
         return self._rewards
 
     def model_folder(self) -> Path:
@@ -152,17 +165,23 @@ class Run:
             self._temporary = tempfile.TemporaryDirectory(prefix="rlcore-model-")
             parent = Path(self._temporary.name)
         seed = derive_seed(self.config.seed, "model")
-        return build(self.registry, id, parent / "model", self.dataset.texts(), seed, self.options("builder"))
+        return build(self.registry, id, parent / "model", texts_of(self.dataset), seed, self.options("builder"))
 
     def executor(self, source: WeightSource) -> Executor:
         """The selected `Executor` over a `WeightSource`."""
         return cast(Executor, self.load("executor", self.config.executor.id)(self, source))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Tell trackers and observers the numbers of a step. A tracker that fails is left out from then on."""
+        """Tell trackers and observers the numbers of a step. A tracker that fails is left out from then on.
+
+        Raises:
+            UserError: of a tracker that cannot write the run's own files; a run without them is not worth going on.
+        """
         for name, tracker in list(self.trackers):
             try:
                 tracker.log(step, metrics)
+            except UserError:
+                raise
             except Exception as error:  # the boundary to trackers: a service that is down costs no run
                 self.trackers.remove((name, tracker))
                 self.say(f"tracker {name} failed and is left out from here: {type(error).__name__}: {error}")
@@ -213,7 +232,8 @@ class Run:
             try:
                 tracker.close()
             except Exception as failure:  # the boundary to trackers, as in `log`
-                self.say(f"tracker {name} failed to end: {type(failure).__name__}: {failure}")
+                with suppress(UserError):  # what cannot be logged has been printed
+                    self.say(f"tracker {name} failed to end: {type(failure).__name__}: {failure}")
         self.trackers.clear()
         self._observers.tell("rlcore_run_finished", run=self, error=error)
         if self._temporary is not None:
@@ -221,10 +241,6 @@ class Run:
             self._temporary = None
         if self.directory is not None:
             self.directory.close()
-
-
-def _make(target: Any, options: Any) -> Any:
-    return target() if options is None else target(options)
 
 
 __all__ = ["Run", "SelectedReward", "check_model_folder"]

@@ -44,7 +44,7 @@ class EnvironmentSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec(Spec):
-    """A reward; ``target(config)`` makes the callable once for a run."""
+    """A reward; ``target`` is the function itself, or a class of which ``target(config)`` is made once for a run."""
 
     scope: Literal["trajectory", "group"] = "trajectory"
     minimum: float = 0.0

@@ -192,6 +192,8 @@ class Sampling:
     """0 keeps the whole vocabulary."""
     stop_token_ids: tuple[int, ...] = ()
     """Generation ends with the first of these, which is kept as the last token."""
+    stop: tuple[str, ...] = ()
+    """Generation ends with the token that completes the first of these texts, which is kept."""
     seed: int = 0
     """64 bits. The token at absolute position t is drawn with a number keyed by (seed, t) and by nothing else."""
 
@@ -205,6 +207,18 @@ class Completion:
     """Natural logarithms (nats) under the policy at temperature 1 and without top-p or top-k."""
     finish_reason: FinishReason
     policy_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatCompletion:
+    """What a `rlcore.contracts.ChatEngine` answered: a message, and how many tokens it says that took."""
+
+    message: Message
+    finish_reason: FinishReason
+    prompt_tokens: int | None = None
+    """Tokens of everything that the model was shown; None where the engine does not tell."""
+    completion_tokens: int | None = None
+    """Tokens that it wrote, thoughts included; None where the engine does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from rlcore.errors import UserError
 class FolderWeights:
     """A `WeightSource` of a Hugging Face folder, without a live module."""
 
-    folder: Path
+    folder: Path | None
+    """None for an engine that brings its own model."""
     version: int = 0
     module: None = None
 

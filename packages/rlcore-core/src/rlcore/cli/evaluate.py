@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -19,10 +20,12 @@ from rlcore.errors import UserError
 from rlcore.evaluation import Summary, summarise
 from rlcore.model_folder import BUILTIN
 from rlcore.output import Output
+from rlcore.records import write_groups
 from rlcore.registry import Registry
 from rlcore.run import Run
 from rlcore.run_directory import config_layer, recipe_of, run_of
-from rlcore.types import RolloutRequest
+from rlcore.specs import EngineSpec
+from rlcore.types import Group, RolloutRequest
 from rlcore.weights import FolderWeights
 
 
@@ -34,10 +37,18 @@ from rlcore.weights import FolderWeights
       rlcore eval runs/NAME                            the best checkpoint of a run, with that run's configuration
       rlcore eval runs/NAME/checkpoints/000040         another checkpoint
       rlcore eval -p gsm8k-tools model=FOLDER          any Hugging Face folder
-      rlcore eval runs/NAME evaluation.samples=8 evaluation.temperature=1.0    pass@k too""",
+      rlcore eval runs/NAME evaluation.samples=8 evaluation.temperature=1.0    pass@k too
+      rlcore eval -p gsm8k-tools rollout.engine=openai rollout.openai.base_url=http://localhost:8000/v1 \\
+        rollout.openai.model=NAME                      a chat-completions endpoint; needs no model.path""",
 )
 @layer_options
 @click.option("--split", default="evaluation", show_default=True, help="Which tasks of the dataset.")
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.jsonl.gz",
+    help="Store the trajectories, for rlcore data show.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the table.")
 def evaluate(
     plugin: str | None,
@@ -45,13 +56,15 @@ def evaluate(
     files: tuple[str, ...],
     overrides: tuple[str, ...],
     split: str,
+    save: Path | None,
     as_json: bool,
 ) -> int:
     """Measure a policy on held-out tasks.
 
     Takes the same layers as rlcore run. The model is model.path; a run directory or a checkpoint may stand alone, and
-    then brings the configuration of its run.
+    then brings the configuration of its run. An engine that asks an endpoint brings a model of its own.
     """
+    _check_save(save)
     registry = Registry()
     overrides, base, base_recipe = _given_run(overrides, wanted=plugin is None and recipe is None)
     layered = gather(
@@ -70,11 +83,15 @@ def evaluate(
         check_run(run, purpose="evaluation", split=split)
         for line in skipped_rows(run, split):
             output.say(line)
-        summary, seconds = _measure(run, split)
+        groups, seconds = _collect(run, split)
+        if save is not None:
+            write_groups(save, groups)
     finally:
         run.finished()
+    summary = summarise(groups, success=run.config.evaluation.success)
     if as_json:
-        numbers = {"recipe": layered.recipe, "model": run.config.model.path, "split": split, "seconds": seconds}
+        model = run.config.model.path if own_model(run) is None else own_model(run)
+        numbers = {"recipe": layered.recipe, "model": model, "split": split, "seconds": seconds}
         click.echo(json.dumps({**numbers, **dataclasses.asdict(summary)}))
     else:
         _print_table(run, summary, split, seconds)
@@ -103,15 +120,18 @@ def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, 
     return overrides, config_layer(found[0]), recipe_of(found[0])
 
 
-def _measure(run: Run, split: str) -> tuple[Summary, float]:
+def own_model(run: Run) -> str | None:
+    """What the engine calls the model that it brings; None when the model is ``model.path``."""
+    engine = run.registry.spec("engine", run.config.rollout.engine)
+    if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
+        return None
+    return str(getattr(run.options("engine"), "model", engine.id))
+
+
+def _collect(run: Run, split: str) -> tuple[Sequence[Group], float]:
+    """The scored groups of the split's tasks, and the seconds that they took."""
     config = run.config
-    built = config.model.path.startswith(BUILTIN)
-    if built:
-        run.say(f"model     {config.model.path} is built afresh and has learned nothing yet")
-    folder = run.model_folder()
-    if not built:
-        run.say(f"model     {folder}")
-    executor = run.executor(FolderWeights(folder=folder))
+    executor = run.executor(FolderWeights(folder=_folder(run)))
     try:
         started = time.perf_counter()
         request = RolloutRequest(
@@ -126,7 +146,41 @@ def _measure(run: Run, split: str) -> tuple[Summary, float]:
         seconds = round(time.perf_counter() - started, 3)
     finally:
         executor.close()
-    return summarise(groups, success=config.evaluation.success), seconds
+    return groups, seconds
+
+
+def _folder(run: Run) -> Path | None:
+    """The model's folder, after a line that says which model it is; None when the engine brings its own."""
+    if (name := own_model(run)) is not None:
+        origin = run.resolved.origin(("model", "path"))
+        if origin.startswith("command line"):
+            raise UserError(
+                f"the engine {run.config.rollout.engine!r} brings its own model, {name}",
+                found=f"model.path={run.config.model.path}",
+                where=origin,
+                mend="leave the folder out; -c RUN/config.toml takes the configuration of a run",
+            )
+        run.say(f"model     {name}, asked by the engine {run.config.rollout.engine!r}")
+        return None
+    path = run.config.model.path
+    if path.startswith(BUILTIN):
+        run.say(f"model     {path} is built afresh and has learned nothing yet")
+        return run.model_folder()
+    folder = run.model_folder()
+    run.say(f"model     {folder}")
+    return folder
+
+
+def _check_save(path: Path | None) -> None:
+    """Refuse a place for the trajectories before they are collected."""
+    if path is None:
+        return
+    if not path.name.endswith(".jsonl.gz"):
+        raise UserError(
+            "trajectories are stored as .jsonl.gz", found=str(path), where="--save", mend=f"{path}.jsonl.gz"
+        )
+    if not path.parent.is_dir():
+        raise UserError(f"there is no folder {path.parent}", where="--save", mend="make it, or name another")
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from rlcore.config.layers import Layer, file_layer, override_layers
+from rlcore.config.verl import VERL
+from rlcore.config.vocabulary import read_words
 from rlcore.errors import UserError
 from rlcore.registry import Registry
 from rlcore.run_directory import Asked
@@ -54,6 +56,8 @@ def gather(
 ) -> Layered:
     """Recipe (or ``base``, the configuration of an earlier run), files and overrides, in this order.
 
+    For each override in the words of another system a line on stderr says what it is here.
+
     Raises:
         UserError: there is no such plugin, recipe or file; nothing names what to do.
     """
@@ -67,7 +71,10 @@ def gather(
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)
     layers += [file_layer(Path(file).expanduser(), name=file) for file in files]
-    layers += override_layers(overrides)
+    reading = read_words(overrides, VERL)
+    for line in reading.lines:
+        click.echo(line, err=True)
+    layers += [reading.layer, *override_layers(reading.own)]
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
     return Layered(layers=layers, recipe=name, summary=summary, asked=asked)
 

@@ -23,6 +23,8 @@ class Layer:
 
     tree: Mapping[str, Any]
     origins: Mapping[KeyPath, str]
+    problems: tuple[Problem, ...] = ()
+    """What was found wrong while it was read; shown together with all other mistakes."""
 
     def origin(self, path: KeyPath) -> str:
         """The origin of the value at ``path``: its own or its nearest parent's."""
@@ -43,6 +45,7 @@ class Merged:
 
     def add(self, layer: Layer) -> None:
         """Put a layer on top."""
+        self.problems += layer.problems
         self._merge(self.tree, layer.tree, (), (), layer)
 
     def _merge(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlcore.registry import Registry
     from rlcore.specs import Spec
 
+Others = TypeVar("Others", bound=BaseModel)
 Purpose = Literal["run", "evaluation"]
 COMPONENT_TABLES = {
     "environment": "environment",
@@ -78,6 +79,16 @@ class Resolved:
         return tree
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewards(Generic[Others]):
+    """Rewards without a run around them."""
+
+    tables: tuple[RewardTable, ...]
+    options: tuple[BaseModel | None, ...]
+    """In the order of ``tables``."""
+    others: Others
+
+
 def resolve(layers: Sequence[Layer], registry: Registry, *, recipe: str = "", purpose: Purpose = "run") -> Resolved:
     """Merge and validate; imports configuration models only, never a component.
 
@@ -88,6 +99,21 @@ def resolve(layers: Sequence[Layer], registry: Registry, *, recipe: str = "", pu
     merged = merge_layers(layers)
     check_requirements(merged)
     return _Resolver(merged, registry, recipe, purpose).resolve()
+
+
+def resolve_rewards(merged: Merged, registry: Registry, others: type[Others]) -> Rewards[Others]:
+    """The reward tables alone, each with its own validated options, and the other tables by the model ``others``.
+
+    Raises:
+        ConfigError: every mistake in them.
+    """
+    resolver = _Resolver(merged, registry, "", "run")
+    resolver.judge.known = {"reward", "reward.0.id", "reward.0.weight"}
+    tables, options = resolver.rewards()
+    rest = resolver.judge.own(others, {key: value for key, value in merged.tree.items() if key != "reward"}, ())
+    resolver.judge.finish("the rewards")
+    assert isinstance(rest, others)
+    return Rewards(tables=tables, options=options, others=rest)
 
 
 class _Resolver:
@@ -106,6 +132,8 @@ class _Resolver:
         for table in COMPONENT_TABLES:  # a table that only has other keys keeps the default component
             if isinstance(own.get(table), dict) and (default := _default_id(table)):
                 own[table] = {"id": default, **own[table]}
+        if self._brings_its_model():
+            own["model"] = {"path": "", **self._table("model")}
         config = self.judge.validate(RunConfig, own, ())
         for table, kind in COMPONENT_TABLES.items():
             self.options[table] = self._component(table, kind, self._table(table), default=_default_id(table))
@@ -129,6 +157,11 @@ class _Resolver:
             origins=set_by(self.merged),
             recipe=self.recipe,
         )
+
+    def rewards(self) -> tuple[tuple[RewardTable, ...], tuple[BaseModel | None, ...]]:
+        tables = _tables(self.merged.tree.get("reward"))
+        found = [self.judge.validate(RewardTable, table, ("reward", str(n))) for n, table in enumerate(tables)]
+        return tuple(found), tuple(self._reward(index) for index in range(len(tables)))
 
     def _trainer_tables(self) -> set[str]:
         """Validate the further tables that the selected trainer reads; returns their names."""
@@ -162,6 +195,12 @@ class _Resolver:
         explicit = "id" in self._table("data")
         if not explicit and self._spec("environment", str(environment), (), report=False) is None:
             return  # the missing environment is the mistake, not the data that would have followed it
+        if not explicit and ":" in str(environment):
+            reason = (
+                "an environment that is named by its import path has no dataset of its own: give data.id=file.py:Class"
+            )
+            self.judge.not_found(("data", "id"), reason)
+            return
         default = environment if isinstance(environment, str) else None
         self.options["data"] = self._component("data", "dataset", self._table("data"), default)
         self.judge.known.add("data.id")
@@ -219,11 +258,17 @@ class _Resolver:
                 self.judge.unknown.append(("trackers", key))
         return found
 
+    def _brings_its_model(self) -> bool:
+        """Whether an evaluation asks an engine that needs no ``model.path``."""
+        engine = self._table("rollout").get("engine")
+        spec = self._spec("engine", engine, (), report=False) if isinstance(engine, str) else None
+        return self.purpose == "evaluation" and getattr(spec, "speaks", "tokens") == "messages"
+
     def _builder(self) -> None:
         """``builtin:NAME``: the builder is there, and its options are its own."""
         path = self._table("model").get("path")
         options = self._table("model").get("builder", {})
-        if isinstance(path, str) and path.startswith("builtin:"):
+        if isinstance(path, str) and path.startswith("builtin:") and not self._brings_its_model():
             spec = self._spec("model", path.removeprefix("builtin:"), ("model", "path"))
             if spec is not None and isinstance(options, dict):
                 model = self._model(("model", "builder"), self.registry.config_model, "model", spec.id)

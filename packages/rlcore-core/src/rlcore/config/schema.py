@@ -61,7 +61,7 @@ class RolloutTable(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     engine: str = "torch"
-    """What samples: ``torch`` or ``scripted``."""
+    """What samples: an id of ``rlcore plugins list --check``, such as ``torch``, ``vllm`` or ``openai``."""
     group_size: Annotated[int, Field(ge=1)] = 8
     """Trajectories per task, G."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 256
@@ -74,6 +74,8 @@ class RolloutTable(BaseModel):
     """Nucleus in training; below 1 the sampled distribution is no longer the trained one."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Most likely tokens kept in training; 0 keeps all."""
+    stop: list[Annotated[str, Field(min_length=1)]] = []
+    """Texts that end a generation, besides the chat format's own tokens; each is kept."""
     concurrency: Annotated[int, Field(ge=1)] = 256
     """Trajectories alive at a time."""
     environment_timeout_s: Annotated[float, Field(gt=0)] = 60.0

@@ -6,6 +6,8 @@ import re
 
 MASK = "**********"
 """What pydantic shows for a ``SecretStr``."""
+SECRET_VALUE = "secret_value"
+"""The type of a `PydanticCustomError` about a value that must not be shown, whatever its key is called."""
 _NAME = re.compile(
     r"(^|_)(api_?key|secret|password|passphrase|credentials?|private_key)$|^token$|(^|_)(access|auth|api|hf|bearer)_token$",
     re.IGNORECASE,

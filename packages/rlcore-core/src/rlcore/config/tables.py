@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
@@ -11,7 +12,8 @@ from pydantic_core import ErrorDetails
 from rlcore.config.fields import doc_of, keys_of
 from rlcore.config.layers import DEFAULT, KeyPath, Layer, Merged, merge_layers
 from rlcore.config.messages import Problem, ProblemsError, nearest_key
-from rlcore.config.secrets import MASK, is_secret
+from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
+from rlcore.config.verl import VERL
 
 Model = type[BaseModel] | Literal["missing"] | None
 """A component's model; None when it takes no keys; ``missing`` when it could not be imported, which was said."""
@@ -85,17 +87,20 @@ class Judge:
                 Problem(kind="missing key", path=".".join(place), origin=origin, reason=reason, doc=doc)
             )
             return
-        self.bad(place, details[0]["input"], "\nor: ".join(messages), doc)
+        secret = any(detail["type"] == SECRET_VALUE for detail in details)
+        self.bad(place, details[0]["input"], "\nor: ".join(messages), doc, secret=secret)
 
-    def bad(self, path: KeyPath, value: object, reason: str, doc: str | None = None) -> None:
-        """A value that cannot be."""
-        shown = MASK if is_secret(path[-1]) else repr(value)
+    def bad(self, path: KeyPath, value: object, reason: str, doc: str | None = None, *, secret: bool = False) -> None:
+        """A value that cannot be; neither it nor the override that holds it is shown when it is a secret."""
+        secret = secret or is_secret(path[-1])
+        origin = self.merged.origin(path)
+        shown = MASK if secret else repr(value)
         shown = shown if len(shown) <= 80 else shown[:79] + "…"
         problem = Problem(
             kind="bad value",
             path=".".join(path),
             value=shown,
-            origin=self.merged.origin(path),
+            origin=origin.partition("=")[0] if secret else origin,
             reason=reason,
             doc=doc,
         )
@@ -112,6 +117,7 @@ class Judge:
         for path in dict.fromkeys(self.unknown):
             shown = ".".join(path)
             near = nearest_key(shown, self.known) or nearest_key(_first_place(shown), self.known)
+            near = near or next(iter(get_close_matches(shown, VERL.meanings, n=1, cutoff=0.85)), None)
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if near is not None:
@@ -120,9 +126,8 @@ class Judge:
                 reason = f"{parent or 'the top level'} has: {', '.join(siblings)}"
             else:
                 reason = f"{parent or 'it'} takes no keys of its own"
-            self.problems.append(
-                Problem(kind="unknown key", path=shown, origin=self.merged.origin(path), reason=reason)
-            )
+            (origin,) = mask_arguments([self.merged.origin(path)])
+            self.problems.append(Problem(kind="unknown key", path=shown, origin=origin, reason=reason))
 
 
 def _existing(values: Any, location: KeyPath, kind: str) -> KeyPath:

@@ -15,5 +15,7 @@ class EngineContext:
     """Tokens of a whole trajectory; None is the model's own limit."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a live module stays where it is."""
+    timeout_s: float = 600.0
+    """Seconds that one generation may take, waiting included."""
     dtype: str = "auto"
     """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module stays as it is."""

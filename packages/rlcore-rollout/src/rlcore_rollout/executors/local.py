@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
+from rlcore.calls import CallFailed, call, describe
 from rlcore.errors import EngineError, PluginError, UserError
-from rlcore.specs import EnvironmentSpec
+from rlcore.scoring import Scorer
+from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.types import Completion, EndReason, Group, RolloutRequest, Sampling, Task, Trajectory, derive_seed
 
-from rlcore_rollout.calls import CallFailed, call, describe
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.loop import AgentLoop, Limits
-from rlcore_rollout.scoring import Scorer
+from rlcore_rollout.speech import MessageSpeech, Speech, TokenSpeech
 from rlcore_rollout.threads import GrowingThreads
 
 if TYPE_CHECKING:
-    from rlcore.contracts import ChatFormat, Engine, WeightSource
+    from rlcore.contracts import ChatFormat, WeightSource
     from rlcore.run import Run
 
 NO_LIMIT = 2**31 - 1
@@ -45,28 +46,18 @@ class LocalExecutor:
 
     def __init__(self, run: Run, source: WeightSource):
         self._run = run
-        rollout, model = run.config.rollout, run.config.model
-        folder = source.folder or run.model_folder()
-        self._chat_format = make_chat_format(run, folder)
-        _check_vocabulary(folder)
-        max_context_tokens = min(rollout.max_context_tokens or NO_LIMIT, model_context_tokens(folder))
-        context = EngineContext(
-            seed=run.config.seed,
-            max_context_tokens=rollout.max_context_tokens,
-            device=model.device,
-            dtype=model.dtype,
-        )
-        self._engine: Engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
+        rollout = run.config.rollout
+        self._speech = make_speech(run, source)
+        self._engine = self._speech.engine
         spec = run.registry.spec("environment", run.config.environment.id)
         assert isinstance(spec, EnvironmentSpec)
-        self._concurrency = min(rollout.concurrency, spec.max_concurrency or rollout.concurrency)
+        limits = [spec.max_concurrency, getattr(self._engine, "max_concurrency", None)]
+        self._concurrency = min([rollout.concurrency, *filter(None, limits)])
         self._agent_loop = AgentLoop(
             make_environment=run.environment,
-            engine=self._engine,
-            chat_format=self._chat_format,
+            speech=self._speech,
             blocking=spec.blocking,
             limits=Limits(
-                max_context_tokens=max_context_tokens,
                 environment_timeout_s=rollout.environment_timeout_s,
                 engine_timeout_s=rollout.engine_timeout_s,
                 trajectory_timeout_s=rollout.trajectory_timeout_s,
@@ -78,16 +69,25 @@ class LocalExecutor:
 
     @property
     def chat_format(self) -> ChatFormat:
-        """The renderer that the rollouts use."""
-        return self._chat_format
+        """The renderer that the rollouts use; an engine that speaks messages has none."""
+        return self._tokens.chat_format
+
+    @property
+    def _tokens(self) -> TokenSpeech:
+        """How tokens are spoken. Raises `EngineError` where they are not."""
+        if isinstance(self._speech, TokenSpeech):
+            return self._speech
+        raise EngineError(f"the engine {self._run.config.rollout.engine!r} speaks messages, not tokens")
 
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Scored groups in the order of the request's tasks, siblings in theirs, whatever finished first.
 
-        Raises `EngineError` when the engine died, or failed in every trajectory; any smaller failure is in the
-        trajectories.
+        Raises `EngineError` when the engine died, or failed in every trajectory, and the `UserError` of an endpoint
+        that cannot work; any smaller failure is in the trajectories.
         """
         groups: Sequence[Group] = self._runner.run(self._collect(request))
+        if refusal := getattr(self._engine, "refusal", None):
+            raise refusal
         if failure := getattr(self._engine, "failure", None):
             raise EngineError(failure)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
@@ -99,7 +99,7 @@ class LocalExecutor:
 
     def sync_weights(self, source: WeightSource) -> None:
         """Give the engine the policy's present weights."""
-        self._runner.run(self._engine.load_weights(source))
+        self._runner.run(self._tokens.engine.load_weights(source))
 
     def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """One completion straight from the engine, within the deadline of a generation."""
@@ -117,7 +117,7 @@ class LocalExecutor:
             self._runner.close()
 
     async def _generate(self, prompt_ids: Sequence[int], sampling: Sampling, timeout_s: float) -> Completion:
-        generate, session = self._engine.generate, "executor"
+        generate, session = self._tokens.engine.generate, "executor"
         try:
             return await call("the engine", generate, prompt_ids, sampling, timeout_s=timeout_s, session=session)  # type: ignore[no-any-return]
         except CallFailed as failure:
@@ -137,7 +137,8 @@ class LocalExecutor:
                 "temperature": rollout.temperature,
                 "top_p": rollout.top_p,
                 "top_k": rollout.top_k,
-                "stop_token_ids": self._chat_format.stop_token_ids,
+                "stop_token_ids": self.chat_format.stop_token_ids if isinstance(self._speech, TokenSpeech) else (),
+                "stop": tuple(rollout.stop),
                 **request.sampling,
             }
         )
@@ -184,6 +185,29 @@ class LocalExecutor:
                 end_reason=EndReason.ENVIRONMENT_ERROR,
                 error=f"the agent loop raised {describe(error)}",
             )
+
+
+def make_speech(run: Run, source: WeightSource) -> Speech:
+    """The run's engine, and how it is spoken with: in messages, or in the tokens of the model's folder."""
+    rollout, model = run.config.rollout, run.config.model
+    context = EngineContext(
+        seed=run.config.seed,
+        max_context_tokens=rollout.max_context_tokens,
+        device=model.device,
+        dtype=model.dtype,
+        timeout_s=rollout.engine_timeout_s,
+    )
+    spec = run.registry.spec("engine", rollout.engine)
+    max_context_tokens = rollout.max_context_tokens or NO_LIMIT
+    if isinstance(spec, EngineSpec) and spec.speaks == "messages":
+        engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
+        return MessageSpeech(engine=engine, max_context_tokens=max_context_tokens)
+    folder = source.folder or run.model_folder()
+    chat_format = make_chat_format(run, folder)
+    _check_vocabulary(folder)
+    max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
+    engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
+    return TokenSpeech(engine=engine, chat_format=chat_format, max_context_tokens=max_context_tokens)
 
 
 def make_chat_format(run: Run, folder: Path) -> ChatFormat:

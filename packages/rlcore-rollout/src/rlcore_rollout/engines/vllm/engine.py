@@ -80,10 +80,12 @@ class VllmEngine:
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             stop_token_ids=list(sampling.stop_token_ids),
+            stop=list(sampling.stop),
+            include_stop_str_in_output=True,
+            detokenize=bool(sampling.stop),
             ignore_eos=True,
             logprobs=0,
             flat_logprobs=True,
-            detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         self._in_flight += 1

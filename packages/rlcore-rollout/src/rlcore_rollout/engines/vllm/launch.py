@@ -131,6 +131,7 @@ def _settings(
     gib = config.kv_cache_gib or (CPU_CACHE_GIB if on_cpu else None)
     arguments: dict[str, Any] = {
         "model": str(folder),
+        "skip_tokenizer_init": not (folder / "tokenizer.json").is_file(),  # tokens go in and out; texts only end them
         "dtype": dtype,
         "seed": seed,
         "max_model_len": context.max_context_tokens,
@@ -147,7 +148,7 @@ def _settings(
     }
     try:
         return AsyncEngineArgs(**(arguments | config.arguments)).create_engine_config()
-    except (ValueError, TypeError, AssertionError, NotImplementedError) as error:
+    except (ValueError, TypeError, AssertionError, RuntimeError) as error:
         raise UserError(
             "vLLM refuses its options",
             found=_sentence(error),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from rlcore.run import SelectedReward
+from rlcore.scoring import Scorer
 from rlcore.testing import make_trajectory
 from rlcore.types import EndReason, Group, RewardResult, Task, Trajectory
-from rlcore_rollout.scoring import Scorer
 
 TASK = Task(id="t", messages=())
 

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from rlcore.calls import CallFailed, call
 from rlcore.types import NOT_SCORED, EndReason, Group, RewardResult, Task, Trajectory
-
-from rlcore_rollout.calls import CallFailed, call
 
 if TYPE_CHECKING:
     from rlcore.run import SelectedReward
+
+
+_ENDED = "the trajectory itself had ended as "
 
 
 class Scorer:
@@ -76,7 +78,7 @@ class Scorer:
                 total += weight * verdict.value
         if not failures:
             return trajectory.replace(reward=total)
-        failures.append(f"the trajectory itself had ended as {trajectory.end_reason}")
+        failures.append(f"{_ENDED}{trajectory.end_reason}")
         texts = [trajectory.error, *failures]
         return trajectory.replace(reward=None, end_reason=EndReason.REWARD_ERROR, error="; ".join(filter(None, texts)))
 
@@ -100,6 +102,19 @@ class Scorer:
             error = f"it gave {len(answers)} verdicts for {count} trajectories"
             return [RewardResult(value=None, error=error)] * count
         return [checked(answer, reward.minimum, reward.maximum) for answer in answers]
+
+
+def unscored(trajectory: Trajectory) -> Trajectory:
+    """The trajectory as it was before any reward saw it, what a failed reward had made of its end undone."""
+    end_reason, error = trajectory.end_reason, trajectory.error
+    if end_reason is EndReason.REWARD_ERROR:
+        error, _, ended = (error or "").rpartition(_ENDED)
+        end_reason = EndReason(ended) if ended in list(EndReason) else EndReason.DONE
+        failures = [f"reward {name}: {verdict.error}" for name, verdict in trajectory.rewards.items()]
+        for failure in failures:
+            error = error.partition(failure)[0]
+        error = error.rstrip("; ") or None
+    return trajectory.replace(end_reason=end_reason, error=error, rewards={}, reward=None)
 
 
 def checked(answer: Any, minimum: float, maximum: float) -> RewardResult:

@@ -1,0 +1,178 @@
+"""``rlcore data rescore``: stored trajectories judged again, and what that changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from rlcore.cli.text import printable
+from rlcore.errors import DataError, UserError
+from rlcore.records import read_groups, write_groups
+from rlcore.registry import Registry
+from rlcore.rescoring import STATES, Comparison, Plan, Side, plan, rescored
+from rlcore.run_directory import config_layer
+from rlcore.types import Group
+from rlcore.whole_files import beside, told
+
+PROGRESS_EVERY_S = 5.0
+LONGEST_REASON = 160
+
+
+@click.command(
+    epilog="""\b
+    Examples:
+      rlcore data rescore runs/NAME                                  the run's own rewards, once more
+      rlcore data rescore runs/NAME reward.0.id=string-equal         another reward in place of the first
+      rlcore data rescore runs/NAME reward.1.id=rewards.py:Polite    one more
+      rlcore data rescore runs/NAME/rollouts/evaluation-000030.jsonl.gz reward.0.id=string-equal out=again"""
+)
+@click.argument("source", metavar="RUN|FILE")
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the tables.")
+def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
+    """Judge stored trajectories again, by any rewards, and show what changes.
+
+    The run's own rewards are the base; reward.N.id=… takes the place of one of them, or adds one at the next free
+    place. An id, module:Class or file.py:Class will do. evaluation.success and rollout.reward_timeout_s count as in a
+    run. out=FOLDER writes the rescored records into a new folder; the run itself is never touched.
+
+    What ended in a failure of engine or environment stays not scored; what a reward failed on is judged again.
+    """
+    path = Path(source).expanduser()
+    files = _records(path)
+    run = next((parent for parent in (path, path.parent, path.parent.parent) if _is_run(parent)), None)
+    how = plan(config_layer(run) if run is not None else None, words, Registry())
+    session = _Session(how, files)
+    if how.out is None:
+        for file in files:
+            deque(session.judge(file), maxlen=0)
+    else:
+        with _new_folder(how.out, run) as folder:
+            for file in files:
+                write_groups(folder / f"rescored-{file.name}", session.judge(file))
+    if as_json:
+        click.echo(json.dumps({purpose: _as_json(comparison) for purpose, comparison in session.found.items()}))
+        return
+    click.echo(f"rewards   {', '.join(f'{reward.id} (weight {reward.weight:g})' for reward in how.rewards)}")
+    for purpose, comparison in session.found.items():
+        click.echo("\n" + "\n".join(_lines(purpose, comparison)))
+    if how.out is not None:
+        click.echo(f"\nwritten   {how.out}: {len(files)} files")
+
+
+class _Session:
+    """Goes through the files, counts by purpose, and says now and then how far it is."""
+
+    def __init__(self, how: Plan, files: Sequence[Path]) -> None:
+        self.found: dict[str, Comparison] = {}
+        self._how, self._files = how, files
+        self._groups, self._told = 0, time.monotonic()
+
+    def judge(self, file: Path) -> Iterator[Group]:
+        """The groups of a file as they are judged now."""
+        comparison = self.found.setdefault(_purpose(file), Comparison(success=self._how.success))
+        for before, now in rescored(read_groups(file), self._how):
+            comparison.add(before, now)
+            self._groups += 1
+            if time.monotonic() - self._told >= PROGRESS_EVERY_S:
+                self._told = time.monotonic()
+                place = f"file {self._files.index(file) + 1} of {len(self._files)}"
+                click.echo(f"{self._groups} groups judged, {place}", err=True)
+            yield now
+
+
+def _records(path: Path) -> list[Path]:
+    """The stored rollouts that a path names, in the order of their steps."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"there is no run and no file {path}", mend="name a run directory, or a file in its rollouts/")
+    folder = path / "rollouts" if (path / "rollouts").is_dir() else path
+    files = [file for pattern in ("*.jsonl", "*.jsonl.gz") for file in folder.glob(pattern) if file.name[0] != "."]
+    if not files:
+        mend = "name a run that has collected rollouts, or a file"
+        raise DataError(f"{path} holds no stored rollouts", found=f"none in {folder}", mend=mend)
+    return sorted(files, key=lambda file: (_purpose(file), file.name))
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.toml").is_file()
+
+
+def _purpose(file: Path) -> str:
+    """``train`` of ``train-000012.jsonl.gz``; the whole name of a file that has no step in it."""
+    name = file.name.removesuffix(".gz").removesuffix(".jsonl")
+    purpose, _, step = name.rpartition("-")
+    return purpose if step.isdecimal() and purpose else name
+
+
+@contextmanager
+def _new_folder(out: Path, run: Path | None) -> Iterator[Path]:
+    """A folder that is there whole in the end, or not at all."""
+    if out.exists():
+        raise UserError(f"{out} is there already", where=f"command line: out={out}", mend="name a new folder")
+    if run is not None and out.resolve().is_relative_to(run.resolve()):
+        raise UserError(f"{out} lies in the run, which stays as it is", mend="name a folder elsewhere: out=FOLDER")
+    partial = beside(out)
+    try:
+        with told(out):
+            partial.mkdir(parents=True)
+        yield partial
+        with told(out):
+            partial.replace(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _lines(purpose: str, comparison: Comparison) -> Iterator[str]:
+    before, now = comparison.before, comparison.now
+    yield f"{purpose}: {len(comparison.groups)} groups, {len(comparison.pairs)} trajectories"
+    yield f"  {'':<18}{'before':>14}{'now':>14}"
+    for label, cell in _ROWS.items():
+        yield f"  {label:<18}{cell(before):>14}{cell(now):>14}"
+    yield f"  {'changed':<18}{'':>14}{comparison.changed:>14}"
+    confusion = comparison.confusion
+    yield ""
+    yield f"  {'before / now':<18}" + "".join(f"{state:>14}" for state in STATES)
+    for old in STATES:
+        yield f"  {old:<18}" + "".join(f"{confusion[old, new]:>14}" for new in STATES)
+    if comparison.reasons:
+        yield ""
+        yield "  not scored now"
+        for reason, count in comparison.reasons.most_common(5):
+            yield f"  {count:>6}  {printable(reason, LONGEST_REASON)}"
+        if len(comparison.reasons) > 5:
+            yield f"  and {len(comparison.reasons) - 5} reasons more"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+_ROWS: Mapping[str, Callable[[Side], str]] = {
+    "scored": lambda side: str(side.scored),
+    "mean reward": lambda side: _number(side.mean),
+    "solved": lambda side: _number(side.solved),
+    "  95 % interval": lambda side: "–" if side.interval is None else "–".join(map(_number, side.interval)),
+}
+
+
+def _as_json(comparison: Comparison) -> dict[str, object]:
+    return {
+        "groups": len(comparison.groups),
+        "trajectories": len(comparison.pairs),
+        "before": dataclasses.asdict(comparison.before),
+        "now": dataclasses.asdict(comparison.now),
+        "changed": comparison.changed,
+        "confusion": {old: {new: comparison.confusion[old, new] for new in STATES} for old in STATES},
+        "not_scored": dict(comparison.reasons),
+    }

@@ -1,0 +1,156 @@
+"""The words of another system's command line, read as ours: every word is honoured, answered or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
+from rlcore.config.messages import Problem, nearest_key
+from rlcore.config.schema import RunConfig
+from rlcore.config.secrets import mask_arguments
+from rlcore.config.write import toml_value
+
+Words = Mapping[str, Any]
+"""The foreign keys of a command line and their values: what a key means may depend on its neighbours."""
+
+
+class Refused(Exception):
+    """A value asks for what rlcore does not have; the text says what, and what comes nearest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What a foreign key is here."""
+
+    ours: str | None
+    """The dotted key that it sets; None when no key of a run corresponds to it."""
+    why: str = ""
+    """What a person should know about it; needed where it sets nothing."""
+    read: Callable[[Any, Words], Any] = lambda value, words: value
+    """Our value of its value; raises `Refused`."""
+    also: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted keys that the word decides besides, whatever its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The keys of one other system, by their full names."""
+
+    name: str
+    meanings: Mapping[str, Meaning]
+
+    @property
+    def tables(self) -> set[str]:
+        """The top-level names that are this system's alone."""
+        return {key.partition(".")[0] for key in self.meanings} - set(RunConfig.model_fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A command line, read."""
+
+    layer: Layer
+    """What the foreign words set, each value with its word as the origin, and what is wrong with them."""
+    own: Sequence[str]
+    """The words that are ours, as they stand."""
+    lines: Sequence[str]
+    """One line for each foreign word: what it is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    key: str
+    value: Any
+
+    @property
+    def origin(self) -> str:
+        return f"command line: {self.text}"
+
+    def problem(self, kind: str, path: str, value: Any, reason: str) -> Problem:
+        return Problem(kind=kind, path=path, value=toml_value(value), origin=self.origin, reason=reason)
+
+
+def read_words(overrides: Sequence[str], vocabulary: Vocabulary) -> Reading:
+    """Read what belongs to the vocabulary; all else is left as it is, and later stands on top of it."""
+    words: list[_Word] = []
+    own: list[str] = []
+    problems: list[Problem] = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        key = key.strip().lstrip("+")  # Hydra's +key=value adds a key, ++key=value forces it
+        if equals and key in vocabulary.meanings:
+            words.append(_Word(text, key, foreign_value(value)))
+        elif equals and key.partition(".")[0] in vocabulary.tables:
+            problems.append(_unknown(key, text, vocabulary))
+        else:
+            own.append(text)
+    values = {word.key: word.value for word in words}
+    lines: list[str] = []
+    decided: dict[str, tuple[_Word, Any]] = {}
+    for word in words:
+        meaning = vocabulary.meanings[word.key]
+        try:
+            value = meaning.read(word.value, values)
+        except Refused as refusal:
+            problems.append(word.problem("refused", word.key, word.value, str(refusal)))
+            continue
+        sets = {meaning.ours: value, **meaning.also} if meaning.ours else {}
+        for key, item in sets.items():
+            first, known = decided.setdefault(key, (word, item))
+            if known != item:
+                reason = f"{first.text} says {toml_value(known)}: give one of the two"
+                problems.append(word.problem("bad value", key, item, reason))
+        lines.append(_line(word, meaning, sets, own))
+    return Reading(layer=_layer(decided, problems), own=own, lines=lines)
+
+
+def _line(word: _Word, meaning: Meaning, sets: Mapping[str, Any], own: Sequence[str]) -> str:
+    if not sets:
+        return f"{word.text} sets nothing: {meaning.why}"
+    shown = ", ".join(f"{key} = {toml_value(value)}" for key, value in sets.items())
+    above = [text for text in own if any(_touches(text, key) for key in sets)]
+    note = f"but {', '.join(above)} stands above it" if above else meaning.why
+    return f"{word.text} -> {shown}" + (f" ({note})" if note else "")
+
+
+def _layer(decided: Mapping[str, tuple[_Word, Any]], problems: Sequence[Problem]) -> Layer:
+    tree: dict[str, Any] = {}
+    origins: dict[KeyPath, str] = {}
+    for key, (word, value) in decided.items():
+        *tables, name = path = tuple(key.split("."))
+        place = tree
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[name] = value
+        origins[path] = word.origin
+    return Layer(tree=tree, origins=origins, problems=tuple(problems))
+
+
+def foreign_value(text: str) -> Any:
+    """A value as Hydra reads it: ``True``, ``None``, ``[a,'b']``, numbers, else text."""
+    text = text.strip()
+    if text[:1] == "[" and text[-1:] == "]":
+        return [foreign_value(item) for item in text[1:-1].split(",") if item.strip()]
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    constants = {"True": True, "False": False, "None": None, "null": None}
+    return constants[text] if text in constants else parse_value(text)
+
+
+def _unknown(key: str, text: str, vocabulary: Vocabulary) -> Problem:
+    near = nearest_key(key, vocabulary.meanings)
+    reason = f"did you mean {near} ?" if near else f"of {vocabulary.name}'s keys this one has no meaning here"
+    (masked,) = mask_arguments([text])
+    return Problem(kind="unknown key", path=key, origin=f"command line: {masked}", reason=reason)
+
+
+def _touches(text: str, ours: str) -> bool:
+    """Whether a word of our own sets the key, a part of it, or the table around it."""
+    own, _, value = text.partition("=")
+    own = own.strip()
+    if own in SHORT_FORMS and not value.lstrip().startswith("{"):
+        own = f"{own}.{SHORT_FORMS[own]}"
+    return f"{own}.".startswith(f"{ours}.") or f"{ours}.".startswith(f"{own}.")

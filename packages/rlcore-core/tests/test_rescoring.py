@@ -1,0 +1,237 @@
+"""Stored trajectories judged again, by any reward, without touching the run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.evaluation import wilson
+from rlcore.records import read_groups, write_groups
+from rlcore.rescoring import Comparison
+from rlcore.scoring import unscored
+from rlcore.testing import make_trajectory
+from rlcore.types import EndReason, Group, RewardResult, Task, Trajectory
+
+REWARDS = '''
+from pydantic import BaseModel
+from rlcore.types import RewardResult
+
+class Parity:
+    """1 where the task's answer has the wanted parity."""
+    class Config(BaseModel):
+        odd: bool = True
+    def __init__(self, config): self.config = config
+    async def __call__(self, trajectory, task):
+        return float(task.fields["answer"] % 2 == self.config.odd)
+
+def stubborn(trajectory, task):
+    if task.fields["answer"] == 1:
+        raise ValueError("the judge is out")
+    return 0.25
+
+def ranks(group):
+    return [n / len(group.trajectories) for n, _ in enumerate(group.trajectories)]
+ranks.scope = "group"
+'''
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(rlcore: Run, toy: Any) -> Path:
+    """A run of three steps: each has two tasks of two trajectories, half of them with the reward 1."""
+    assert rlcore("run", "-p", "toy", "name=it").status == 0
+    (toy.work / "rewards.py").write_text(REWARDS)
+    return Path("runs/it")
+
+
+def bytes_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def group(*trajectories: Trajectory, answer: int = 1) -> Group:
+    return Group(task=Task(id=f"t{answer}", messages=(), fields={"answer": answer}), trajectories=trajectories)
+
+
+def judged(text: str, value: float | None, **changes: Any) -> Trajectory:
+    return make_trajectory(text).replace(reward=value, rewards={"old": RewardResult(value=value)}, **changes)
+
+
+def test_the_runs_own_rewards_are_the_base_and_the_run_is_not_touched(rlcore: Run, run: Path) -> None:
+    before = bytes_of(run)
+    result = rlcore("data", "rescore", run, "--json")
+    assert result.status == 0, result.err
+    train = json.loads(result.out)["train"]
+    assert (train["groups"], train["trajectories"], train["changed"]) == (6, 12, 6)  # toy's reward gives 1.0 to all
+    assert (train["before"]["mean"], train["now"]["mean"]) == (0.5, 1.0)
+    assert train["confusion"]["not solved"] == {"solved": 6, "not solved": 0, "not scored": 0}
+    assert bytes_of(run) == before
+
+
+def test_a_reward_of_a_file_sees_the_rows_of_the_tasks(rlcore: Run, run: Path) -> None:
+    result = rlcore("data", "rescore", run, "reward.0.id=rewards.py:Parity", "reward.0.odd=false", "--json")
+    assert json.loads(result.out)["train"]["now"]["mean"] == 0.5  # answers are 0 and 1
+    result = rlcore("data", "rescore", run, "reward.0.id=rewards.py:ranks", "--json")
+    assert json.loads(result.out)["train"]["now"]["mean"] == 0.25
+
+
+def test_another_id_starts_the_table_anew_and_a_further_place_adds_a_reward(rlcore: Run, run: Path) -> None:
+    words = [
+        "reward.0.id=rewards.py:Parity",
+        "reward.0.weight=0.25",
+        "reward.0.odd=false",
+        "reward.2.id=rewards.py:ranks",
+    ]
+    result = rlcore("data", "rescore", run, *words, "out=again")
+    assert result.status == 0, result.err
+    assert "rewards   rewards.py:Parity (weight 0.25), length (weight 0), rewards.py:ranks (weight 1)" in result.out
+    first = next(read_groups(Path("again/rescored-train-000001.jsonl.gz")))
+    assert first.rewards_G == (0.25, 0.75)
+    assert set(first.trajectories[0].rewards) == {"rewards.py:Parity", "length", "rewards.py:ranks"}
+
+
+def test_records_are_written_whole_with_nothing_changed_but_the_verdicts(rlcore: Run, run: Path) -> None:
+    assert rlcore("data", "rescore", run, "out=deep/again").status == 0
+    names = sorted(path.name for path in Path("deep/again").iterdir())
+    assert names == [f"rescored-train-00000{n}.jsonl.gz" for n in (1, 2, 3)]
+    old = list(read_groups(run / "rollouts" / "train-000002.jsonl.gz"))
+    new = list(read_groups(Path("deep/again/rescored-train-000002.jsonl.gz")))
+    assert [group.task for group in new] == [group.task for group in old]
+    for before, now in zip(old, new, strict=True):
+        for left, right in zip(before.trajectories, now.trajectories, strict=True):
+            assert right.reward == 1.0
+            assert right.replace(reward=left.reward, rewards=left.rewards) == left
+    again = rlcore("data", "rescore", "deep/again/rescored-train-000002.jsonl.gz", "reward.0.id=exact")
+    assert again.status == 0
+    assert "changed                                      0" in again.out
+
+
+def test_long_work_says_how_far_it_is(rlcore: Run, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.cli.rescore.PROGRESS_EVERY_S", 0.0)
+    lines = rlcore("data", "rescore", run, "--json").err.splitlines()
+    assert lines[0] == "1 groups judged, file 1 of 3"
+    assert lines[-1] == "6 groups judged, file 3 of 3"
+
+
+@pytest.mark.parametrize("out", ["taken", "runs/it/again"])
+def test_a_folder_that_is_there_and_one_in_the_run_are_refused(out: str, rlcore: Run, run: Path) -> None:
+    Path("taken").mkdir()
+    before = bytes_of(run)
+    result = rlcore("data", "rescore", run, f"out={out}")
+    assert result.status == 2
+    assert out in result.err
+    assert bytes_of(run) == before
+    assert not any(Path("taken").iterdir())
+
+
+def test_what_was_not_finished_stays_not_scored_and_what_a_judge_failed_on_is_judged(rlcore: Run, toy: Any) -> None:
+    (toy.work / "rewards.py").write_text(REWARDS)
+    broken = judged("x", None, end_reason=EndReason.ENVIRONMENT_ERROR, error="the phone is gone")
+    unjudged = judged("y", None, end_reason=EndReason.REWARD_ERROR, error="reward old: down")
+    write_groups(Path("some.jsonl"), [group(broken, unjudged, answer=2), group(judged("z", 1.0), answer=1)])
+    result = rlcore("data", "rescore", "some.jsonl", "reward.0.id=rewards.py:stubborn")
+    assert result.status == 0, result.err
+    assert "environment_error: the phone is gone" in result.out
+    assert "reward_error: reward rewards.py:stubborn: it raised ValueError: the judge is out" in result.out
+    found = json.loads(rlcore("data", "rescore", "some.jsonl", "reward.0.id=rewards.py:stubborn", "--json").out)["some"]
+    assert found["confusion"]["not scored"] == {"solved": 0, "not solved": 1, "not scored": 1}
+    assert found["confusion"]["solved"] == {"solved": 0, "not solved": 0, "not scored": 1}
+    assert found["now"]["mean"] == 0.25
+
+
+def test_a_failed_judge_leaves_no_trace_in_what_is_judged_again(rlcore: Run, toy: Any) -> None:
+    (toy.work / "rewards.py").write_text(REWARDS)
+    cut = judged("y", 0.5, end_reason=EndReason.LENGTH, error="cut; here").replace(reward=None, rewards={})
+    write_groups(Path("some.jsonl.gz"), [group(cut)])
+    assert rlcore("data", "rescore", "some.jsonl.gz", "reward.0.id=rewards.py:stubborn", "out=failed").status == 0
+    (failed,) = next(read_groups(Path("failed/rescored-some.jsonl.gz"))).trajectories
+    assert failed.end_reason is EndReason.REWARD_ERROR
+    assert unscored(failed) == cut
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not json\n",
+        b'{"task": 3, "trajectories": []}\n',
+        b'{"task": {}, "trajectories": [{"rewards": []}]}\n',
+        b'{"half": \n',
+        b"[" * 200_000 + b"\n",
+    ],
+)
+def test_a_damaged_line_is_named_and_nothing_is_written(content: bytes, rlcore: Run, toy: Any) -> None:
+    path = Path("some.jsonl")
+    write_groups(path, [group(judged("a", 1.0))])
+    path.write_bytes(path.read_bytes() + content)
+    result = rlcore("data", "rescore", path, "reward.0.id=exact", "out=again")
+    assert result.status == 2
+    assert "this is not a stored group" in result.err
+    assert "some.jsonl:2" in result.err
+    assert [entry.name for entry in Path().iterdir()] == ["some.jsonl"]
+
+
+def test_a_damaged_archive_is_named(rlcore: Run, toy: Any) -> None:
+    path = Path("some.jsonl.gz")
+    write_groups(path, [group(judged("a" * 999, 1.0))])
+    whole = path.read_bytes()
+    for damaged in (whole[:40], whole[:30] + b"\xff" * 40 + whole[70:], b"plain"):
+        path.write_bytes(damaged)
+        result = rlcore("data", "rescore", path, "reward.0.id=exact")
+        assert result.status == 2
+        assert "some.jsonl.gz" in result.err
+        assert "Traceback" not in result.err
+
+
+def test_all_mistakes_in_the_words_are_shown_at_once(rlcore: Run, run: Path) -> None:
+    result = rlcore("data", "rescore", run, "reward.0.id=exakt", "reward.1.weight=x", "evaluation.every=1", "bogus=1")
+    assert result.status == 2
+    for text in ("4 problems", "did you mean 'exact'?", "reward.1.weight = 'x'", "evaluation has: success", "bogus"):
+        assert text in result.err
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "text"),
+    [
+        ("nowhere", (), "there is no run and no file nowhere"),
+        (".", (), "holds no stored rollouts"),
+        ("some.jsonl", (), "no reward says how to judge"),
+        ("some.jsonl", ("reward=exact",), "no reward says how to judge"),
+        ("some.jsonl", ("reward.3.id=exact",), "reward.3"),
+    ],
+)
+def test_what_cannot_be_rescored_says_what_to_give(
+    source: str, words: tuple[str, ...], text: str, rlcore: Run, toy: Any
+) -> None:
+    if source == "some.jsonl":
+        write_groups(Path(source), [group(judged("a", 1.0))])
+    result = rlcore("data", "rescore", source, *words)
+    assert result.status == 2
+    assert text in result.err
+    assert "fix" in result.err or "there are" in result.err
+
+
+def test_the_numbers_are_those_of_hand() -> None:
+    comparison = Comparison(success=1.0)
+    comparison.add(group(judged("a", 1.0), judged("b", 0.0)), group(judged("a", 1.0), judged("b", 1.0)))
+    comparison.add(group(judged("a", None), judged("b", 0.5)), group(judged("a", 0.0), judged("b", None)))
+    assert comparison.before.scored == 3
+    assert comparison.before.mean == 0.5
+    assert comparison.before.solved == (0.5 + 0.0) / 2
+    assert comparison.before.interval == wilson(0.25, 2)
+    assert comparison.now.solved == (1.0 + 0.0) / 2
+    assert comparison.changed == 3
+    assert comparison.confusion["not solved", "solved"] == 1
+    assert comparison.confusion["not solved", "not scored"] == 1
+    assert comparison.confusion["not scored", "not solved"] == 1
+
+
+def test_records_without_gz_are_plain_lines(tmp_path: Path) -> None:
+    groups = [group(judged("a", 1.0)), group(judged("b", None))]
+    write_groups(tmp_path / "a.jsonl", groups)
+    write_groups(tmp_path / "a.jsonl.gz", groups)
+    assert (tmp_path / "a.jsonl").read_bytes() == gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes())
+    assert list(read_groups(tmp_path / "a.jsonl")) == groups == list(read_groups(tmp_path / "a.jsonl.gz"))

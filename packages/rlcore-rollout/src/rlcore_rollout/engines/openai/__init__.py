@@ -1,0 +1,1 @@
+"""Asks a chat-completions endpoint."""

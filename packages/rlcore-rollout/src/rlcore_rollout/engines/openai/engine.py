@@ -1,0 +1,159 @@
+"""`OpenAIEngine`: any chat-completions endpoint, for evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import openai
+from rlcore.config.secrets import MASK
+from rlcore.errors import EngineError, UserError
+from rlcore.types import ChatCompletion, Message, Sampling, ToolSchema
+
+from rlcore_rollout.engines.openai.config import OFFICIAL
+from rlcore_rollout.engines.openai.failures import failure_of, is_hopeless, refusal_of
+from rlcore_rollout.engines.openai.pace import Pace
+from rlcore_rollout.engines.openai.wire import excerpt, read_completion, to_wire
+
+if TYPE_CHECKING:
+    from rlcore.contracts import WeightSource
+
+    from rlcore_rollout.engines.context import EngineContext
+    from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
+
+MOST_BYTES = 16 * 2**20
+"""Of an answer. More is no answer, and is not read."""
+FIRST_WAIT_S = 30.0
+"""How long other requests wait for what the first one shows about the endpoint."""
+MODELS_TIMEOUT_S = 10.0
+"""Of the question which models there are."""
+
+
+class OpenAIEngine:
+    """Asks an endpoint (`rlcore.contracts.ChatEngine`), tools offered through its own ``tools``.
+
+    The first request goes ahead of all others: what shows that none can succeed is found by one instead of hundreds.
+    """
+
+    refusal: UserError | None = None
+    """Why the endpoint cannot work at all; set before any request succeeded, or never."""
+
+    def __init__(self, config: OpenAIEngineConfig, source: WeightSource, context: EngineContext):
+        self._config = config
+        self._key = config.key()
+        rate = config.requests_per_minute
+        self.max_concurrency = max(1, int(rate * context.timeout_s / 120)) if rate else None
+        """As many as get their turn within half of a generation's time."""
+        hooks = {"request": [Pace(rate).turn]} if rate else {}
+        self._client = openai.AsyncOpenAI(
+            base_url=config.base_url,
+            api_key=self._key or "none",
+            max_retries=config.max_retries,
+            timeout=context.timeout_s,
+            http_client=openai.DefaultAsyncHttpxClient(event_hooks=hooks),
+        )
+        self._started = self._succeeded = False
+        self._first_ended = asyncio.Event()
+
+    async def chat(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling, *, session: str
+    ) -> ChatCompletion:
+        """The endpoint's next message. ``top_k`` and ``stop_token_ids`` are not among what it knows."""
+        if self._started and not self._first_ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_WAIT_S):
+                    await self._first_ended.wait()
+        self._started = True
+        try:
+            if self.refusal is not None:
+                raise EngineError(self.refusal.message)
+            return await self._ask(messages, tools, sampling)
+        finally:
+            self._first_ended.set()
+
+    async def release(self, session: str) -> None:
+        """Nothing is held for a session."""
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._client.close()
+
+    async def _ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling
+    ) -> ChatCompletion:
+        request = self._request(messages, tools, sampling)
+        try:
+            async with self._client.chat.completions.with_streaming_response.create(**request) as response:
+                completion = read_completion(await self._body(response))
+        except openai.APIError as error:
+            if is_hopeless(error) and not self._succeeded:
+                await self._refuse(error)
+            failure = failure_of(error)
+            raise type(failure)(self._without_key(str(failure))) from None
+        except EngineError as error:
+            raise type(error)(self._without_key(str(error))) from None
+        except Exception as error:  # the boundary to the network: whatever broke while the answer was read
+            text = f"the endpoint's answer broke off: {type(error).__name__}: {excerpt(str(error))}"
+            raise EngineError(self._without_key(text)) from None
+        self._succeeded = True
+        return completion
+
+    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling) -> dict[str, Any]:
+        """The keywords of the client's ``create``."""
+        extra = self._config.extra_body
+        request: dict[str, Any] = {
+            "model": self._config.model,
+            "messages": to_wire(messages),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed % 2**31,  # some endpoints keep 32 bits
+            "extra_body": extra,
+        }
+        if tools:
+            request["tools"] = [tool.as_json() for tool in tools]
+        if sampling.stop:
+            request["stop"] = list(sampling.stop)
+        # OpenAI's own models refuse the name that all other endpoints know.
+        limit = "max_completion_tokens" if self._config.base_url == OFFICIAL else "max_tokens"
+        if not {"max_tokens", "max_completion_tokens"} & set(extra):
+            request[limit] = sampling.max_new_tokens
+        return request
+
+    async def _body(self, response: Any) -> bytes:
+        """The whole body, as long as it is no longer than an answer can be."""
+        body = bytearray()
+        async for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                raise EngineError(f"the endpoint's answer is longer than {MOST_BYTES // 2**20} MiB")
+        return bytes(body)
+
+    async def _refuse(self, error: openai.APIError) -> None:
+        models = None
+        if isinstance(error, openai.NotFoundError):
+            models = await self._models()
+        refusal = refusal_of(error, self._config, models)
+        self.refusal = UserError(
+            self._without_key(refusal.message),
+            found=self._without_key(refusal.found or ""),
+            where=refusal.where,
+            mend=refusal.mend,
+        )
+
+    async def _models(self) -> list[str] | None:
+        """What the endpoint offers; None when it does not tell."""
+        client = self._client.with_options(timeout=MODELS_TIMEOUT_S, max_retries=0)
+        try:
+            return [str(model.id) for model in (await client.models.list()).data]
+        except Exception:  # only an error's mend depends on it
+            return None
+
+    def _without_key(self, text: str) -> str:
+        """Endpoints may repeat the key that they refuse."""
+        if self._key:
+            text = text.replace(self._key, MASK)
+            for length in range(len(self._key) - 1, 3, -1):  # one that an excerpt's end has cut
+                text = text.replace(f"{self._key[:length]}…", f"{MASK}…")
+        return text

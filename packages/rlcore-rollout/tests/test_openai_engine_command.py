@@ -1,0 +1,113 @@
+"""``rlcore eval`` of an endpoint, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("openai", reason="the extra openai is not installed")
+
+from chat_endpoint import HERE, KEY, Endpoint, call, failing, reply
+from rlcore.records import read_groups
+
+WITHOUT_TORCH = """
+import sys
+from rlcore.cli import main
+status = main()
+heavy = {"torch", "transformers", "tokenizers", "numpy", "huggingface_hub"} & set(sys.modules)
+assert not heavy, heavy
+sys.exit(status)
+"""
+CONFIG = f"""
+environment = {{ id = "{HERE}:Sums" }}
+data = {{ id = "{HERE}:Tasks" }}
+reward = [{{ id = "{HERE}:right" }}]
+rollout = {{ engine = "openai", openai = {{ model = "m" }} }}
+"""
+
+
+def rlcore(folder: Path, *arguments: str, code: int = 0, **environment: str) -> str:
+    """What the command printed, on both outputs."""
+    (folder / "config.toml").write_text(CONFIG, encoding="utf-8")
+    command, *rest = arguments
+    if command in {"eval", "run"}:
+        rest = ["-c", "config.toml", *rest]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, command, *rest],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == code, printed
+    assert "Traceback" not in printed
+    return printed
+
+
+def test_an_endpoint_is_evaluated_without_a_model_folder_and_without_torch(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')], usage=(9, 6)), reply("it is 4", usage=(20, 4))]
+    address = f"rollout.openai.base_url={endpoint.url}"
+    printed = rlcore(tmp_path, "eval", address, "evaluation.tasks=1", "--save", "kept.jsonl.gz")
+    assert "model     m, asked by the engine 'openai'" in printed
+    assert "1.000" in printed
+    assert "2.0 turns, 1.0 tool calls, 10 tokens" in printed
+    (group,) = read_groups(tmp_path / "kept.jsonl.gz")
+    assert group.trajectories[0].final_response == "it is 4"
+    shown = rlcore(tmp_path, "data", "show", "kept.jsonl.gz")
+    assert "trajectory 0: done, 39 tokens" in shown
+    assert '→ add({"a": 2, "b": 2})' in shown
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml", "kept.jsonl.gz"]
+
+
+def test_the_numbers_as_json_name_the_endpoints_model(endpoint: Endpoint, tmp_path: Path) -> None:
+    printed = rlcore(tmp_path, "eval", f"rollout.openai.base_url={endpoint.url}", "--json")
+    numbers = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    assert (numbers["model"], numbers["accuracy"], numbers["tasks"], numbers["tokens"]) == ("m", 1.0, 6, 3.0)
+
+
+def test_an_endpoint_that_cannot_work_ends_with_2_and_its_sentence(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.answers = [failing(401, f"no: {KEY}")]
+    address = f"rollout.openai.base_url={endpoint.url}"
+    printed = rlcore(tmp_path, "eval", address, "--save", "kept.jsonl.gz", code=2, OPENAI_API_KEY=KEY)
+    assert "error: the endpoint refused the key" in printed
+    assert "export OPENAI_API_KEY" in printed
+    assert KEY not in printed
+    assert not (tmp_path / "kept.jsonl.gz").exists()
+
+
+def test_an_endpoint_that_fails_at_everything_ends_with_1(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.answers = [failing(400, "tools need --enable-auto-tool-choice")]
+    printed = rlcore(tmp_path, "eval", f"rollout.openai.base_url={endpoint.url}", code=1)
+    assert "error: the engine failed in all 6 trajectories: the endpoint answered 400: tools need" in printed
+
+
+@pytest.mark.parametrize("place", ["kept.json", "nowhere/kept.jsonl.gz"])
+def test_a_place_that_cannot_hold_trajectories_is_refused_before_anything_is_asked(
+    endpoint: Endpoint, tmp_path: Path, place: str
+) -> None:
+    printed = rlcore(tmp_path, "eval", f"rollout.openai.base_url={endpoint.url}", "--save", place, code=2)
+    assert "--save" in printed
+    assert endpoint.bodies == []
+
+
+def test_a_folder_to_evaluate_beside_an_endpoint_is_refused(endpoint: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in ("mine", "model=mine"):
+        printed = rlcore(tmp_path, "eval", folder, f"rollout.openai.base_url={endpoint.url}", code=2)
+        assert "error: the engine 'openai' brings its own model, m" in printed
+    assert endpoint.bodies == []
+
+
+def test_a_key_on_the_command_line_is_refused_and_not_repeated(endpoint: Endpoint, tmp_path: Path) -> None:
+    for override in (f"rollout.openai.api_key={KEY}", f"rollout.openai.api_key_env={KEY}"):
+        printed = rlcore(tmp_path, "eval", override, code=2)
+        assert override.partition("=")[0] in printed
+        assert KEY not in printed

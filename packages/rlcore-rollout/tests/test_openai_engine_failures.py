@@ -1,0 +1,183 @@
+"""The openai engine against endpoints that fail, hang and answer garbage."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+
+pytest.importorskip("openai", reason="the extra openai is not installed")
+
+from chat_endpoint import KEY, Endpoint, Reply, ask, call, collect, failing, only, reply
+from rlcore.errors import EngineError, UserError
+from rlcore.types import EndReason
+from rlcore_rollout.engines.context import EngineContext
+from rlcore_rollout.engines.openai.engine import MOST_BYTES
+
+
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_refused_connection_ends_the_command_with_one_sentence(endpoint: Endpoint) -> None:
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    with pytest.raises(UserError, match="nothing answers") as caught:
+        collect(endpoint, 6, base_url=url)
+    assert url in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_names_the_variable_and_never_shows_the_key(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    endpoint.answers = [failing(status, f"Incorrect API key provided: {KEY}")]
+    with pytest.raises(UserError, match="refused the key") as caught:
+        collect(endpoint, 6, api_key_env="MY_KEY")
+    assert "export MY_KEY=..." in str(caught.value)
+    assert "Incorrect API key provided" in str(caught.value)
+    assert KEY not in str(caught.value)
+    assert len(endpoint.bodies) == 1, "the first request shows it, the others are not sent"
+
+
+def test_a_key_that_an_excerpt_cuts_is_not_shown_either(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    endpoint.answers = [failing(400, "x" * 280 + KEY)]
+    with pytest.raises(EngineError) as caught:
+        ask(endpoint)
+    assert KEY[:4] not in str(caught.value)
+
+
+def test_an_unknown_model_lists_what_the_endpoint_offers(endpoint: Endpoint) -> None:
+    endpoint.answers = [failing(404, "The model `m` does not exist.")]
+    models = [{"id": name, "object": "model", "created": 0, "owned_by": "x"} for name in ("tiny", "large")]
+    endpoint.models = Reply(body=json.dumps({"object": "list", "data": models}).encode())
+    with pytest.raises(UserError, match="does not answer for the model 'm'") as caught:
+        collect(endpoint, 6)
+    assert "it offers tiny, large" in str(caught.value)
+
+
+@pytest.mark.parametrize("models", [Reply(status=404, body=b"<p>no"), Reply(body=b"<html>"), Reply(body=b"[7]")])
+def test_an_address_without_chat_completions_says_how_addresses_end(endpoint: Endpoint, models: Reply) -> None:
+    endpoint.answers, endpoint.models = [Reply(status=404, body=b"<p>nothing here</p>")], models
+    with pytest.raises(UserError, match="no chat completions there") as caught:
+        collect(endpoint, 6)
+    assert "nothing here" in str(caught.value)
+    assert "/v1" in str(caught.value)
+
+
+def test_what_looks_hopeless_later_is_one_trajectorys_failure(
+    endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint.answers = [reply(), failing(404, "gone"), reply()]
+    groups = collect(endpoint, 3, rollout={"concurrency": 1})
+    assert [group.rewards_G for group in groups] == [(1.0,), (None,), (1.0,)]
+    lost = groups[1].trajectories[0]
+    assert lost.end_reason is EndReason.ENGINE_ERROR
+    assert lost.error == "the endpoint answered 404: gone"
+    assert "1 of 3 trajectories were not scored" in "".join(capsys.readouterr())
+
+
+def test_a_busy_endpoint_is_asked_again_when_it_said(endpoint: Endpoint) -> None:
+    endpoint.answers = [failing(429, "slow down", Retry_After="1"), reply()]
+    assert ask(endpoint, max_retries=1).message.text == "it is 4"
+    first, second = endpoint.times
+    assert second - first >= 0.95
+
+
+def test_an_endpoint_that_stumbles_is_asked_again(endpoint: Endpoint) -> None:
+    endpoint.answers = [failing(500), failing(503), reply()]
+    assert ask(endpoint, max_retries=2).message.text == "it is 4"
+    assert len(endpoint.bodies) == 3
+
+
+def test_an_endpoint_that_always_stumbles_gives_up_after_the_retries(endpoint: Endpoint) -> None:
+    endpoint.answers = [failing(500, "out of order")]
+    with pytest.raises(EngineError, match="500: out of order"):
+        collect(endpoint, max_retries=1)
+    assert len(endpoint.bodies) == 2
+
+
+GARBAGE = {
+    "html": (Reply(body=b"<html><h1>Welcome</h1></html>", headers={"Content_Type": "text/html"}), "not JSON: <html>"),
+    "html that says json": (Reply(body=b"<html>"), "not JSON: <html>"),
+    "nothing": (Reply(body=b""), "not JSON: nothing"),
+    "no text at all": (Reply(body=b"\xff\xfe\x00"), "not JSON"),
+    "deep": (Reply(body=b"[" * 200_000), "not JSON"),
+    "no object": (Reply(body=b"[1]"), "without a choice"),
+    "no choices": (Reply(body=b'{"error": {"message": "overloaded"}}'), "without a choice.*overloaded"),
+    "empty choices": (Reply(body=b'{"choices": []}'), "without a choice"),
+    "choices of no form": (Reply(body=b'{"choices": {"0": 1}}'), "without a choice"),
+    "no message": (Reply(body=b'{"choices": [{"delta": {}}]}'), "without a message"),
+    "null choice": (Reply(body=b'{"choices": [null]}'), "without a message"),
+    "odd content": (reply(17), "no text"),
+    "odd calls": (reply("x", calls={"function": "add"}), "no list"),
+    "filtered": (reply("x", reason="content_filter"), "content filter"),
+    "huge": (Reply(body=b'{"choices": [{"message": {"content": "' + b"a" * MOST_BYTES), "longer than 16 MiB"),
+    "control characters": (Reply(body=b"\x1b[2J\x07 gotcha"), r"not JSON: \?\[2J\? gotcha"),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_is_a_reason_and_costs_the_others_nothing(endpoint: Endpoint, kind: str) -> None:
+    answer, sentence = GARBAGE[kind]
+    endpoint.answers = [answer]
+    with pytest.raises(EngineError, match=sentence) as caught:
+        ask(endpoint)
+    assert len(str(caught.value)) < 500
+    endpoint.answers = [answer, reply()]
+    groups = collect(endpoint, 2, rollout={"concurrency": 1})
+    assert [group.rewards_G for group in groups] == [(None,), (1.0,)]
+    assert groups[0].trajectories[0].end_reason is EndReason.ENGINE_ERROR
+
+
+def test_an_answer_that_breaks_off_is_a_reason(endpoint: Endpoint) -> None:
+    endpoint.answers = [Reply(body=reply().body, headers={"Content_Encoding": "gzip"})]
+    with pytest.raises(EngineError, match="broke off"):
+        ask(endpoint)
+
+
+def test_an_answer_without_text_or_calls_ends_the_episode_as_an_empty_answer(endpoint: Endpoint) -> None:
+    endpoint.answers = [reply(None)]
+    trajectory = only(collect(endpoint))
+    assert (trajectory.end_reason, trajectory.final_response, trajectory.reward) == (EndReason.DONE, "", 0.0)
+
+
+def test_a_hanging_endpoint_runs_into_the_deadline_of_a_generation(endpoint: Endpoint) -> None:
+    endpoint.answers = [Reply(body=b"{}", after_s=30)]
+    started = time.monotonic()
+    with pytest.raises(EngineError, match=r"all 3 trajectories: the engine did not answer within 0.5 s"):
+        collect(endpoint, 3, rollout={"engine_timeout_s": 0.5}, max_retries=4)
+    assert time.monotonic() - started < 10
+
+
+def test_requests_are_no_more_than_the_rate_and_the_loop_goes_on(endpoint: Endpoint) -> None:
+    endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')]), reply()]
+    collect(endpoint, 4, requests_per_minute=600)
+    gaps = [later - earlier for earlier, later in zip(endpoint.times, endpoint.times[1:], strict=False)]
+    assert len(endpoint.times) == 5
+    assert endpoint.times[-1] - endpoint.times[0] >= 4 * 0.1 - 0.05
+    assert sum(gap > 0.04 for gap in gaps) >= 3, "evenly spaced, as far as a busy machine lets them arrive so"
+
+
+def test_retries_count_for_the_rate(endpoint: Endpoint) -> None:
+    endpoint.answers = [failing(429, "slow", Retry_After="0.01"), failing(429, "slow", Retry_After="0.01"), reply()]
+    ask(endpoint, max_retries=2, requests_per_minute=120)
+    assert endpoint.times[-1] - endpoint.times[0] >= 0.95
+
+
+def test_a_slow_rate_keeps_fewer_trajectories_alive_than_would_run_into_the_deadline(endpoint: Endpoint) -> None:
+    from rlcore.weights import FolderWeights
+    from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
+    from rlcore_rollout.engines.openai.engine import OpenAIEngine
+
+    def most(rate: float | None) -> int | None:
+        config = OpenAIEngineConfig(model="m", base_url=endpoint.url, requests_per_minute=rate)
+        return OpenAIEngine(config, FolderWeights(folder=None), EngineContext(timeout_s=600)).max_concurrency
+
+    assert (most(10), most(0.001), most(None)) == (50, 1, None)

