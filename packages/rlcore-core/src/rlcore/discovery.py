@@ -12,7 +12,9 @@ from enum import StrEnum
 
 GROUP = "rlcore.plugins"
 HOSTS = ("rlcore-core", "rlcore-rollout", "rlcore-trainer")
-"""The distributions that bring hooks; a plugin's requirements on them are checked before it is imported."""
+"""The distributions that bring hooks. Their names and ids are theirs, whatever else is installed."""
+CHECKED = (*HOSTS, "rlcore", "rlcore-merge")
+"""The distributions whose versions a plugin's requirements are compared with before it is imported."""
 
 
 class State(StrEnum):
@@ -32,6 +34,14 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """What is wrong with a plugin that works all the same, and what mends it."""
+
+    problem: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
     """One entry of the group ``rlcore.plugins``."""
 
@@ -47,6 +57,8 @@ class Plugin:
     """What mends it."""
     notes: tuple[str, ...] = ()
     """Hooks that are inactive, and why."""
+    complaints: tuple[Complaint, ...] = ()
+    """What its import did that it should not; known once it is loaded."""
     hooks: tuple[str, ...] = ()
     """Hooks that it implements; known once it is loaded."""
 
@@ -79,20 +91,28 @@ def discover() -> list[Plugin]:
                 problem="named in RLCORE_DISABLE_PLUGINS",
                 fix=f"take {plugin.name} out of RLCORE_DISABLE_PLUGINS",
             )
-        elif owners[canonical(plugin.name)] > 1:
+        elif owners[canonical(plugin.name)] > 1 and not is_host(plugin):
             others = [other for other, _ in plugins if canonical(other.name) == canonical(plugin.name)]
             origins = " and ".join(other.origin for other in others if not is_disabled(other))
+            own = any(is_host(other) for other in others)
             choice = plugin.distribution
             plugin = replace(
                 plugin,
                 state=State.CONFLICT,
-                problem=f"the name {plugin.name!r} is offered by {origins}; neither is loaded",
-                fix=f"keep one: pip uninstall {choice}, or RLCORE_DISABLE_PLUGINS={choice}, drops this one",
+                problem=f"the name {plugin.name!r} is "
+                + ("rlcore's own" if own else f"offered by {origins}; neither is loaded"),
+                fix=f"{'' if own else 'keep one: '}pip uninstall {choice}, or RLCORE_DISABLE_PLUGINS={choice}, "
+                "drops this one",
             )
         elif plugin.usable:
             plugin = _judge_requirements(plugin, requirements)
         judged.append(plugin)
     return judged
+
+
+def is_host(plugin: Plugin) -> bool:
+    """Whether a plugin is one of rlcore's own packages."""
+    return canonical(plugin.distribution) in HOSTS
 
 
 def canonical(name: str) -> str:
@@ -104,7 +124,10 @@ def _entries() -> Iterator[tuple[Plugin, list[str]]]:
     """Plugins and the requirements of their distributions. A malformed distribution costs only itself."""
     seen = set()
     for distribution in importlib.metadata.distributions():
-        text = distribution.read_text("entry_points.txt") or ""
+        try:
+            text, unreadable = distribution.read_text("entry_points.txt") or "", None
+        except UnicodeDecodeError as error:
+            text, unreadable = GROUP, error  # whose it is cannot be known, so it is told
         if GROUP not in text:
             continue
         try:
@@ -115,6 +138,8 @@ def _entries() -> Iterator[tuple[Plugin, list[str]]]:
             continue
         seen.add(canonical(name))
         try:
+            if unreadable is not None:
+                raise unreadable
             for entry in distribution.entry_points.select(group=GROUP):
                 plugin = Plugin(name=entry.name, distribution=name, version=version, module=entry.value)
                 yield plugin, distribution.requires or []
@@ -136,7 +161,7 @@ def _judge_requirements(plugin: Plugin, requirements: list[str]) -> Plugin:
     for text in requirements:
         match = re.match(r"[A-Za-z0-9._-]+", text)
         host = canonical(match.group()) if match else ""
-        if host not in HOSTS:
+        if host not in CHECKED:
             continue
         try:
             installed = importlib.metadata.version(host)

@@ -45,7 +45,7 @@ def load_attribute(target: str, *, what: str | None = None, where: str | None = 
         raise
     except ModuleNotFoundError as error:
         raise _missing(error, location, what, where, needs) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file that was written to be run may end the interpreter
         line = source_line(error) or location
         raise PluginError(
             f"{what} cannot be imported",
@@ -90,7 +90,7 @@ def source_line(error: BaseException) -> str | None:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
-_MACHINERY = {str(Path(__file__)), str(Path(__file__).with_name("plugins.py"))}
+_MACHINERY = {str(Path(__file__).with_name(name)) for name in ("loading.py", "plugins.py", "plugin_import.py")}
 
 
 def _missing(
@@ -103,6 +103,9 @@ def _missing(
             f"{what} is not there", found=f"no module {module!r}", where=where, mend="reinstall its distribution"
         )
     mend = pip_line(needs) if needs else f"install what brings the module {top!r}"
+    beside = Path(location).parent if location.endswith(".py") else Path()
+    if (beside / f"{top}.py").is_file():  # the interpreter does not look there
+        mend = f"write {top}.py:NAME" if module == location else f"export PYTHONPATH={beside.resolve()}"
     return NotInstalledError(f"{what} needs the module {module!r}", found="it is not installed", where=where, mend=mend)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.run_directory import best_checkpoint, run_of
+from rlcore.whole_files import beside
 
 if TYPE_CHECKING:
     from rlcore.registry import Registry
@@ -94,7 +94,7 @@ def build(registry: Registry, id: str, folder: Path, texts: Iterable[str], seed:
     """A ``builtin:`` model, built beside and then renamed to ``folder``; one that stands there already is kept."""
     if not folder.exists():
         builder = registry.load("model", id)
-        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        temporary = beside(folder)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:

@@ -10,13 +10,11 @@ that does not name it.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +23,7 @@ import pluggy
 from rlcore import hookspecs
 from rlcore.discovery import HOSTS, Plugin, State, discover
 from rlcore.errors import did_you_mean
-from rlcore.loading import source_line
+from rlcore.plugin_import import BrokenPlugin, describe, import_plugin
 from rlcore.specs import Spec
 
 log = logging.getLogger("rlcore.plugins")
@@ -93,8 +91,8 @@ class Plugins:
                     for spec in specs:
                         if not isinstance(spec, expected):
                             raise TypeError(f"it gave {_short(spec)}, not an object of {expected.__name__}")
-                except Exception as error:
-                    self._break(plugin, f"{hook} failed: {_describe(error)}")
+                except (Exception, SystemExit) as error:
+                    self._break(plugin, f"{hook} failed: {describe(error)}")
                     continue
                 found += [Offer(spec=spec, plugin=plugin) for spec in specs]
             self._offers[hook] = found
@@ -108,7 +106,7 @@ class Plugins:
             except Exception as error:
                 if (plugin.name, hook) not in self._silenced:
                     self._silenced.add((plugin.name, hook))
-                    log.error("plugin %s: %s failed and is passed over: %s", plugin.name, hook, _describe(error))
+                    log.error("plugin %s: %s failed and is passed over: %s", plugin.name, hook, describe(error))
                 continue
             if answer is not None:
                 return answer
@@ -144,19 +142,19 @@ class Plugins:
         for key, plugin in self._plugins.items():
             if plugin.usable:
                 try:
-                    modules[key] = _import(plugin.module)
-                except (Exception, SystemExit) as error:
-                    self._break(plugin, _describe(error), fix=_import_fix(error, plugin))
-        for (
-            key,
-            module,
-        ) in modules.items():  # before any registration: a bad plugin is then no fault of the hook's owner
+                    modules[key], complaints = import_plugin(plugin)
+                except BrokenPlugin as broken:
+                    self._break(plugin, broken.problem, fix=broken.fix)
+                else:
+                    self._plugins[key] = replace(plugin, complaints=complaints)
+        # Before any registration: a bad plugin is then no fault of the hook's owner.
+        for key, module in modules.items():
             adds_hooks = getattr(module, "rlcore_addhooks", None)
             if adds_hooks is not None and "rlcore_addhooks" in _hook_names(manager, module):
                 try:
                     adds_hooks(manager)
                 except Exception as error:
-                    self._break(self._plugins[key], f"rlcore_addhooks failed: {_describe(error)}")
+                    self._break(self._plugins[key], f"rlcore_addhooks failed: {describe(error)}")
         order = sorted(modules, key=lambda key: (key[0] in HOSTS, key))
         for key in order:
             if self._plugins[key].usable:
@@ -183,7 +181,9 @@ class Plugins:
             manager.register(module, name=_key(plugin))
         except Exception as error:
             manager.unregister(name=_key(plugin))
-            self._break(plugin, str(error).splitlines()[-1] if str(error) else repr(error))
+            self._break(
+                plugin, "; ".join(str(error).splitlines()[1:]) or describe(error)
+            )  # pluggy's first: which plugin
             return
         if any(found.hookwrapper or found.wrapper for found in _implementations_of(manager, module)):
             manager.unregister(name=_key(plugin))
@@ -220,19 +220,11 @@ class Observers:
             except Exception as error:
                 self._off.add(_key(plugin))
                 text = "plugin %s: %s failed, it is not told again in this run: %s"
-                log.error(text, plugin.name, hook, _describe(error))
+                log.error(text, plugin.name, hook, describe(error))
 
 
 def _key(plugin: Plugin) -> str:
     return f"{plugin.distribution}:{plugin.name}"
-
-
-def _import(module: str) -> object:
-    name, _, attribute = module.partition(":")
-    found: object = importlib.import_module(name)
-    for part in attribute.split(".") if attribute else ():
-        found = getattr(found, part)
-    return found
 
 
 def _hook_names(manager: pluggy.PluginManager, module: object) -> list[str]:
@@ -261,23 +253,6 @@ def _unmarked(module: object) -> list[str]:
 def _implementations_of(manager: pluggy.PluginManager, module: object) -> list[pluggy.HookImpl]:
     callers = manager.get_hookcallers(module) or []
     return [found for caller in callers for found in caller.get_hookimpls() if found.plugin is module]
-
-
-def _describe(error: BaseException) -> str:
-    """``Type: text (file:line)`` in one line."""
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    line = source_line(error)
-    where = f" ({Path(line).name})" if line else ""
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}{where}"
-
-
-def _import_fix(error: BaseException, plugin: Plugin) -> str:
-    own = plugin.module.partition(":")[0].partition(".")[0]
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        if error.name.partition(".")[0] == own:
-            return f"pip install --force-reinstall {plugin.distribution}"
-        return f"install what brings the module {error.name!r}, or RLCORE_DISABLE_PLUGINS={plugin.name}"
-    return ""
 
 
 def _short(value: object) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from rlcore import specs as spec_types
-from rlcore.discovery import Plugin, State, canonical
+from rlcore.discovery import Plugin, State, canonical, is_host
 from rlcore.errors import PluginError, did_you_mean
+from rlcore.forms import mistake_in
 from rlcore.loading import load_attribute, resource
 from rlcore.plugins import HOOK_OWNERS, Offer, Plugins
 from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, Spec
 
-__all__ = ["KINDS", "Kind", "Registry", "load_attribute"]
+__all__ = ["KINDS", "Kind", "Registry", "load_attribute", "make"]
 
 
 class Kind(NamedTuple):
@@ -42,6 +44,9 @@ KINDS: Mapping[str, Kind] = {
     "strategy": Kind("rlcore_strategies", spec_types.StrategySpec),
     "model": Kind("rlcore_models", spec_types.ModelBuilderSpec),
 }
+
+FACTS = frozenset({"blocking", "max_concurrency", "scope", "minimum", "maximum", "trains", "speaks", "tables"})
+"""What a component that is named by its import path says by itself, where a plugin's says it in its spec."""
 
 KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
     "gsm8k-tools": "rl-plugin-gsm8k-tools",
@@ -85,9 +90,11 @@ class Registry:
         offers = [offer for offer in self.offers(kind) if offer.spec.id == id]
         if not offers:
             raise self._unknown(kind, id)
+        if len(offers) > 1:  # installing a plugin must not take rlcore's own part away from others
+            offers = [offer for offer in offers if is_host(offer.plugin)] or offers
         if len(offers) > 1:
             origins = " and ".join(offer.plugin.origin for offer in offers)
-            names = " or ".join(f"RLCORE_DISABLE_PLUGINS={offer.plugin.name}" for offer in offers)
+            names = " or ".join(dict.fromkeys(f"RLCORE_DISABLE_PLUGINS={offer.plugin.name}" for offer in offers))
             raise PluginError(
                 f"the {_words(kind)} {id!r} is offered twice", found=origins, mend=f"leave one out: {names}"
             )
@@ -103,26 +110,37 @@ class Registry:
         return offer
 
     def spec(self, kind: str, id: str) -> Spec:
-        """The spec of an id; one made on the spot for an import path. Raises as `offer`."""
+        """The spec of an id; one made on the spot for an import path.
+
+        What such a component has as attributes of its own (`FACTS`: ``blocking = True``, ``scope = "group"``) stands in
+        its spec. Raises as `offer`, for an import path as `load`.
+        """
         offer = self.offer(kind, id)
         if offer is not None:
             return offer.spec
         expected = KINDS[kind].spec
         if expected is AlgorithmSpec:
             return AlgorithmSpec(id=id, target=id, part="loss" if kind == "loss" else "advantage")
-        return expected(id=id, target=id)
+        if kind == "recipe":
+            return expected(id=id, target=id)
+        target = self._import(kind, id, where=None, target=id, needs=())
+        told = FACTS & {field.name for field in fields(expected)}
+        return expected(id=id, target=id, **{name: getattr(target, name) for name in told if hasattr(target, name)})
 
     def load(self, kind: str, id: str) -> Any:
         """The imported target; for a recipe its file (a `Traversable`).
 
         Raises:
             NotInstalledError: what the target imports is missing; names the pip line.
-            PluginError: as `offer`, or the target cannot be imported.
+            PluginError: as `offer`, the target cannot be imported, or is not what this kind needs.
         """
         spec = self.spec(kind, id)
         if kind == "recipe":
             return resource(spec.target)
-        return self.load_for(kind, spec, spec.target)
+        offer = self.offer(kind, id)
+        return self._import(
+            kind, id, where=offer.plugin.origin if offer else None, target=spec.target, needs=spec.needs
+        )
 
     def config_model(self, kind: str, id: str) -> Any:
         """The pydantic model of the component's table, or None when it takes no keys.
@@ -139,6 +157,13 @@ class Registry:
         offer = None if ":" in spec.id else self.offer(kind, spec.id)
         where = offer.plugin.origin if offer else None
         return load_attribute(target, what=f"{_words(kind)} {spec.id!r}", where=where, needs=spec.needs)
+
+    def _import(self, kind: str, id: str, *, where: str | None, target: str, needs: tuple[str, ...]) -> Any:
+        found = load_attribute(target, what=f"{_words(kind)} {id!r}", where=where, needs=needs)
+        if mistake := mistake_in(kind, found):
+            wanted, instead, mend = mistake
+            raise PluginError(f"{_words(kind)} {id!r} {wanted}", found=instead, where=where, mend=mend)
+        return found
 
     def plugin(self, name: str) -> Plugin:
         """The loaded plugin of a name (a distribution's name will do).
@@ -169,6 +194,9 @@ class Registry:
         installed = {plugin.distribution for plugin in self.plugins.all()}
         if owner and owner not in installed:
             return PluginError(f"the {_words(kind)} {id!r} needs {owner}", mend=f"pip install {owner}")
+        if id.endswith(".py"):
+            mend = f"{id}:NAME, with the name of what the file defines"
+            return PluginError(f"the {_words(kind)} {id!r} is a file", mend=mend)
         unusable = [p for p in self.plugins.all() if p.state not in (State.OK, State.FOUND)]
         hints = [_hint(id, ids), *(f"{p.name} ({p.origin}) is {p.state}: {p.problem}; {p.fix}" for p in unusable)]
         return PluginError(
@@ -176,6 +204,13 @@ class Registry:
             found=f"there are {', '.join(ids)}" if ids else "no installed plugin offers one",
             mend="\n         ".join(hint for hint in hints if hint) or "rlcore plugins list --check",
         )
+
+
+def make(target: Any, options: Any) -> Any:
+    """A component of its validated options (None where it takes none). A function is taken as it is."""
+    if options is not None:
+        return target(options)
+    return target() if isinstance(target, type) else target
 
 
 def _hint(id: str, known: list[str]) -> str | None:

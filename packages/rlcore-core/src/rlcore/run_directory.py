@@ -17,7 +17,6 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import json
 import os
 import re
@@ -34,12 +33,15 @@ from rlcore.config.resolve import Resolved
 from rlcore.config.secrets import mask_arguments
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
+from rlcore.run_lock import take_lock
 from rlcore.surroundings import changed_versions, surroundings
+from rlcore.whole_files import sweep, write_whole
 
 LONGEST_NAME_BYTES = 200
 """Of a run's folder; file systems take 255."""
 FOLDERS = ("rollouts", "media", "checkpoints")
 _CHECKPOINT = re.compile(r"[0-9]{6,}")
+_RECORD = re.compile(r"[a-z]+-([0-9]{6,})\.jsonl\.gz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class RunDirectory:
             (temporary / "config.toml").write_text(toml_text(resolved.tree(), resolved.origin), encoding="utf-8")
             (temporary / "environment.json").write_text(_json(surroundings(list(asked.argv))), encoding="utf-8")
             (temporary / "output.log").touch()
-            lock = _take_lock(temporary)
+            lock = take_lock(temporary)
             path = _rename_to_free_name(temporary, parent, resolved)
         except BaseException:
             if lock is not None:
@@ -101,7 +103,7 @@ class RunDirectory:
         if not (path / "config.toml").is_file():
             mend = "name a folder that rlcore run made, or a folder in its checkpoints/"
             raise UserError(f"{path} is not a run directory", found="no config.toml in it", mend=mend)
-        return cls(path, _take_lock(path))
+        return cls(path, take_lock(path))
 
     @property
     def rollouts(self) -> Path:
@@ -128,7 +130,10 @@ class RunDirectory:
         write_whole(self.path / name, text)
 
     def resume(self, resolved: Resolved, asked: Asked, checkpoint: Path | None) -> tuple[list[str], list[Path]]:
-        """Go on from a checkpoint, or from the start: later metrics go, later checkpoints step aside.
+        """Go on from a checkpoint, or from the start: what came later goes, later checkpoints step aside.
+
+        Every part can be cut short and done again: checkpoints step aside first and the last one first, so that the
+        newest one that is still there always has its metrics.
 
         Returns:
             What is of another version now, and the checkpoints that stepped aside.
@@ -140,13 +145,13 @@ class RunDirectory:
         here = surroundings(list(asked.argv))
         changed = changed_versions(known, here)
         step = int(checkpoint.name) if checkpoint is not None else -1
-        self.cut_metrics(step)
-        aside = []
-        for later in checkpoints_of(self.path):
+        aside: list[Path] = []
+        for later in reversed(checkpoints_of(self.path)):
             if int(later.name) > step:  # of a branch that this run leaves: it must not be taken for the last one
                 left = later.with_name(f"{later.name}.left")
                 shutil.rmtree(left, ignore_errors=True)
-                aside.append(later.rename(left))
+                aside.insert(0, later.rename(left))
+        self._drop_after(step)
         self.write("config.toml", toml_text(resolved.tree(), resolved.origin))
         entry = {
             "time": here["time"],
@@ -154,16 +159,22 @@ class RunDirectory:
             "overrides": mask_arguments(list(asked.overrides)),
             "changed": changed,
         }
-        with (self.path / "resumes.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        resumes = self.path / "resumes.jsonl"
+        earlier = read_text(resumes) if resumes.exists() else ""
+        self.write("resumes.jsonl", f"{earlier}{json.dumps(entry)}\n")
         return changed, aside
 
-    def cut_metrics(self, step: int) -> None:
-        """Drop the lines of later steps, and a last line that was not written whole."""
-        if not self.metrics.exists():
-            return
-        kept = [json.dumps(line) for line in read_metrics(self.metrics) if line["step"] <= step]
-        write_whole(self.metrics, "".join(line + "\n" for line in kept))
+    def _drop_after(self, step: int) -> None:
+        """Remove records and metrics of later steps, and whatever a killed process left half written."""
+        for folder in (self.path, self.rollouts):
+            sweep(folder)
+        for record in self.rollouts.iterdir():
+            match = _RECORD.fullmatch(record.name)
+            if match is not None and int(match[1]) > step:
+                record.unlink()
+        if self.metrics.exists():
+            kept = [json.dumps(line) for line in read_metrics(self.metrics) if line["step"] <= step]
+            write_whole(self.metrics, "".join(line + "\n" for line in kept))
 
     @property
     def is_blank(self) -> bool:
@@ -177,21 +188,15 @@ class RunDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def close(self) -> None:
-        """Let other processes in."""
+        """Let other processes in. A second call does nothing."""
         self._lock.close()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write beside, then rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The steps of a ``metrics.jsonl``; a line cut short by a kill is left out."""
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ()
+    for line in lines:
         try:
             data = json.loads(line)
         except ValueError:
@@ -313,22 +318,6 @@ def _new_name(recipe: str) -> str:
     return f"{datetime.date.today().isoformat()}-{slug}-{secrets.token_hex(2)}"
 
 
-def _take_lock(folder: Path) -> IO[str]:
-    lock = (folder / ".lock").open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        pid = lock.read().strip() or "unknown"
-        lock.close()
-        mend = f"wait until process {pid} ends, or stop it with: kill -INT {pid}"
-        raise UserError(f"another process writes in {folder}", found=f"process {pid}", mend=mend) from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
-
-
 def _asked(asked: Asked) -> Mapping[str, Any]:
     return {
         "recipe": asked.recipe,
@@ -352,5 +341,4 @@ __all__: Sequence[str] = [
     "read_metrics",
     "recipe_of",
     "run_of",
-    "write_whole",
 ]

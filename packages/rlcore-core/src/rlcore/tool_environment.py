@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
+from rlcore.registry import Registry
 from rlcore.tool import Tool, ToolResult, tool
 from rlcore.types import EndReason, Message, Observation, Step, Task, ToolCall
 
@@ -15,7 +17,8 @@ class ToolEnvironment:
     """A chat in which the model may call tools, until it answers without a call.
 
     Args:
-        tools: `Tool` objects or functions to make them of; names must differ.
+        tools: `Tool` objects, functions to make them of, or ids (``calculator``, ``module:function``,
+            ``file.py:function``); names must differ.
         max_turns: how often the model may write. Calls in its last turn are not executed: nobody would read the answer.
         system_prompt: put before the task's messages, unless they begin with a system message of their own.
         max_errors_in_a_row: after so many turns in which every call failed, the episode ends as ``tool_error``.
@@ -25,14 +28,15 @@ class ToolEnvironment:
 
     def __init__(
         self,
-        tools: Sequence[Tool | Callable[..., Any]],
+        tools: Sequence[Tool | Callable[..., Any] | str],
         max_turns: int,
         system_prompt: str | None = None,
         max_errors_in_a_row: int = 3,
     ) -> None:
-        self.tools = {made.name: made for made in map(tool, tools)}
-        if len(self.tools) < len(tools):
-            names = ", ".join(tool(one).name for one in tools)
+        made = [tool_of(one) if isinstance(one, str) else tool(one) for one in tools]
+        self.tools = {one.name: one for one in made}
+        if len(self.tools) < len(made):
+            names = ", ".join(one.name for one in made)
             raise UserError("the tools of an environment need different names", found=names)
         if max_turns < 1 or max_errors_in_a_row < 1:
             found = f"max_turns={max_turns}, max_errors_in_a_row={max_errors_in_a_row}"
@@ -116,3 +120,9 @@ class ToolEnvironment:
             for name, value in result.info.items():
                 counts[name] = counts.get(name, 0) + value
         return counts
+
+
+@lru_cache(maxsize=256)  # an environment is made for every trajectory
+def tool_of(id: str) -> Tool:
+    """The tool of an id, ``module:function`` or ``file.py:function``. Raises `UserError` as `Registry.load` does."""
+    return tool(Registry().load("tool", id))

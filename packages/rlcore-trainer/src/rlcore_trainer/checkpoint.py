@@ -20,13 +20,16 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from rlcore.checkpoint_folder import read_checkpoint
 from rlcore.errors import UserError
+from rlcore.whole_files import beside, sweep
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
@@ -51,8 +54,8 @@ class Checkpoints:
     """The checkpoints of one run, of which the newest ``keep`` and the best stay."""
 
     def __init__(self, folder: Path, *, keep: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._keep = folder, keep
-        self._links = {"best": folder / "best", "last": folder / "last"}
 
     def save(self, progress: Progress, model: PreTrainedModel, tokenizer: Path, state: Mapping[str, Any]) -> Path:
         """Write a checkpoint, point to it, and remove those that need not stay.
@@ -62,60 +65,54 @@ class Checkpoints:
             model: the policy
             tokenizer: folder whose tokenizer files are copied
             state: what the strategy needs to go on
+
+        Raises:
+            UserError: it cannot be written.
         """
         target = self.folder / f"{progress.step:06d}"
-        partial = self._fresh(target)
-        try:
+        with _making(target) as partial:
             save_model(model, tokenizer, partial / "model")
             torch.save(dict(state), partial / "optimiser.pt")
             sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
             trainer = {"format": FORMAT, "progress": asdict(progress), "files": sizes}
             (partial / "trainer.json").write_text(json.dumps(trainer, indent=2) + "\n", encoding="utf-8")
-            _move(partial, target)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise UserError(
-                "the checkpoint cannot be written",
-                found=(str(error).splitlines() or [type(error).__name__])[0],
-                where=str(target),
-                mend="make room on the disk; what was saved before is whole, and --resume goes on from it",
-            ) from error
-        self._point("last", target.name)
-        if progress.best_step == progress.step:
-            self._point("best", target.name)
-        self._clean()
+        with _told(target):
+            self._settle(progress)
         return target
 
     def save_reference(self, model: PreTrainedModel, tokenizer: Path) -> Path:
-        """Keep the policy as it is now, for the KL term of a run that is continued later."""
+        """Keep the policy as it is now, for the KL term of a run that is continued later. Raises as `save`."""
         target = self.folder / "reference"
-        partial = self._fresh(target)
-        save_model(model, tokenizer, partial)
-        _move(partial, target)
+        with _making(target) as partial:
+            save_model(model, tokenizer, partial)
         return target
 
-    def _fresh(self, target: Path) -> Path:
-        partial = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        return partial
+    def resume(self, folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any]]:
+        """As `read`, and what a kill after that checkpoint was written kept from being done is done."""
+        progress, state = read(folder, map_location=map_location)
+        with _told(folder):
+            self._settle(progress)
+        return progress, state
 
-    def _point(self, name: str, to: str) -> None:
-        temporary = self.folder / f".{name}.partial"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(to)
-        temporary.replace(self._links[name])
-
-    def _clean(self) -> None:
+    def _settle(self, progress: Progress) -> None:
+        """Point to the last and the best, and remove what need not stay. Depends on nothing that a kill could lose."""
+        sweep(self.folder)
         whole = sorted((path for path in self.folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-        pointed = {os.readlink(link) for link in self._links.values() if link.is_symlink()}
+        best = next((path for path in whole if int(path.name) == progress.best_step), None)
+        self._point("last", whole[-1])
+        self._point("best", best)
         for path in whole[: -self._keep]:
-            if path.name not in pointed:
+            if path != best:
                 # Out of sight first: a removal that is cut short must not leave half a checkpoint under its name.
-                hidden = path.with_name(f".{path.name}.removed")
-                shutil.rmtree(hidden, ignore_errors=True)
-                path.rename(hidden)
-                shutil.rmtree(hidden)
+                shutil.rmtree(path.rename(beside(path)))
+
+    def _point(self, name: str, to: Path | None) -> None:
+        link = self.folder / name
+        if to is None:
+            link.unlink(missing_ok=True)
+        elif not link.is_symlink() or os.readlink(link) != to.name:
+            beside(link).symlink_to(to.name)
+            beside(link).replace(link)
 
 
 def save_model(model: PreTrainedModel, tokenizer: Path, folder: Path) -> None:
@@ -132,17 +129,12 @@ def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[st
     Raises:
         UserError: the checkpoint is not whole.
     """
+    trainer = read_checkpoint(folder)
     mend = "name another folder in its checkpoints/"
     try:
-        trainer = json.loads((folder / "trainer.json").read_text(encoding="utf-8"))
-        progress, sizes = Progress(**trainer["progress"]), dict(trainer["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        progress = Progress(**trainer["progress"])
+    except (KeyError, TypeError) as error:
         raise UserError("this is not a whole checkpoint", found=str(error), where=str(folder), mend=mend) from None
-    for name, size in sizes.items():
-        there = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if there != size:
-            found = f"{name} is missing" if there is None else f"{name} has {there} bytes, not {size}"
-            raise UserError("this checkpoint is damaged", found=found, where=str(folder), mend=mend)
     try:
         state = torch.load(folder / "optimiser.pt", map_location=map_location, weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
@@ -155,17 +147,40 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _move(partial: Path, target: Path) -> None:
-    """Flush to disk, then rename; an older folder of that name is replaced."""
-    for path in [*_files(partial), *(path for path in partial.rglob("*") if path.is_dir()), partial]:
-        _flush(path)
-    old = target.with_name(f".{target.name}.removed")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    partial.rename(target)
-    _flush(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+@contextmanager
+def _making(target: Path) -> Iterator[Path]:
+    """A new folder to fill, which is flushed to disk and takes its place when the block ends without an error."""
+    partial = beside(target)
+    try:
+        with _told(target):
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            yield partial
+            for path in [*_files(partial), *(path for path in partial.rglob("*") if path.is_dir()), partial]:
+                _flush(path)
+            if target.exists():  # a reference of an attempt that was killed before it had a checkpoint
+                shutil.rmtree(target)
+            partial.rename(target)
+            _flush(target.parent)
+    except UserError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """What a full disk says, whichever library met it."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        room = next(folder for folder in target.parents if folder.is_dir())
+        raise UserError(
+            "the checkpoint cannot be written",
+            found=f"{first}; {shutil.disk_usage(room).free / 1e6:,.1f} MB are free",  # torch.save does not say why
+            where=str(target),
+            mend="make room on the disk; what was saved before is whole, and --resume goes on from it",
+        ) from error
 
 
 def _flush(path: Path) -> None:

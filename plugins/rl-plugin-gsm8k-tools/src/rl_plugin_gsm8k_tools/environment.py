@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
-from rlcore.registry import Registry
-from rlcore.tool import Tool, tool
 from rlcore.tool_environment import ToolEnvironment
 from rlcore.types import Message, Task
 
@@ -18,8 +15,7 @@ class Gsm8kTools(ToolEnvironment):
     """Shows the problem, answers tool calls, ends at the first answer without a call."""
 
     def __init__(self, config: EnvironmentConfig) -> None:
-        tools = tools_by_name(tuple(config.tools))
-        super().__init__(tools, max_turns=config.max_turns, system_prompt=config.system_prompt)
+        super().__init__(config.tools, max_turns=config.max_turns, system_prompt=config.system_prompt)
 
     def oracle(self, task: Task) -> Sequence[Message]:
         """Perfect play of a task: the demonstration that the row carries, or else the expected answer.
@@ -34,17 +30,3 @@ class Gsm8kTools(ToolEnvironment):
         if calculator.name not in self.tools or self.max_turns < 2:
             return [answer]
         return [call_message("", "1 + 1", id="call_0"), answer]
-
-
-@lru_cache(maxsize=64)
-def tools_by_name(names: tuple[str, ...]) -> tuple[Tool, ...]:
-    """The tools of these ids. Raises `PluginError` for one that is not there."""
-    registry: Registry | None = None
-    found = []
-    for name in names:
-        if name == calculator.name:
-            found.append(calculator)
-            continue
-        registry = registry or Registry()
-        found.append(tool(registry.load("tool", name)))
-    return tuple(found)

@@ -103,7 +103,7 @@ def _machine_failure(error: Exception) -> str | None:
 
 
 def main() -> int:
-    """Run the command line and return its exit status: 2 for bad input, 1 for an engine that failed, 130 after Ctrl-C."""
+    """Run the command line; its exit status is 2 for bad input, 1 when an engine failed, 130 after Ctrl-C."""
     try:
         status = cli.main(prog_name="rlcore", standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):

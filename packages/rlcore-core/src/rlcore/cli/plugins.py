@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from rlcore.registry import Registry
 
 MARKS = {State.OK: "✓", State.FOUND: "·", State.DISABLED: "-"}
+Key = tuple[str, str]
+"""Distribution and name of a plugin."""
+Offered = dict[str, list[dict[str, str]]]
+"""What a plugin offers, by kind."""
 
 
 @click.group(epilog=examples("rlcore plugins list --check", "rlcore plugins show gsm8k-tools"))
@@ -23,20 +28,26 @@ def plugins() -> None:
 
 
 @plugins.command("list", epilog=examples("rlcore plugins list", "rlcore plugins list --check --json"))
-@click.option("--check", is_flag=True, help="Import every plugin and call its hooks; exit 1 if one is unusable.")
+@click.option("--check", is_flag=True, help="Import every plugin and call its hooks; exit 1 if something is wrong.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_plugins(check: bool, as_json: bool) -> None:
     """List the installed plugins. Without --check nothing of theirs is imported."""
-    registry = _loaded() if check else None
-    found = registry.plugins.all() if registry else discover()
-    offered = _offered(registry) if registry else {}
+    found, offered = discover(), dict[Key, Offered]()
+    if check:
+        from rlcore.examination import examine
+        from rlcore.registry import Registry
+
+        registry = Registry()
+        complaints = examine(registry)
+        offered = _offered(registry)
+        found = [replace(plugin, complaints=complaints.get(_key(plugin), ())) for plugin in registry.plugins.all()]
     if as_json:
         click.echo(json.dumps([_as_json(plugin, offered) for plugin in found], indent=2, ensure_ascii=False))
     else:
         _print_table(found, offered)
         if not check:
             click.echo("\n· found, not imported: --check imports each and tells what it offers")
-    if check and any(plugin.state not in (State.OK, State.DISABLED) for plugin in found):
+    if check and any(plugin.complaints or plugin.state not in (State.OK, State.DISABLED) for plugin in found):
         sys.exit(1)
 
 
@@ -45,44 +56,39 @@ def list_plugins(check: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(name: str, as_json: bool) -> None:
     """Show what one plugin offers."""
-    registry = _loaded()
-    plugin = registry.plugin(name)
+    from rlcore.registry import Registry
+
+    registry = Registry()
     offered = _offered(registry)
+    plugin = registry.plugin(name)
     if as_json:
         click.echo(json.dumps(_as_json(plugin, offered), indent=2, ensure_ascii=False))
         return
     _print_table([plugin], {})
-    for kind, rows in offered.get((plugin.distribution, plugin.name), {}).items():
+    for kind, rows in offered.get(_key(plugin), {}).items():
         click.echo(f"\n{kind.replace('_', ' ')}")
         width = max(len(row["id"]) for row in rows)
         for row in rows:
             click.echo(f"  {row['id']:<{width}}  {row['summary']}".rstrip())
 
 
-def _loaded() -> Registry:
-    """A registry whose plugins are imported and whose register hooks have all been called."""
-    from rlcore.registry import KINDS, Registry
-
-    registry = Registry()
-    for kind in KINDS:
-        registry.offers(kind)
-    return registry
-
-
-def _offered(registry: Registry) -> dict[tuple[str, str], dict[str, list[dict[str, str]]]]:
-    """By plugin and kind, what is offered."""
+def _offered(registry: Registry) -> dict[Key, Offered]:
+    """By plugin, what it offers. All register hooks are called."""
     from rlcore.registry import KINDS
 
-    offered: dict[tuple[str, str], dict[str, list[dict[str, str]]]] = {}
+    offered: dict[Key, Offered] = {}
     for kind in KINDS:
         for offer in registry.offers(kind):
-            spec, key = offer.spec, (offer.plugin.distribution, offer.plugin.name)
-            row = {"id": spec.id, "summary": spec.summary, "target": spec.target}
-            offered.setdefault(key, {}).setdefault(kind, []).append(row)
+            row = {"id": offer.spec.id, "summary": offer.spec.summary, "target": offer.spec.target}
+            offered.setdefault(_key(offer.plugin), {}).setdefault(kind, []).append(row)
     return offered
 
 
-def _as_json(plugin: Plugin, offered: dict[tuple[str, str], dict[str, list[dict[str, str]]]]) -> dict[str, object]:
+def _key(plugin: Plugin) -> Key:
+    return plugin.distribution, plugin.name
+
+
+def _as_json(plugin: Plugin, offered: dict[Key, Offered]) -> dict[str, object]:
     return {
         "name": plugin.name,
         "distribution": plugin.distribution,
@@ -91,22 +97,25 @@ def _as_json(plugin: Plugin, offered: dict[tuple[str, str], dict[str, list[dict[
         "state": plugin.state.value,
         "problem": plugin.problem,
         "fix": plugin.fix,
+        "complaints": [{"problem": complaint.problem, "fix": complaint.fix} for complaint in plugin.complaints],
         "notes": list(plugin.notes),
         "hooks": list(plugin.hooks),
-        "offers": offered.get((plugin.distribution, plugin.name), {}),
+        "offers": offered.get(_key(plugin), {}),
     }
 
 
-def _print_table(found: list[Plugin], offered: dict[tuple[str, str], dict[str, list[dict[str, str]]]]) -> None:
+def _print_table(found: list[Plugin], offered: dict[Key, Offered]) -> None:
     name_width = max((len(plugin.name) for plugin in found), default=0)
     origin_width = max((len(plugin.origin) for plugin in found), default=0)
     for plugin in found:
-        kinds = offered.get((plugin.distribution, plugin.name), {})
+        kinds = offered.get(_key(plugin), {})
         counts = ", ".join(f"{len(rows)} {kind.replace('_', ' ')}" for kind, rows in kinds.items())
         state = counts if plugin.state is State.OK and offered else plugin.state.value
-        mark = MARKS.get(plugin.state, "✗")
+        mark = "!" if plugin.usable and plugin.complaints else MARKS.get(plugin.state, "✗")
         click.echo(f"{mark} {plugin.name:<{name_width}}  {plugin.origin:<{origin_width}}  {state}".rstrip())
-        for text in (plugin.problem, plugin.fix and f"fix: {plugin.fix}", *(f"note: {note}" for note in plugin.notes)):
+        complaints = [text for one in plugin.complaints for text in (one.problem, f"fix: {one.fix}")]
+        notes = [f"note: {note}" for note in plugin.notes]
+        for text in (plugin.problem, plugin.fix and f"fix: {plugin.fix}", *complaints, *notes):
             if text:
                 click.echo(f"    {text}")
     if not found:

@@ -8,12 +8,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from rlcore.checkpoint_folder import read_checkpoint
 from rlcore.checks import check_run
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
@@ -28,6 +29,7 @@ from rlcore.run_directory import (
     best_checkpoint,
     check_name,
     checkpoint_to_resume,
+    checkpoints_of,
     config_layer,
     recipe_of,
 )
@@ -67,6 +69,13 @@ def run(
     if resume is not None and (plugin is not None or recipe is not None):
         raise UserError("--resume goes on with the recipe of that run", mend="leave -p and -r out")
     folder, checkpoint = checkpoint_to_resume(Path(resume)) if resume is not None else (None, None)
+    directory: RunDirectory | None = None
+    if resume is not None and folder is not None and not dry_run:
+        directory = RunDirectory.open(folder)
+        click.get_current_context().call_on_close(directory.close)
+        folder, checkpoint = checkpoint_to_resume(Path(resume))  # another process may have written there until now
+    if checkpoint is not None and (checkpoint / "trainer.json").exists():
+        read_checkpoint(checkpoint)
     base = config_layer(folder) if folder is not None else None
     base_recipe = recipe_of(folder) if folder is not None else ""
     layered = gather(
@@ -92,10 +101,9 @@ def run(
     trainer = registry.load("trainer", resolved.config.trainer.id)
     changed: list[str] = []
     aside: list[Path] = []
-    if folder is None:
+    if directory is None:
         directory = RunDirectory.create(resolved, layered.asked)
     else:
-        directory = RunDirectory.open(folder)
         changed, aside = directory.resume(resolved, layered.asked, checkpoint)
     job = Run(resolved, registry, directory=directory, resume_from=checkpoint, output=output, dataset=trial.dataset)
     for line in headline(trial, layered):
@@ -150,9 +158,10 @@ def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tupl
             return trainer(job).train()
     except BaseException as failure:
         error = failure
-        job.note(f"failed: {type(failure).__name__}: {failure}")
-        if not isinstance(failure, UserError):
-            job.note("".join(traceback.format_exception(failure)))
+        with suppress(UserError):  # the log may be what failed
+            job.note(f"failed: {type(failure).__name__}: {failure}")
+            if not isinstance(failure, UserError):
+                job.note("".join(traceback.format_exception(failure)))
         raise
     finally:
         job.finished(error)
@@ -163,12 +172,14 @@ def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tupl
 def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed: bool) -> None:
     """Say where the log is and how to go on; a new run that bad input stopped before anything was done goes away."""
     refused = isinstance(error, UserError)
+    if not directory.checkpoints.is_dir():
+        return  # somebody removed it; the error says so
     if new and refused and directory.is_blank:
         directory.remove()
         click.echo(f"nothing was done; {directory.path} is removed", err=True)
         return
     click.echo(f"the run ended early; its log is {directory.path / 'output.log'}", err=True)
-    if any(directory.checkpoints.iterdir()) and not (resumed and refused):
+    if checkpoints_of(directory.path) and not (resumed and refused):
         click.echo(f"go on with: rlcore run --resume {directory.path}", err=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlcore.registry import Registry
+from rlcore.registry import Registry, make
 
 
 def component(registry: Registry, kind: str, id: str, options: Mapping[str, Any] | None) -> Callable[[], Any]:
@@ -13,6 +13,6 @@ def component(registry: Registry, kind: str, id: str, options: Mapping[str, Any]
     target, model = registry.load(kind, id), registry.config_model(kind, id)
     if model is None:
         assert not options, f"the {kind} {id!r} takes no options, it was given {dict(options or {})}"
-        return lambda: target()
+        return lambda: make(target, None)
     config = model.model_validate(dict(options or {}))
-    return lambda: target(config)
+    return lambda: make(target, config)

@@ -16,6 +16,7 @@ from rlcore.config.layers import Layer, file_layer
 from rlcore.config.resolve import resolve
 from rlcore.errors import RlcoreError
 from rlcore.loading import load_attribute
+from rlcore.plugin_import import HEAVY
 from rlcore.plugins import Offer
 from rlcore.registry import KINDS, Registry
 from rlcore.run import SelectedReward
@@ -26,8 +27,6 @@ from rlcore.testing.environments import check_environment
 from rlcore.testing.episodes import Oracle
 from rlcore.testing.rewards import RewardCase, check_reward, select_reward
 
-HEAVY = ("torch", "numpy", "transformers", "vllm", "ray")
-"""What the module with the hooks must not import."""
 FULL = ("rlcore-rollout", "rlcore-trainer")
 """What a recipe can only be resolved with."""
 
@@ -54,6 +53,8 @@ def check_plugin(
     registry = Registry()
     plugin = registry.plugin(name)
     _imports_lightly(plugin.module, findings)
+    for complaint in plugin.complaints:
+        findings.expect(False, complaint.problem)
     offers = [
         (kind, offer)
         for kind in KINDS

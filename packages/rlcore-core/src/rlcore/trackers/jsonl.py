@@ -9,24 +9,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlcore.whole_files import told
+
 
 class JsonlTracker:
     """One flat object per call, written through at once; a number that is not finite becomes null."""
 
     def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
-        self._file = (directory / "metrics.jsonl").open("a", encoding="utf-8") if directory is not None else None
+        self._path = directory / "metrics.jsonl" if directory is not None else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append the step's numbers with the time in seconds since 1970."""
-        if self._file is not None:
+        """Append the step's numbers with the time in seconds since 1970.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        if self._path is not None:
             numbers = {name: _number(value) for name, value in metrics.items()}
-            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **numbers}) + "\n")
-            self._file.flush()
+            line = json.dumps({"step": step, "time": round(time.time(), 3), **numbers}) + "\n"
+            with told(self._path), self._path.open("a", encoding="utf-8") as file:
+                file.write(line)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        """Nothing is held."""
 
 
 def _number(value: float) -> float | int | None:
