@@ -1,0 +1,1 @@
+"""Questions about a warehouse, answered with a look-up."""

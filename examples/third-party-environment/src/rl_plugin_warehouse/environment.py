@@ -1,0 +1,57 @@
+"""The environment, its tool and its reward."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rlcore import Message, Table, Task, ToolCall, ToolEnvironment, ToolError, Trajectory, tool
+
+
+class WarehouseConfig(Table):
+    """``[environment]``."""
+
+    tools: list[str] = ["look-up"]
+    """Ids of tools; an empty list takes the list of articles away."""
+    max_turns: int = 2
+    """How often the model may write: one look-up, one answer."""
+
+
+class Warehouse(ToolEnvironment):
+    """Shows the question, answers look-ups, ends at the first message without one."""
+
+    def __init__(self, config: WarehouseConfig) -> None:
+        super().__init__(config.tools, config.max_turns)
+
+    def oracle(self, task: Task) -> list[Message]:
+        """Perfect play, which the conformance tests need."""
+        return [call_of(task.fields["article"], task.fields["about"]), answer_of(task.fields["answer"])]
+
+
+@tool
+def look_up(article: int, about: Literal["price", "stock", "weight", "shelf"], task: Task) -> int:
+    """Look an article up in the list.
+
+    Args:
+        article: Its number.
+        about: What to tell.
+        task: The question that is being answered; the model is not shown this one.
+    """
+    if article != task.fields["article"]:
+        raise ToolError(f"there is no article {article}")
+    return task.fields["list"][about]
+
+
+def right_answer(trajectory: Trajectory, task: Task) -> float:
+    """1 when the last message is the number that the list says, else 0."""
+    return float(trajectory.final_response.strip() == str(task.fields["answer"]))
+
+
+def call_of(article: int, about: str) -> Message:
+    """A message that looks an article up."""
+    call = ToolCall(name=look_up.name, arguments={"article": article, "about": about}, id="call")
+    return Message(role="assistant", tool_calls=(call,))
+
+
+def answer_of(number: int) -> Message:
+    """A message that answers."""
+    return Message(role="assistant", content=str(number))
