@@ -20,10 +20,12 @@ from rlcore.types import Completion, Sampling
 from rlcore_rollout.engines.torch.rows import rows_are_independent
 from rlcore_rollout.engines.torch.scheduler import Scheduler
 from rlcore_rollout.engines.torch.sequences import Sequence
+from rlcore_rollout.engines.torch.stop_texts import StopTexts, load_tokenizer
 from rlcore_rollout.engines.torch.weights import Weights, module_of, read_weights
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
+    from tokenizers import Tokenizer
 
     from rlcore_rollout.engines.context import EngineContext
     from rlcore_rollout.engines.torch.config import TorchEngineConfig
@@ -44,7 +46,8 @@ class TorchEngine:
     """
 
     def __init__(self, config: TorchEngineConfig, source: WeightSource, context: EngineContext):
-        self._engine_context = context
+        self._engine_context, self._folder = context, source.folder
+        self._tokenizer: Tokenizer | None = None
         weights = read_weights(module_of(source, context))
         self.deterministic = _decide(config.deterministic, weights.device)
         if self.deterministic and not rows_are_independent(weights, config.slots):
@@ -91,7 +94,10 @@ class TorchEngine:
             if self._take(sequence) and not loop.is_closed():
                 loop.call_soon_threadsafe(settle, result)
 
-        sequence = Sequence(prompt=prompt, sampling=sampling, session=session, limit=limit, finish=finish)
+        stop_texts = self._stop_texts(sampling.stop) if sampling.stop else None
+        sequence = Sequence(
+            prompt=prompt, sampling=sampling, session=session, limit=limit, finish=finish, stop_texts=stop_texts
+        )
         with self._condition:
             if self._closed:
                 raise EngineError("the engine is closed")
@@ -128,6 +134,11 @@ class TorchEngine:
         thread, self._thread = self._thread, None
         if thread is not None:
             await asyncio.to_thread(thread.join)
+
+    def _stop_texts(self, texts: tuple[str, ...]) -> StopTexts:
+        if self._tokenizer is None:
+            self._tokenizer = load_tokenizer(self._folder)
+        return StopTexts(self._tokenizer, texts)
 
     def _take(self, sequence: Sequence) -> bool:
         """Whether the call was still unanswered; whoever gets True answers it."""

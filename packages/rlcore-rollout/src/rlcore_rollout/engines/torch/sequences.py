@@ -10,6 +10,7 @@ from rlcore.types import Completion, Sampling
 
 from rlcore_rollout.engines.torch.cache import Stretch
 from rlcore_rollout.engines.torch.prompts import Prompt
+from rlcore_rollout.engines.torch.stop_texts import StopTexts
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -34,6 +35,7 @@ class Sequence:
     logprobs: list[float] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
     stops: frozenset[int] = frozenset()
+    stop_texts: StopTexts | None = None
 
     @property
     def place(self) -> int:
