@@ -320,9 +320,7 @@ class Scheduler:
             return
         sequence.tokens.append(token)
         sequence.logprobs.append(logprob)
-        stopped = token in sequence.stops or (
-            sequence.stop_texts is not None and sequence.stop_texts(sequence.tokens)
-        )
+        stopped = token in sequence.stops or (sequence.stop_texts is not None and sequence.stop_texts(sequence.tokens))
         if stopped or len(sequence.tokens) >= sequence.limit:
             self._end(sequence, stopped)
 

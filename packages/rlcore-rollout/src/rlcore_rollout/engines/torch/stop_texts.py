@@ -20,6 +20,7 @@ class StopTexts:
         self._tail = max(len(text.encode()) for text in texts) + 4  # and a character cut at the tail's start
 
     def __call__(self, tokens: list[int]) -> bool:
+        """Look at the tokens of a generation, the newest last."""
         tail = self._tokenizer.decode(tokens[-self._tail :], skip_special_tokens=False)
         return any(text in tail for text in self._texts)
 
@@ -32,5 +33,7 @@ def load_tokenizer(folder: Path | None) -> Tokenizer:
     """
     path = None if folder is None else folder / "tokenizer.json"
     if path is None or not path.is_file():
-        raise EngineError(f"stop texts need the model's tokenizer, and {path or 'there is no model folder'} is not there")
+        raise EngineError(
+            f"stop texts need the model's tokenizer, and {path or 'there is no model folder'} is not there"
+        )
     return Tokenizer.from_file(str(path))
