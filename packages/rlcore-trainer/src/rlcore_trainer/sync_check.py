@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from rlcore_trainer.model import PolicyWeights
 
-PROMPT_TOKENS = 16
+PROMPT_TOKENS = 8
 NEW_TOKENS = 4
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
 """Nats by which a token's log-probability may differ, on average: what rounding does, and stale weights exceed."""
