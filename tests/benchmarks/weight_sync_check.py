@@ -39,7 +39,7 @@ def measured(engine: str) -> tuple[list[float], float]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             overrides = [f"rollout.engine={engine}", f"trainer.steps={STEPS}", "evaluation.every=0", "name=run"]
-            overrides += [f"runs={folder}", "trackers.use=[jsonl]", "checkpoint.every=0"]
+            overrides += [f"runs={folder}", 'trackers.use=["jsonl"]', "checkpoint.every=0"]
             cli.main(["run", "--plugin", "gsm8k-tools", *overrides], standalone_mode=False)
             lines = (Path(folder) / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     finally:

@@ -7,6 +7,8 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -259,6 +261,47 @@ def test_a_vllm_that_hangs_is_given_up_and_started_anew(tied: Direct) -> None:
     tied.engine._config = patient
     tied.sync_weights(tied.weights)
     assert compare(tied, tied.model, version=tied.weights.version) < 1e-4
+
+
+SAMPLES_FOR_EVER = """
+import asyncio, signal, sys
+from pathlib import Path
+from rlcore.types import Sampling
+from rlcore.weights import FolderWeights
+from rlcore_rollout.engines.context import EngineContext
+from rlcore_rollout.engines.vllm.config import VllmEngineConfig
+from rlcore_rollout.engines.vllm.engine import VllmEngine
+
+async def sample(engine):
+    while True:
+        await engine.generate([1, 2, 3], Sampling(max_new_tokens=50), session="a")
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: print("asked to stop", flush=True))
+    engine = VllmEngine(VllmEngineConfig(), FolderWeights(folder=Path(sys.argv[1])), EngineContext())
+    print("sampling", flush=True)
+    asyncio.run(sample(engine))
+"""
+
+
+def test_ctrl_c_is_left_to_rlcore_and_a_killed_rlcore_takes_vllm_along(tied_folder: Path, tmp_path: Path) -> None:
+    import psutil
+
+    script = tmp_path / "samples.py"
+    script.write_text(SAMPLES_FOR_EVER, encoding="utf-8")
+    command = [sys.executable, str(script), str(tied_folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "sampling\n"
+        children = psutil.Process(process.pid).children(recursive=True)
+        engines = [child for child in children if "VLLM" in child.name()]
+        assert len(engines) == 2
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.stdout.readline() == "asked to stop\n"
+        assert psutil.wait_procs(engines, timeout=2)[0] == []
+        process.kill()
+        process.wait()
+    assert psutil.wait_procs(children, timeout=20)[1] == []
 
 
 @pytest.mark.parametrize(

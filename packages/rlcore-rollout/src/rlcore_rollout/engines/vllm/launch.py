@@ -15,7 +15,7 @@ import torch
 from rlcore.errors import EngineError, UserError, did_you_mean
 
 from rlcore_rollout.engines.vllm.config import DECIDED, VllmEngineConfig
-from rlcore_rollout.engines.vllm.register import BACKEND
+from rlcore_rollout.engines.vllm.register import BACKEND, STARTED_BY_RLCORE
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -68,6 +68,7 @@ def prepare(config: VllmEngineConfig, folder: Path, dtype: str, context: EngineC
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would copy the trainer's threads and CUDA context
         "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, int(config.timeout_s))),
         "VLLM_NO_USAGE_STATS": "1",
+        STARTED_BY_RLCORE: "1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
     }
     eager = on_cpu if config.enforce_eager is None else config.enforce_eager
