@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,46 @@ def test_a_damaged_line_is_named_and_nothing_is_written(content: bytes, rlcore: 
     assert "this is not a stored group" in result.err
     assert "some.jsonl:2" in result.err
     assert [entry.name for entry in Path().iterdir()] == ["some.jsonl"]
+
+
+@pytest.mark.parametrize("wrong", [{"reward": "abc"}, {"reward": math.nan}, {"metrics": 3}])
+def test_a_stored_value_of_the_wrong_type_is_named(wrong: dict[str, Any], rlcore: Run, toy: Any) -> None:
+    path = Path("some.jsonl")
+    write_groups(path, [group(judged("a", 1.0))])
+    line = json.loads(path.read_text(encoding="utf-8"))
+    line["trajectories"][0].update(wrong)
+    path.write_text(json.dumps(line), encoding="utf-8")
+    result = rlcore("data", "rescore", path, "reward.0.id=exact")
+    assert result.status == 2
+    assert "this is not a stored group" in result.err
+    assert "some.jsonl:1" in result.err
+
+
+@pytest.mark.parametrize(("id", "found"), [("needs:Two", "missing 2 required"), ("needs:Room", "needs.py:7")])
+def test_a_reward_that_cannot_be_made_is_told_and_nothing_is_written(
+    id: str, found: str, rlcore: Run, toy: Any
+) -> None:
+    write_groups(Path("some.jsonl"), [group(judged("a", 1.0))])
+    Path("needs.py").write_text(
+        "class Two:\n    def __init__(self, a, b): ...\n    def __call__(self, trajectory, task): ...\n"
+        "class Room:\n    def __init__(self):\n        # a file that is not there\n        open('gone')\n"
+        "    def __call__(self, trajectory, task): ...\n",
+        encoding="utf-8",
+    )
+    result = rlcore("data", "rescore", "some.jsonl", f"reward.0.id={id.replace(':', '.py:')}", "out=again")
+    assert result.status == 2
+    assert "cannot be made" in result.err
+    assert found in result.err
+    assert not Path("again").exists()
+
+
+def test_two_that_write_the_same_folder_leave_each_other_alone(rlcore: Run, run: Path) -> None:
+    other = Path(".again.1.partial")
+    other.mkdir()
+    Path(".again.partial").mkdir()
+    assert rlcore("data", "rescore", run, "out=again").status == 0
+    assert other.is_dir()
+    assert Path(".again.partial").is_dir()
 
 
 def test_a_damaged_archive_is_named(rlcore: Run, toy: Any) -> None:

@@ -113,6 +113,23 @@ def test_resuming_cuts_metrics_and_sets_later_checkpoints_aside(toy: Any) -> Non
     assert layer.origin(("trainer", "learning_rate")) == "recipe toy/default:20"
 
 
+@pytest.mark.parametrize("known", ["[1]", "not json", None])
+def test_a_damaged_run_goes_on_with_what_its_checkpoint_needs(known: str | None, toy: Any) -> None:
+    directory = RunDirectory.create(resolved("name=mine"), Asked())
+    (directory.checkpoints / "000010" / "model").mkdir(parents=True)
+    directory.metrics.write_text('{"step": 5}\n' + "[" * 100_000 + '\nnonsense\n{"step": 10}\n', encoding="utf-8")
+    environment = directory.path / "environment.json"
+    if known is None:
+        environment.unlink()
+    else:
+        environment.write_text(known, encoding="utf-8")
+    directory.rollouts.rmdir()
+    assert directory.resume(resolved(), Asked(), directory.checkpoints / "000010") == ([], [])
+    assert [line["step"] for line in read_metrics(directory.metrics)] == [5, 10]
+    assert directory.rollouts.is_dir()
+    directory.close()
+
+
 def test_an_earlier_configuration_resolves_to_the_same_values_and_origins(toy: Any) -> None:
     first = resolved("evaluation.tasks=5", "reward.exact.strict=false", "rollout.max_context_tokens=null", "name=mine")
     RunDirectory.create(first, Asked()).close()

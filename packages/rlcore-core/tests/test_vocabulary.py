@@ -107,6 +107,10 @@ def test_the_kl_counts_where_use_kl_loss_says_so(words: tuple[str, ...], coeffic
     assert layer.tree == {"algorithm": {"kl": {"coefficient": coefficient}}}
 
 
+def test_a_switch_of_the_kl_that_is_no_switch_is_refused() -> None:
+    assert complaints(f"{ACTOR}.use_kl_loss=maybe")[0][:2] == ("refused", f"{ACTOR}.use_kl_loss")
+
+
 @pytest.mark.parametrize(
     ("siblings", "mini_batch", "updates"),
     [

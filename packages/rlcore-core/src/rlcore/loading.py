@@ -90,7 +90,10 @@ def source_line(error: BaseException) -> str | None:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
-_MACHINERY = {str(Path(__file__).with_name(name)) for name in ("loading.py", "plugins.py", "plugin_import.py")}
+_MACHINERY = {
+    str(Path(__file__).with_name(name))
+    for name in ("loading.py", "plugins.py", "plugin_import.py", "registry.py", "run.py")
+}
 
 
 def _missing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -57,7 +58,14 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(data: Mapping[str, Any]) -> Trajectory:
-    """The inverse of `trajectory_to_json`."""
+    """The inverse of `trajectory_to_json`.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is not what `trajectory_to_json` gives.
+    """
+    reward = data["reward"]
+    if reward is not None and (not isinstance(reward, int | float) or math.isnan(reward)):
+        raise ValueError(f"a reward is a number or null, not {reward!r}")
     return Trajectory(
         task_id=data["task_id"],
         sibling=data["sibling"],
@@ -68,7 +76,7 @@ def trajectory_from_json(data: Mapping[str, Any]) -> Trajectory:
             id: RewardResult(value=item["value"], components=freeze(item["components"]), error=item["error"])
             for id, item in data["rewards"].items()
         },
-        metrics=data["metrics"],
+        metrics=dict(data["metrics"]),
         turns=tuple(_turn_from_json(turn) for turn in data["turns"]),
         tools=tuple(
             ToolSchema(name=tool["name"], description=tool["description"], parameters=freeze(tool["parameters"]))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from rlcore.config.layers import values_layer
 from rlcore.config.resolve import Purpose, Resolved, resolve
 from rlcore.contracts import Dataset, Environment, Executor, Tracker, WeightSource
-from rlcore.errors import UserError
+from rlcore.errors import PluginError, UserError
+from rlcore.loading import source_line
 from rlcore.model_folder import BUILTIN, build, check_model_folder, download, local_folder
 from rlcore.output import Output
 from rlcore.records import write_groups
@@ -53,12 +54,25 @@ def select_rewards(
             id=table.id,
             weight=table.weight,
             scope=spec.scope,
-            function=make(registry.load("reward", table.id), own),
+            function=_made(f"reward {table.id!r}", registry.load("reward", table.id), own),
             minimum=spec.minimum,
             maximum=spec.maximum,
         )
         selected.append(reward)
     return tuple(selected)
+
+
+def _made(what: str, target: Any, options: BaseModel | None) -> Any:
+    """As `make`; what a class of somebody else raises there becomes a `PluginError`."""
+    try:
+        return make(target, options)
+    except UserError:
+        raise
+    except Exception as error:
+        line = source_line(error)
+        mend = f"mend {line}" if line else "a class is made without arguments, or of the values of its own Config"
+        found = f"{type(error).__name__}: {error}"
+        raise PluginError(f"{what} cannot be made", found=found, where=line, mend=mend) from error
 
 
 class Run:
@@ -131,7 +145,7 @@ class Run:
         """The `Dataset`, made once."""
         if self._dataset is None:
             id = self.config.data.get("id", self.config.environment.id)
-            self._dataset = cast(Dataset, make(self.load("dataset", id), self.options("data")))
+            self._dataset = cast(Dataset, _made(f"dataset {id!r}", self.load("dataset", id), self.options("data")))
         return self._dataset
 
     def environment(self) -> Environment:

@@ -35,7 +35,7 @@ from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.run_lock import take_lock
 from rlcore.surroundings import changed_versions, surroundings
-from rlcore.whole_files import sweep, write_whole
+from rlcore.whole_files import sweep, told, write_whole
 
 LONGEST_NAME_BYTES = 200
 """Of a run's folder; file systems take 255."""
@@ -139,11 +139,12 @@ class RunDirectory:
             What is of another version now, and the checkpoints that stepped aside.
         """
         try:
-            known = json.loads(read_text(self.path / "environment.json"))
-        except ValueError:  # it serves only to say what is of another version
-            known = {}
+            known = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            known = None
         here = surroundings(list(asked.argv))
-        changed = changed_versions(known, here)
+        # what is damaged is left out, as it serves only to say what is of another version
+        changed = changed_versions(known, here) if isinstance(known, dict) else []
         step = int(checkpoint.name) if checkpoint is not None else -1
         aside: list[Path] = []
         for later in reversed(checkpoints_of(self.path)):
@@ -151,6 +152,9 @@ class RunDirectory:
                 left = later.with_name(f"{later.name}.left")
                 shutil.rmtree(left, ignore_errors=True)
                 aside.insert(0, later.rename(left))
+        for folder in FOLDERS:  # somebody may have removed one to make room
+            with told(self.path / folder):
+                (self.path / folder).mkdir(exist_ok=True)
         self._drop_after(step)
         self.write("config.toml", toml_text(resolved.tree(), resolved.origin))
         entry = {
@@ -193,13 +197,13 @@ class RunDirectory:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The steps of a ``metrics.jsonl``; a line cut short by a kill is left out."""
+    """The steps of a ``metrics.jsonl``; a line that is damaged, as by a kill, is left out."""
     found = []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ()
     for line in lines:
         try:
             data = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(data, dict) and isinstance(data.get("step"), int):
             found.append(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import time
 from collections import deque
@@ -121,7 +122,7 @@ def _new_folder(out: Path, run: Path | None) -> Iterator[Path]:
         raise UserError(f"{out} is there already", where=f"command line: out={out}", mend="name a new folder")
     if run is not None and out.resolve().is_relative_to(run.resolve()):
         raise UserError(f"{out} lies in the run, which stays as it is", mend="name a folder elsewhere: out=FOLDER")
-    partial = beside(out)
+    partial = beside(out.with_name(f"{out.name}.{os.getpid()}"))  # another process may be at the same folder
     try:
         with told(out):
             partial.mkdir(parents=True)

@@ -46,7 +46,10 @@ def _id(value: Any, words: Words) -> str:
 
 def _kl_coefficient(value: Any, words: Words) -> Any:
     """``use_kl_loss`` (off where it is not given) decides whether ``kl_loss_coef`` (0.001) counts."""
-    return words.get(f"{_ACTOR}.kl_loss_coef", 0.001) if words.get(f"{_ACTOR}.use_kl_loss") else 0.0
+    switch = words.get(f"{_ACTOR}.use_kl_loss", False)
+    if not isinstance(switch, bool):
+        raise Refused("use_kl_loss is True or False")
+    return words.get(f"{_ACTOR}.kl_loss_coef", 0.001) if switch else 0.0
 
 
 def _updates(value: Any, words: Words) -> int:
