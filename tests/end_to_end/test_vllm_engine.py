@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -277,7 +278,8 @@ async def sample(engine):
         await engine.generate([1, 2, 3], Sampling(max_new_tokens=50), session="a")
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, lambda *_: print("asked to stop", flush=True))
+    if "--finish" in sys.argv:
+        signal.signal(signal.SIGINT, lambda *_: print("asked to stop", flush=True))
     engine = VllmEngine(VllmEngineConfig(), FolderWeights(folder=Path(sys.argv[1])), EngineContext())
     print("sampling", flush=True)
     asyncio.run(sample(engine))
@@ -289,7 +291,7 @@ def test_ctrl_c_is_left_to_rlcore_and_a_killed_rlcore_takes_vllm_along(tied_fold
 
     script = tmp_path / "samples.py"
     script.write_text(SAMPLES_FOR_EVER, encoding="utf-8")
-    command = [sys.executable, str(script), str(tied_folder)]
+    command = [sys.executable, str(script), str(tied_folder), "--finish"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "sampling\n"
@@ -301,6 +303,21 @@ def test_ctrl_c_is_left_to_rlcore_and_a_killed_rlcore_takes_vllm_along(tied_fold
         assert psutil.wait_procs(engines, timeout=2)[0] == []
         process.kill()
         process.wait()
+    assert psutil.wait_procs(children, timeout=20)[1] == []
+
+
+def test_an_interrupt_ends_a_start(tied_folder: Path, tmp_path: Path) -> None:
+    import psutil
+
+    script = tmp_path / "samples.py"
+    script.write_text(SAMPLES_FOR_EVER, encoding="utf-8")
+    command = [sys.executable, str(script), str(tied_folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (children := psutil.Process(process.pid).children(recursive=True)):
+            time.sleep(0.1)
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) != 0
     assert psutil.wait_procs(children, timeout=20)[1] == []
 
 

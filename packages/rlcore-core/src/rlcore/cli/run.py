@@ -137,7 +137,18 @@ def headline(run: Run, layered: Layered) -> list[str]:
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
         f"decided   {' · '.join(str(part) for part in decided if part)}",
         f"model     {config.model.path}",
+        *_warmup_note(run),
         *skipped_rows(run, "train", "evaluation"),
+    ]
+
+
+def _warmup_note(run: Run) -> list[str]:
+    """A warm-up that a recipe means for a model that knows nothing would harm one that knows something."""
+    steps = getattr(run.resolved.options.get("warmup"), "steps", 0)
+    if not steps or run.config.model.path.startswith("builtin:"):
+        return []
+    return [
+        f"note      the warm-up first trains this model for {steps} steps on demonstrations; warmup.steps=0 leaves it out"
     ]
 
 

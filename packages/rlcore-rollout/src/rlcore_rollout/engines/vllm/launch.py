@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -42,14 +45,28 @@ class Launch:
         Raises:
             EngineError: it did not start; the end of its output tells why.
         """
+        others = set(multiprocessing.active_children())
+        starting: Future[AsyncLLM] = Future()
+        # In a thread: what vLLM waits with while it starts does not hear Ctrl-C.
+        threading.Thread(target=self._start, args=(starting,), name="rlcore-vllm-start", daemon=True).start()
+        try:
+            with _environment(self.environment), _output_to(self.log):
+                return starting.result()
+        except Exception as error:
+            raise EngineError(f"vLLM did not start: {error}\n{self.last_words()}") from error
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+            raise
+
+    def _start(self, starting: Future[AsyncLLM]) -> None:
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.executor.abstract import Executor
 
         try:
-            with _environment(self.environment), _output_to(self.log):
-                return AsyncLLM(self.settings, Executor.get_class(self.settings), log_stats=False)
-        except Exception as error:
-            raise EngineError(f"vLLM did not start: {error}\n{self.last_words()}") from error
+            starting.set_result(AsyncLLM(self.settings, Executor.get_class(self.settings), log_stats=False))
+        except BaseException as error:
+            starting.set_exception(error)
 
     def last_words(self) -> str:
         """The last lines that vLLM wrote."""
