@@ -147,9 +147,7 @@ def _warmup_note(run: Run) -> list[str]:
     steps = getattr(run.resolved.options.get("warmup"), "steps", 0)
     if not steps or run.config.model.path.startswith("builtin:"):
         return []
-    return [
-        f"note      the warm-up first trains this model for {steps} steps on demonstrations; warmup.steps=0 leaves it out"
-    ]
+    return [f"note      the warm-up trains this model on demonstrations for {steps} steps; warmup.steps=0: none"]
 
 
 def skipped_rows(run: Run, *splits: str) -> list[str]:
