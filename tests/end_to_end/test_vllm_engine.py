@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -328,6 +329,7 @@ def test_an_interrupt_ends_a_start(tied_folder: Path, tmp_path: Path) -> None:
         ({"tensor_parallel_size": 64}, {}, "needs as many GPUs"),
         ({}, {"max_context_tokens": 10**7}, "vLLM refuses its options"),
         ({"arguments": {"block_size": "large"}}, {}, "vLLM refuses its options"),
+        ({"kv_cache_gib": 0.0005}, {}, "a context of 1024 tokens takes 0.00"),
     ],
 )
 def test_options_that_cannot_work_are_refused_before_anything_loads(
@@ -337,6 +339,19 @@ def test_options_that_cannot_work_are_refused_before_anything_loads(
 
     with pytest.raises(UserError, match=sentence):
         prepare(VllmEngineConfig(**options), tied_folder, "float32", EngineContext(**context), seed=0)
+
+
+def test_an_architecture_that_vllm_does_not_know_is_refused(tied_folder: Path, tmp_path: Path) -> None:
+    from rlcore_rollout.engines.vllm.launch import prepare
+
+    folder = tmp_path / "model"
+    shutil.copytree(tied_folder, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "abacus", "architectures": ["AbacusForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UserError, match="vLLM refuses its options") as refusal:
+        prepare(VllmEngineConfig(), folder, "float32", EngineContext(), seed=0)
+    assert "abacus" in str(refusal.value)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")

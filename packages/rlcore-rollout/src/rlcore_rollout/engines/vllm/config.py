@@ -32,7 +32,7 @@ class VllmEngineConfig(BaseModel):
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of a GPU's memory for weights and cache; what a trainer on the same GPU needs must stay free."""
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
-    """GiB of the cache; None is what ``gpu_memory_utilization`` leaves, and 1 GiB on a CPU."""
+    """GiB of the cache; None is what ``gpu_memory_utilization`` leaves, and on a CPU 1 or what two contexts take."""
     max_num_seqs: Annotated[int, Field(ge=1)] = 256
     """Sequences that are computed together."""
     enforce_eager: bool | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from rlcore_rollout.engines.context import EngineContext
 
 CPU_CACHE_GIB = 1.0
-LAST_WORDS = 12
+LAST_WORDS = 4
 """Lines of vLLM's output that the error of a failed start shows."""
+PREFIX = re.compile(r"^\([^)]*\) \w+ [\d-]+ [\d:]+ \[[^\]]*\] ?")
+"""Process, level, time and place before a line of vLLM's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +72,11 @@ class Launch:
             starting.set_exception(error)
 
     def last_words(self) -> str:
-        """The last lines that vLLM wrote."""
+        """The last that vLLM said, without the frames of tracebacks."""
         lines = Path(self.log.name).read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(f"  vLLM | {line}" for line in [line for line in lines if line.strip()][-LAST_WORDS:])
+        texts = [PREFIX.sub("", line) for line in lines]
+        said = [text for text in texts if text.strip() and not text.startswith((" ", "Traceback"))]
+        return "\n".join(f"  vLLM | {text}" for text in said[-LAST_WORDS:])
 
 
 def prepare(config: VllmEngineConfig, folder: Path, dtype: str, context: EngineContext, *, seed: int) -> Launch:
@@ -95,7 +100,8 @@ def prepare(config: VllmEngineConfig, folder: Path, dtype: str, context: EngineC
     log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
     # In this process vLLM keeps quiet: what it has to say here reaches people as errors.
     with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}), _output_to(log):
-        settings = _settings(config, folder, dtype, context, seed=seed % 2**31, on_cpu=on_cpu, eager=eager)
+        settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager)
+    _decide_cache(settings, config, on_cpu=on_cpu)
     return Launch(settings=settings, environment=environment, log=log)
 
 
@@ -133,7 +139,6 @@ def _settings(
     context: EngineContext,
     *,
     seed: int,
-    on_cpu: bool,
     eager: bool,
 ) -> VllmConfig:
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -146,7 +151,6 @@ def _settings(
                 where=f"rollout.vllm.arguments.{name}",
                 mend=did_you_mean(name, known - DECIDED.keys()) or "the fields of vLLM's AsyncEngineArgs",
             )
-    gib = config.kv_cache_gib or (CPU_CACHE_GIB if on_cpu else None)
     arguments: dict[str, Any] = {
         "model": str(folder),
         "skip_tokenizer_init": not (folder / "tokenizer.json").is_file(),  # tokens go in and out; texts only end them
@@ -154,7 +158,6 @@ def _settings(
         "seed": seed,
         "max_model_len": context.max_context_tokens,
         "enforce_eager": eager,
-        "kv_cache_memory_bytes": None if gib is None else int(gib * 2**30),
         "gpu_memory_utilization": config.gpu_memory_utilization,
         "tensor_parallel_size": config.tensor_parallel_size,
         "max_num_seqs": config.max_num_seqs,
@@ -173,6 +176,22 @@ def _settings(
             where=", ".join(f"{name}={value}" for name, value in sorted((arguments | config.arguments).items())),
             mend="rollout.vllm.KEY=VALUE, rollout.max_context_tokens=N",
         ) from error
+
+
+def _decide_cache(settings: VllmConfig, config: VllmEngineConfig, *, on_cpu: bool) -> None:
+    """The bytes of the cache, where they are not what is left of a GPU; one whole context must fit."""
+    model, parallel = settings.model_config, settings.parallel_config
+    width = model.get_num_layers(parallel) * model.get_num_kv_heads(parallel) * model.get_head_size()
+    context_gib = 2 * width * model.dtype.itemsize * model.max_model_len / 2**30
+    if config.kv_cache_gib is not None and config.kv_cache_gib < context_gib:
+        raise UserError(
+            f"a context of {model.max_model_len} tokens takes {context_gib:.3g} GiB of the cache",
+            found=f"rollout.vllm.kv_cache_gib={config.kv_cache_gib:g}",
+            mend="give it more, or set rollout.max_context_tokens to what your conversations need",
+        )
+    gib = config.kv_cache_gib or (max(CPU_CACHE_GIB, 2 * context_gib) if on_cpu else None)
+    if gib is not None:
+        settings.cache_config.kv_cache_memory_bytes = int(gib * 2**30)
 
 
 def _sentence(error: Exception) -> str:
