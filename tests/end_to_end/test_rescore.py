@@ -62,5 +62,5 @@ def test_the_plugin_and_the_core_alone_rescore_a_run(tmp_path: Path) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)["evaluation"]
+    found = json.loads(result.stdout)["evaluation-000001"]
     assert (found["before"]["mean"], found["now"]["mean"], found["changed"]) == (0.0, 0.5, 1)

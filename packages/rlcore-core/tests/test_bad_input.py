@@ -46,8 +46,10 @@ def test_more_tasks_a_step_than_the_data_has_are_refused_before_a_run_starts(rlc
 def test_what_stands_alone_and_is_no_folder_cannot_be_evaluated(rlcore: Call) -> None:
     done = rlcore("eval", "nonsense")
     assert done.status == 2
-    assert "'nonsense' cannot be evaluated" in done.err
-    assert "no such folder" in done.err
+    assert "there is no run or model folder nonsense" in done.err
+    done = rlcore("eval", "model.path=runs/nothing")
+    assert done.status == 2
+    assert "there is no run or model folder runs/nothing" in done.err
 
 
 def test_nesting_without_end_is_bad_input(rlcore: Call) -> None:

@@ -86,6 +86,7 @@ def test_an_unknown_command_is_exit_code_2_with_the_nearest_one() -> None:
     done = rlcore("plugin")
     assert done.returncode == 2
     assert "there is no command 'plugin'; did you mean 'plugins'?" in done.stderr
+    assert "did you mean 'rlcore data rescore'?" in rlcore("rescore").stderr
     assert rlcore("plugins", "lst").returncode == 2
     assert rlcore("--no-such-option").returncode == 2
 

@@ -193,7 +193,7 @@ def test_eval_of_a_builtin_says_that_it_has_learned_nothing(rlcore: Call) -> Non
     ("arguments", "expected"),
     [
         (["-p", "toy", "model=nowhere"], "there is no model folder nowhere"),
-        (["nowhere"], "'nowhere' cannot be evaluated"),
+        (["nowhere"], "there is no run or model folder nowhere"),
         (["-p", "toy", "--split", "test", "data.count=0"], "no tasks to evaluate"),
         (["-p", "toy", "evaluation.sample=3"], "did you mean evaluation.samples ?"),
     ],
@@ -230,16 +230,19 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "needed: give it a value" in rlcore("data", "prepare", "toy").err
     assert "did you mean rows ?" in rlcore("data", "prepare", "toy", "out=x", "row=3").err
     assert "did you mean 'toy'?" in rlcore("data", "prepare", "toi").err
+    assert "did you mean 'toy'?" in rlcore("data", "show", "toi").err
+    assert "there is no file, run or dataset 'runs/nothing'" in rlcore("data", "show", "runs/nothing").err
+    assert "images" not in rlcore("data", "show", "toy").out
     assert "row 2\n  id: train-1\n" in rlcore("data", "show", "toy", "-n", "2").out
     rlcore("run", "-p", "toy", "name=mine")
     shown = rlcore("data", "show", "runs/mine/rollouts/train-000001.jsonl.gz", "-n", "1").out
-    assert "rewards [0.0, 1.0]" in shown
+    assert "trajectory 1 of 2: done, 2 tokens, reward 0\n  rewards of the others: 1\n" in shown
     assert "assistant: hi" in shown
     newest = rlcore("data", "show", "runs/mine", "-n", "1").out
     assert newest.startswith("runs/mine/rollouts/")
     assert "assistant: hi" in newest
     Path("empty").mkdir()
-    assert "this folder holds no stored rollouts" in rlcore("data", "show", "empty").err
+    assert "empty holds no stored rollouts" in rlcore("data", "show", "empty").err
 
 
 def test_data_show_names_a_bad_line_and_never_drives_the_terminal(rlcore: Call) -> None:
@@ -256,6 +259,14 @@ def test_help_has_examples(rlcore: Call, command: str) -> None:
     done = rlcore(*command.split(), "--help")
     assert done.status == 0
     assert "Example" in done.out
+
+
+def test_the_examples_of_the_help_write_data_into_a_data_file(rlcore: Call) -> None:
+    for command in ("data", "data prepare"):
+        lines = rlcore(*command.split(), "--help").out.splitlines()
+        outs = [word for line in lines if " prepare " in line for word in line.split() if word.startswith("out=")]
+        assert outs, command
+        assert all(Path(word).suffix == ".jsonl" for word in outs)
 
 
 def test_a_run_is_made_from_plain_values(toy: Any) -> None:

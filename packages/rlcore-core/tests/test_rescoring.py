@@ -66,18 +66,21 @@ def test_the_runs_own_rewards_are_the_base_and_the_run_is_not_touched(rlcore: Ru
     before = bytes_of(run)
     result = rlcore("data", "rescore", run, "--json")
     assert result.status == 0, result.err
-    train = json.loads(result.out)["train"]
-    assert (train["groups"], train["trajectories"], train["changed"]) == (6, 12, 6)  # toy's reward gives 1.0 to all
-    assert (train["before"]["mean"], train["now"]["mean"]) == (0.5, 1.0)
-    assert train["confusion"]["not solved"] == {"solved": 6, "not solved": 0, "not scored": 0}
+    found = json.loads(result.out)
+    assert list(found) == [f"train-00000{n}" for n in (1, 2, 3)]
+    for train in found.values():
+        assert (train["groups"], train["trajectories"], train["changed"]) == (2, 4, 2)  # toy's reward gives 1.0 to all
+        assert (train["before"]["mean"], train["now"]["mean"]) == (0.5, 1.0)
+        assert train["now"]["interval"] == list(wilson(1.0, 2))
+        assert train["confusion"]["not solved"] == {"solved": 2, "not solved": 0, "not scored": 0}
     assert bytes_of(run) == before
 
 
 def test_a_reward_of_a_file_sees_the_rows_of_the_tasks(rlcore: Run, run: Path) -> None:
     result = rlcore("data", "rescore", run, "reward.0.id=rewards.py:Parity", "reward.0.odd=false", "--json")
-    assert json.loads(result.out)["train"]["now"]["mean"] == 0.5  # answers are 0 and 1
+    assert json.loads(result.out)["train-000001"]["now"]["mean"] == 0.5  # answers are 0 and 1
     result = rlcore("data", "rescore", run, "reward.0.id=rewards.py:ranks", "--json")
-    assert json.loads(result.out)["train"]["now"]["mean"] == 0.25
+    assert json.loads(result.out)["train-000001"]["now"]["mean"] == 0.25
 
 
 def test_another_id_starts_the_table_anew_and_a_further_place_adds_a_reward(rlcore: Run, run: Path) -> None:
@@ -108,7 +111,26 @@ def test_records_are_written_whole_with_nothing_changed_but_the_verdicts(rlcore:
             assert right.replace(reward=left.reward, rewards=left.rewards) == left
     again = rlcore("data", "rescore", "deep/again/rescored-train-000002.jsonl.gz", "reward.0.id=exact")
     assert again.status == 0
-    assert "changed                                      0" in again.out
+    assert again.out.splitlines()[3].split()[-1] == "0"
+    shown = rlcore("data", "show", "deep/again")
+    assert shown.status == 0, shown.err
+    assert "rescored-train-000003.jsonl.gz" in shown.out
+    assert "trajectory 1 of 2: done, 2 tokens, reward 1\n  rewards of the others: 1\n" in shown.out
+
+
+def test_every_step_has_a_row_of_its_own(rlcore: Run, run: Path) -> None:
+    lines = rlcore("data", "rescore", run).out.splitlines()
+    rows = [line.split() for line in lines if line.startswith("train-")]
+    assert [row[0] for row in rows] == [f"train-00000{n}" for n in (1, 2, 3)]
+    assert all(row[1:4] == ["4", "→", "4"] for row in rows)
+    assert "train: 12 trajectories" in lines
+
+
+def test_a_task_that_stands_twice_is_no_independent_trial() -> None:
+    comparison = Comparison(success=1.0)
+    for _ in range(2):
+        comparison.add(group(judged("a", 1.0)), group(judged("a", 0.0)))
+    assert (comparison.now.solved, comparison.now.interval) == (0.0, None)
 
 
 def test_long_work_says_how_far_it_is(rlcore: Run, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +210,17 @@ def test_a_stored_value_of_the_wrong_type_is_named(wrong: dict[str, Any], rlcore
     assert "some.jsonl:1" in result.err
 
 
+@pytest.mark.parametrize(
+    "source", ["def r(trajectory): return 1\n", "def r(group): return [1]\nr.scope = 'trajectory'\n"]
+)
+def test_a_reward_that_cannot_take_what_it_is_given_is_refused(source: str, rlcore: Run, toy: Any) -> None:
+    Path("wrong.py").write_text(source, encoding="utf-8")
+    result = rlcore("run", "-p", "toy", "reward.0.id=wrong.py:r", "--dry-run")
+    assert result.status == 2
+    assert "is called with (trajectory, task)" in result.err
+    assert "wrong.py:1" in result.err
+
+
 @pytest.mark.parametrize(("id", "found"), [("needs:Two", "missing 2 required"), ("needs:Room", "needs.py:7")])
 def test_a_reward_that_cannot_be_made_is_told_and_nothing_is_written(
     id: str, found: str, rlcore: Run, toy: Any
@@ -258,7 +291,8 @@ def test_what_cannot_be_rescored_says_what_to_give(
 def test_the_numbers_are_those_of_hand() -> None:
     comparison = Comparison(success=1.0)
     comparison.add(group(judged("a", 1.0), judged("b", 0.0)), group(judged("a", 1.0), judged("b", 1.0)))
-    comparison.add(group(judged("a", None), judged("b", 0.5)), group(judged("a", 0.0), judged("b", None)))
+    other = group(judged("a", 0.0), judged("b", None), answer=2)
+    comparison.add(group(judged("a", None), judged("b", 0.5), answer=2), other)
     assert comparison.before.scored == 3
     assert comparison.before.mean == 0.5
     assert comparison.before.solved == (0.5 + 0.0) / 2

@@ -48,8 +48,8 @@ def test_all_mistakes_are_shown_at_once_with_origin_suggestion_and_doc(toy: Any)
     assert text.startswith("7 problems in the run's configuration")
     for block in (
         "unknown key  trainer.learning_rat\n      from my.toml:2\n      did you mean trainer.learning_rate ?",
-        "bad value    warmup.steps = 'many'\n      from my.toml:4\n      Input should be a valid integer, unable to"
-        " parse string as an integer\n      Supervised steps before.",
+        "bad value    warmup.steps = 'many'\n      from my.toml:4\n      needs an integer\n"
+        "      Supervised steps before.",
         "unknown key  group_size\n      from command line: group_size=4\n      did you mean rollout.group_size ?",
         "bad value    rollout.group_size = 'eight'\n      from command line: rollout.group_size=eight\n",
         "      Trajectories per task, G.",
@@ -69,6 +69,10 @@ def test_all_mistakes_are_shown_at_once_with_origin_suggestion_and_doc(toy: Any)
         ("trainer.advantage=x", "did you mean algorithm.advantage ?"),
         ("reward.exact.strikt=1", "did you mean reward.0.strict ?"),
         ("reward.length.strict=1", "did you mean reward.0.strict ?"),
+        ("rollout.temp=1", "did you mean rollout.temperature ?"),
+        ("rollout.stop=[1]", "needs a text"),
+        ("checkpoint=4", "is a table; its keys are every, keep"),
+        ("trackers.use=consol", "did you mean 'console'?"),
         ("rollout.slots=1", "did you mean rollout.torch.slots ?"),
         ("rollout.tortch.slots=1", "unknown key  rollout.tortch"),
         ("executor.gpus=1", "executor has: id"),
@@ -83,7 +87,7 @@ def test_all_mistakes_are_shown_at_once_with_origin_suggestion_and_doc(toy: Any)
         ('trackers.use=["consol"]', "did you mean 'console'?"),
         ("evaluation.tasks=0", "How many held-out tasks"),
         ("reward=[]", "List should have at least 1 item"),
-        ("model.path=null", "Input should be a valid string"),
+        ("model.path=null", "needs a text"),
         ("trainer=5", "bad value    trainer = 5"),
         ("rollout.torch=5", "should be a table of options of the engine 'torch'"),
     ],

@@ -20,6 +20,7 @@ from rlcore.run_directory import (
     best_checkpoint,
     checkpoint_to_resume,
     config_layer,
+    last_checkpoint,
     read_metrics,
     run_of,
 )
@@ -144,7 +145,8 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(toy: Any) -> No
     assert best_checkpoint(directory.path) is None
     for step in (10, 20, 30):
         (directory.checkpoints / f"{step:06d}").mkdir()
-    assert best_checkpoint(directory.path) == directory.checkpoints / "000030"
+    assert best_checkpoint(directory.path) is None  # nothing was evaluated
+    assert last_checkpoint(directory.path) == directory.checkpoints / "000030"
     lines = [{"step": 10, "evaluation/accuracy": 0.7}, {"step": 20, "evaluation/accuracy": 0.7}]
     lines += [{"step": 25, "evaluation/accuracy": 0.9}, {"step": 30, "evaluation/accuracy": 0.5}]
     directory.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from rlcore.calls import CallFailed, call
 from rlcore.run import SelectedReward
 from rlcore.scoring import Scorer
 from rlcore.testing import make_trajectory
@@ -175,3 +176,17 @@ def test_slow_plain_rewards_wait_at_the_same_time() -> None:
         return time.perf_counter() - start
 
     assert asyncio.run(run()) < 1.0
+
+
+def test_a_function_that_cannot_take_the_call_is_named_by_its_own_line() -> None:
+    def narrow(trajectory: Trajectory) -> float:
+        return 1.0
+
+    async def ask() -> str:
+        try:
+            await call("it", narrow, 1, 2, timeout_s=5, threaded=True)
+        except CallFailed as failure:
+            return str(failure)
+        return ""
+
+    assert asyncio.run(ask()).endswith(f"(test_scoring.py:{narrow.__code__.co_firstlineno})")

@@ -114,7 +114,7 @@ def test_the_engine_gets_the_weights_of_every_update(bandit: Make) -> None:
 
 
 def test_what_is_not_scored_is_counted_and_not_trained_on(bandit: Make) -> None:
-    run = bandit(directory=None, fails=lambda task, sibling: sibling % 2 == 0)
+    run = bandit(directory=None, fails=lambda task, sibling: sibling % 2 == 1)
     train(run)
     assert run.logged[1]["not_scored"] == 16
     assert run.logged[1]["end/reward_error"] == 16
@@ -122,9 +122,32 @@ def test_what_is_not_scored_is_counted_and_not_trained_on(bandit: Make) -> None:
     assert math.isfinite(run.logged[1]["loss/total"])
 
 
-@pytest.mark.parametrize("survivors", [0, 1])
-def test_without_anything_to_compare_the_step_goes_on_without_an_update(bandit: Make, survivors: int) -> None:
-    run = bandit(directory=None, fails=lambda task, sibling: sibling >= survivors)
+def test_a_run_whose_first_rollout_has_no_score_is_refused(bandit: Make) -> None:
+    run = bandit(fails=lambda task, sibling: True)
+    with pytest.raises(UserError, match="the first evaluation has nothing to learn from: none of its 3") as caught:
+        train(run)
+    assert caught.value.found == "3 times reward_error: no reason was given"
+    assert run.saved == []
+    assert run.sampler.closed
+
+
+def test_a_step_without_any_score_ends_the_run_and_keeps_what_was_learnt(bandit: Make) -> None:
+    run = bandit(trainer={"steps": 9}, fails=lambda task, sibling: max(run.logged, default=0) >= 3)
+    with pytest.raises(UserError, match="step 4 has nothing to learn from: none of its 32"):
+        train(run)
+    assert run.saved[-1] == 3
+    assert max(run.logged) == 3
+
+
+def test_a_later_evaluation_without_a_score_ends_nothing(bandit: Make) -> None:
+    run = bandit(fails=lambda task, sibling: run.sampler.requests[-1].purpose == "evaluation" and 1 in run.logged)
+    train(run)
+    assert "evaluation/accuracy" not in run.logged[4]
+    assert run.logged[4]["evaluation/not_scored"] == 3
+
+
+def test_without_anything_to_compare_the_step_goes_on_without_an_update(bandit: Make) -> None:
+    run = bandit(directory=None, fails=lambda task, sibling: sibling >= 1)
     start = AutoModelForCausalLM.from_pretrained(run.model_folder()).state_dict()
     model = train(run)
     assert run.logged[4]["updates"] == 0

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from rlcore import threads
 from rlcore.threads import run_in_thread
 
 LONGEST_DESCRIPTION = 2000
@@ -22,16 +23,25 @@ class CallFailed(Exception):
         super().__init__(description)
 
 
-def describe(error: BaseException) -> str:
-    """Type, message and place of an exception, in one line."""
+def describe(error: BaseException, function: object = None) -> str:
+    """Type, message and place of an exception, in one line; the place of ``function`` if the call itself failed."""
     try:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     except Exception:
         text = f"{type(error).__name__} (its message cannot be read)"
     frames = traceback.extract_tb(error.__traceback__)
-    if frames and frames[-1].filename != __file__:
+    if frames and frames[-1].filename not in (__file__, threads.__file__):
         text += f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno} in {frames[-1].name})"
+    elif place := place_of(function):
+        text += f" ({place.rpartition('/')[2]})"
     return text[:LONGEST_DESCRIPTION]
+
+
+def place_of(function: object) -> str | None:
+    """``file:line`` where a function is defined, or the ``__call__`` of an object; None where that is not Python."""
+    called = function if hasattr(function, "__code__") else getattr(function, "__call__", None)  # noqa: B004
+    code = getattr(called, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
 
 
 async def call(
@@ -72,7 +82,7 @@ async def call(
         if isinstance(error, TimeoutError) and scope.expired():
             limit = f"{timeout_s:g} s" if deadline < until else "the time of the whole trajectory"
             raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error
-        raise CallFailed(f"{name} raised {describe(error)}") from error
+        raise CallFailed(f"{name} raised {describe(error, function)}") from error
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -72,7 +72,11 @@ def resource(target: str) -> Traversable:
             f"no package {module!r} holds {target!r}", mend="reinstall the plugin that names it"
         ) from error
     if not separator or not file.is_file():
-        raise PluginError(f"the file {target!r} is not in its package", mend="reinstall its plugin")
+        raise PluginError(
+            f"the file {target!r} is not in its package",
+            found="the package was built without it",
+            mend="include it in the wheel (its pyproject.toml says what goes in), or reinstall its plugin",
+        )
     return file
 
 

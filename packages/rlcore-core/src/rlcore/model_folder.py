@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.run_directory import best_checkpoint, run_of
+from rlcore.run_directory import best_checkpoint, last_checkpoint, run_of
 from rlcore.whole_files import beside
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def local_folder(path: str, *, where: str | None = None) -> Path | None:
 
 
 def _model_of_run(run: Path, checkpoint: Path | None) -> Path:
-    checkpoint = checkpoint or best_checkpoint(run)
+    checkpoint = checkpoint or best_checkpoint(run) or last_checkpoint(run)
     return checkpoint / "model" if checkpoint is not None else run / "model"
 
 

@@ -125,22 +125,25 @@ class Side:
     solved: float | None
     """Mean over tasks of the solved fraction of their scored trajectories."""
     interval: tuple[float, float] | None
-    """95 % Wilson interval of ``solved``, with tasks as the independent trials."""
+    """95 % Wilson interval of ``solved``, with tasks as the independent trials; None where a task stands twice."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Comparison:
-    """What became of the trajectories of one purpose, such as ``train``."""
+    """What became of the trajectories of one file: those of one policy, such as of the evaluation after step 20."""
 
     success: float
     groups: list[tuple[tuple[float | None, ...], tuple[float | None, ...]]] = field(default_factory=list)
     """Rewards of each group, before and now."""
+    tasks: set[str] = field(default_factory=set)
+    """Ids of the groups' tasks."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Why trajectories are not scored now."""
 
     def add(self, before: Group, now: Group) -> None:
         """Count one group."""
         self.groups.append((before.rewards_G, now.rewards_G))
+        self.tasks.add(before.task.id)
         missing = (trajectory for trajectory in now.trajectories if trajectory.reward is None)
         self.reasons.update(f"{one.end_reason}: {one.error or 'no reason was stored'}" for one in missing)
 
@@ -177,9 +180,10 @@ class Comparison:
         values = [value for group in scored for value in group]
         fractions = [sum(value >= self.success for value in group) / len(group) for group in scored]
         solved = sum(fractions) / len(fractions) if fractions else None
+        independent = len(self.tasks) == len(self.groups)
         return Side(
             scored=len(values),
             mean=sum(values) / len(values) if values else None,
             solved=solved,
-            interval=wilson(solved, len(fractions)) if solved is not None else None,
+            interval=wilson(solved, len(fractions)) if solved is not None and independent else None,
         )

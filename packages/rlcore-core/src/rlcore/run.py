@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from rlcore.calls import place_of
 from rlcore.config.layers import values_layer
 from rlcore.config.resolve import Purpose, Resolved, resolve
 from rlcore.contracts import Dataset, Environment, Executor, Tracker, WeightSource
@@ -46,20 +48,44 @@ class SelectedReward:
 def select_rewards(
     registry: Registry, tables: Sequence[RewardTable], options: Sequence[BaseModel | None]
 ) -> tuple[SelectedReward, ...]:
-    """The rewards of these tables, each made of its validated options."""
+    """The rewards of these tables, each made of its validated options.
+
+    Raises:
+        PluginError: one cannot be made, or cannot be called with what a reward is given.
+    """
     selected = []
     for table, own in zip(tables, options, strict=True):
         spec = cast(RewardSpec, registry.spec("reward", table.id))
+        function = _made(f"reward {table.id!r}", registry.load("reward", table.id), own)
+        _check_takes(table.id, function, ("group",) if spec.scope == "group" else ("trajectory", "task"))
         reward = SelectedReward(
             id=table.id,
             weight=table.weight,
             scope=spec.scope,
-            function=_made(f"reward {table.id!r}", registry.load("reward", table.id), own),
+            function=function,
             minimum=spec.minimum,
             maximum=spec.maximum,
         )
         selected.append(reward)
     return tuple(selected)
+
+
+def _check_takes(id: str, function: Any, arguments: tuple[str, ...]) -> None:
+    """Refuse a reward whose signature has no room for these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled code need not say what it takes
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        wanted, line = f"({', '.join(arguments)})", place_of(function)
+        raise PluginError(
+            f"reward {id!r} is called with {wanted}",
+            found=f"it takes {signature}: {error}",
+            where=line,
+            mend=f"give it the parameters {wanted}",
+        ) from error
 
 
 def _made(what: str, target: Any, options: BaseModel | None) -> Any:

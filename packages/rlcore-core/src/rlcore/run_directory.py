@@ -218,15 +218,21 @@ def checkpoints_of(run: Path) -> list[Path]:
 
 
 def best_checkpoint(run: Path) -> Path | None:
-    """The checkpoint with the highest evaluation accuracy (reward where there is none; the later of equals)."""
+    """The checkpoint with the highest evaluation accuracy (reward where there is none; the later of equals).
+
+    None when no checkpoint has a scored evaluation.
+    """
     scores: dict[int, tuple[float, float]] = {}
     for line in read_metrics(run / "metrics.jsonl"):
         accuracy, reward = line.get("evaluation/accuracy"), line.get("evaluation/reward")
         if accuracy is not None or reward is not None:
             scores[line["step"]] = (float(accuracy or 0.0), float(reward or 0.0))
     scored = [path for path in checkpoints_of(run) if int(path.name) in scores]
-    if scored:
-        return max(scored, key=lambda path: (scores[int(path.name)], int(path.name)))
+    return max(scored, key=lambda path: (scores[int(path.name)], int(path.name)), default=None)
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """The newest whole checkpoint."""
     return next(iter(reversed(checkpoints_of(run))), None)
 
 
@@ -342,6 +348,7 @@ __all__: Sequence[str] = [
     "checkpoint_to_resume",
     "checkpoints_of",
     "config_layer",
+    "last_checkpoint",
     "read_metrics",
     "recipe_of",
     "run_of",

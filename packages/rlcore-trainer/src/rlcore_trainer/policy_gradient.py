@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.contracts import Executor
-from rlcore.errors import EngineError
+from rlcore.errors import EngineError, UserError
 from rlcore.types import EndReason, Group, RolloutRequest, Task, derive_seed
 from transformers import PreTrainedModel
 
@@ -59,6 +60,8 @@ class PolicyGradientTrainer:
         self._progress = Progress()
         self._proven = False
         """Whether a transfer of weights to the engine has been seen to work."""
+        self._scored = run.resume_from is not None
+        """Whether a rollout of this run has been scored."""
 
     def train(self) -> Mapping[str, float]:
         """Run to the last step, or until a stop is requested; returns the last metrics."""
@@ -228,7 +231,28 @@ class PolicyGradientTrainer:
         if run.stop_requested and any(t.end_reason is EndReason.CANCELLED for g in groups for t in g.trajectories):
             return None
         run.record(step, "train", groups)
+        self._require_scores(groups, f"step {step}")
         return groups
+
+    def _require_scores(self, groups: Sequence[Group], what: str) -> None:
+        """End a run that has nothing to learn from; what it has learnt until then is kept.
+
+        Raises:
+            UserError: of all these trajectories none is scored.
+        """
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        if any(trajectory.reward is not None for trajectory in trajectories):
+            self._scored = True
+            return
+        if self._scored:
+            self._save_if_unsaved()
+        reasons = Counter(f"{one.end_reason}: {one.error or 'no reason was given'}" for one in trajectories)
+        ((reason, count),) = reasons.most_common(1)
+        raise UserError(
+            f"{what} has nothing to learn from: none of its {len(trajectories)} trajectories is scored",
+            found=f"{count} times {reason}",
+            mend="mend what failed there: a reward, the environment, or a service that they need",
+        )
 
     def _roll_out(self, executor: Executor, request: RolloutRequest) -> Sequence[Group]:
         """The scored groups of a request; an engine that failed gets a second chance with the same request."""
@@ -308,6 +332,8 @@ class PolicyGradientTrainer:
         )
         groups = self._roll_out(executor, request)
         run.record(step, "evaluation", groups)
+        if not self._scored and not run.stop_requested:
+            self._require_scores(groups, "the first evaluation")
         metrics = evaluation_metrics(groups, success=table.success)
         accuracy, reward = metrics.get("evaluation/accuracy"), metrics.get("evaluation/reward")
         if accuracy is not None and reward is not None:

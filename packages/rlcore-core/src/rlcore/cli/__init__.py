@@ -58,6 +58,10 @@ class LazyGroup(click.Group):
             return name, command, args[1:]
         if name.startswith("-"):
             return super().resolve_command(ctx, args)
+        groups = {group: self.get_command(ctx, group) for group in COMMANDS}
+        inner = [key for key, group in groups.items() if isinstance(group, click.Group) and name in group.commands]
+        if inner:
+            raise click.UsageError(f"there is no command {name!r}; did you mean 'rlcore {inner[0]} {name}'?", ctx)
         near = did_you_mean(name, [*COMMANDS, *_plugin_command_names()])
         raise click.UsageError(f"there is no command {name!r}" + (f"; {near}" if near else ""), ctx)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from rlcore.cli.rescore import rescore
+from rlcore.cli.rescore import purpose_and_step, rescore, stored_rollouts
 from rlcore.cli.text import printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
-from rlcore.errors import DataError, NotInstalledError, UserError
+from rlcore.errors import DataError, NotInstalledError, UserError, did_you_mean
 from rlcore.registry import Registry
 from rlcore.specs import DatasetSpec
 
@@ -26,8 +26,8 @@ from rlcore.specs import DatasetSpec
     Examples:
       rlcore data list
       rlcore data prepare gsm8k-tools --help-options
-      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=data
-      rlcore data show data/train.jsonl -n 2
+      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl
+      rlcore data show train.jsonl -n 2
       rlcore data show runs/NAME/rollouts/evaluation-000000.jsonl.gz
       rlcore data show gsm8k-tools
       rlcore data rescore runs/NAME reward.0.id=string-equal""",
@@ -57,7 +57,7 @@ def list_() -> None:
     epilog="""\b
     Examples:
       rlcore data prepare gsm8k-tools --help-options
-      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=data""",
+      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl""",
 )
 @click.argument("name")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
@@ -90,7 +90,7 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
 @data.command(
     epilog="""\b
     Examples:
-      rlcore data show data/train.jsonl -n 2
+      rlcore data show train.jsonl -n 2
       rlcore data show runs/NAME
       rlcore data show runs/NAME/rollouts/train-000001.jsonl.gz
       rlcore data show gsm8k-tools --split evaluation""",
@@ -106,6 +106,8 @@ def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
         path = _newest_rollouts(path)
         click.echo(f"{path}\n")
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
+    if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
+        raise _nothing(source)
     rows = _file_rows(path) if is_file else _tasks(source, options, split)
     shown = 0
     for number, row in enumerate(itertools.islice(rows, count), start=1):
@@ -126,23 +128,29 @@ def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[
     target = registry.load("dataset", name)
     dataset = target() if config is None else target(config)
     for task in dataset.tasks(split):
-        yield {**task_to_json(task), "images": f"{len(task.images)} images"}
+        row = {**task_to_json(task), "images": f"{len(task.images)} images"}
+        if not task.images:
+            del row["images"]
+        yield row
 
 
-def _newest_rollouts(run: Path) -> Path:
-    """The stored rollouts of a run's latest step, those of its evaluation where there are any."""
-    files = run.glob("rollouts/*-*.jsonl.gz")
-    steps = [(int(step), purpose == "evaluation", path) for path in files for purpose, step in [_named(path)]]
-    if not steps:
-        raise DataError(
-            "this folder holds no stored rollouts", where=str(run), mend="give a run directory, or the path of a file"
-        )
-    return max(steps)[-1]
+def _nothing(source: str) -> DataError:
+    ids = [spec.id for spec in Registry().specs("dataset")]
+    near = None if "/" in source else did_you_mean(source, ids)
+    return DataError(
+        f"there is no file, run or dataset {source!r}",
+        mend=near or "give the path of a file, a run directory, or a name that rlcore data list shows",
+    )
 
 
-def _named(path: Path) -> tuple[str, str]:
-    purpose, _, step = path.name.removesuffix(".jsonl.gz").rpartition("-")
-    return purpose, step if step.isdigit() else "-1"
+def _newest_rollouts(folder: Path) -> Path:
+    """The stored rollouts of the latest step, those of its evaluation where there are any."""
+
+    def place(file: Path) -> tuple[int, bool]:
+        purpose, step = purpose_and_step(file)
+        return step, purpose.endswith("evaluation")
+
+    return max(stored_rollouts(folder), key=place)
 
 
 def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -206,16 +214,23 @@ def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
 def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
     trajectories = row["trajectories"]
     rewards = [trajectory["reward"] for trajectory in trajectories]
-    yield f"  task {row['task']['id']}, rewards {rewards}"
+    yield f"  task {row['task']['id']}"
     for trajectory in trajectories[:1]:
         metrics = trajectory["metrics"]
         counted = int(metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0))  # by an endpoint
         tokens = len(trajectory["token_ids"]) or counted
-        yield f"  trajectory {trajectory['sibling']}: {trajectory['end_reason']}, {tokens} tokens"
+        reward = f"reward {_reward(rewards[0])}"
+        yield f"  trajectory 1 of {len(trajectories)}: {trajectory['end_reason']}, {tokens} tokens, {reward}"
+        if rewards[1:]:
+            yield f"  rewards of the others: {', '.join(map(_reward, rewards[1:]))}"
         for turn in trajectory["turns"]:
             yield from (line for message in turn["messages"] for line in _message_lines(message))
         if trajectory["error"]:
             yield f"  error: {printable(trajectory['error'])}"
+
+
+def _reward(value: float | None) -> str:
+    return "not scored" if value is None else f"{value:g}"
 
 
 def _message_lines(message: Any) -> Iterator[str]:
@@ -224,9 +239,10 @@ def _message_lines(message: Any) -> Iterator[str]:
         return
     content = message.get("content", "")
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    first, *rest = (text or "").splitlines() or [""]
-    yield f"    {message.get('role', '?')}: {printable(first)}"
-    yield from (f"      {printable(line)}" for line in rest)
+    parts = [printable(line) for line in (text or "").splitlines()]
     for call in message.get("tool_calls") or ():
         arguments = json.dumps(call.get("arguments"), ensure_ascii=False)
-        yield f"      → {call.get('name', '?')}({printable(call.get('error') or arguments)})"
+        parts.append(f"→ {call.get('name', '?')}({printable(call.get('error') or arguments)})")
+    if parts:
+        yield f"    {message.get('role', '?')}: {parts[0]}"
+        yield from (f"      {part}" for part in parts[1:])

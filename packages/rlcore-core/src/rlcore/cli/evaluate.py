@@ -67,6 +67,8 @@ def evaluate(
     _check_save(save)
     registry = Registry()
     overrides, base, base_recipe = _given_run(overrides, wanted=plugin is None and recipe is None)
+    if base is None and plugin is None and recipe is None and not files:
+        _check_folder(overrides)
     layered = gather(
         registry,
         plugin=plugin,
@@ -103,21 +105,36 @@ def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, 
     folders = [text for text in overrides if "=" not in text and Path(text).expanduser().is_dir()]
     strange = [text for text in overrides if "=" not in text and text not in folders]
     if strange:
-        there = "a file" if Path(strange[0]).expanduser().exists() else "no such folder"
+        if not Path(strange[0]).expanduser().exists():
+            raise _no_folder(strange[0])
         mend = "name a run directory, a checkpoint in one or a model folder; everything else is KEY=VALUE"
-        raise UserError(f"{strange[0]!r} cannot be evaluated", found=there, mend=mend)
+        raise UserError(f"{strange[0]!r} cannot be evaluated", found="a file", mend=mend)
     if len(folders) > 1:
         raise UserError("there is more than one folder to evaluate", found=", ".join(folders), mend="name one")
     overrides = tuple(f"model.path={text}" if text in folders else text for text in overrides)
-    path = None
-    for text in overrides:
-        key, _, value = text.partition("=")
-        if key in {"model", "model.path"}:
-            path = value.strip("\"'")
+    path = _model_path(overrides)
     found = run_of(Path(path).expanduser()) if wanted and path and Path(path).expanduser().is_dir() else None
     if found is None:
         return overrides, None, ""
     return overrides, config_layer(found[0]), recipe_of(found[0])
+
+
+def _model_path(overrides: tuple[str, ...]) -> str | None:
+    """What the last override says that the model is."""
+    values = [text.partition("=")[2] for text in overrides if text.partition("=")[0] in {"model", "model.path"}]
+    return values[-1].strip("\"'") if values else None
+
+
+def _check_folder(overrides: tuple[str, ...]) -> None:
+    """Refuse a folder that is not there when nothing else says what to do."""
+    path = _model_path(overrides)
+    if path and not path.startswith(BUILTIN) and not Path(path).expanduser().exists():
+        raise _no_folder(path)
+
+
+def _no_folder(path: str) -> UserError:
+    mend = "name a run directory or a checkpoint in one; with --plugin NAME, a model folder or model.path=ID of the hub"
+    return UserError(f"there is no run or model folder {path}", mend=mend)
 
 
 def own_model(run: Run) -> str | None:

@@ -14,7 +14,7 @@ from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.config.verl import VERL
 from rlcore.config.vocabulary import read_words
 from rlcore.errors import UserError
-from rlcore.registry import Registry
+from rlcore.registry import KINDS, Registry
 from rlcore.run_directory import Asked
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -90,11 +90,29 @@ def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple
             raise UserError(f"whose recipe is {recipe!r}?", mend=mend)
         id = recipe
     else:
+        _check_brings_recipes(registry, plugin)
         id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
     offer = registry.offer("recipe", id)
     origin = offer.plugin.origin if offer is not None else ""
     text = registry.load("recipe", id).read_text(encoding="utf-8")
     return file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}"), id, origin
+
+
+def _check_brings_recipes(registry: Registry, name: str) -> None:
+    """Say what a plugin without recipes brings instead, and how that is used."""
+    plugin = registry.plugin(name)
+    brings = {
+        kind: [offer.spec.id for offer in registry.offers(kind) if offer.plugin.name == plugin.name] for kind in KINDS
+    }
+    kinds = [kind for kind, ids in brings.items() if ids]
+    if not kinds or brings["recipe"]:
+        return
+    found = "it brings " + "; ".join(f"{kind.replace('_', ' ')}: {', '.join(brings[kind])}" for kind in kinds)
+    mend = "name a plugin with a recipe, and use an id of this one in it"
+    if brings["reward"]:
+        id = plugin.name if plugin.name in brings["reward"] else brings["reward"][0]
+        mend += f": rlcore run -p PLUGIN reward.0.id={id}"
+    raise UserError(f"the plugin {plugin.name!r} has no recipe to run", found=found, where=plugin.origin, mend=mend)
 
 
 def _installed(registry: Registry) -> str:

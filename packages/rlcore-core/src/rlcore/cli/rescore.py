@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from rlcore.cli.text import printable
 from rlcore.errors import DataError, UserError
 from rlcore.records import read_groups, write_groups
 from rlcore.registry import Registry
-from rlcore.rescoring import STATES, Comparison, Plan, Side, plan, rescored
+from rlcore.rescoring import STATES, Comparison, Plan, plan, rescored
 from rlcore.run_directory import config_layer
 from rlcore.types import Group
 from rlcore.whole_files import beside, told
@@ -48,7 +48,7 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
     What ended in a failure of engine or environment stays not scored; what a reward failed on is judged again.
     """
     path = Path(source).expanduser()
-    files = _records(path)
+    files = stored_rollouts(path)
     run = next((parent for parent in (path, path.parent, path.parent.parent) if _is_run(parent)), None)
     how = plan(config_layer(run) if run is not None else None, words, Registry())
     session = _Session(how, files)
@@ -60,17 +60,19 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
             for file in files:
                 write_groups(folder / f"rescored-{file.name}", session.judge(file))
     if as_json:
-        click.echo(json.dumps({purpose: _as_json(comparison) for purpose, comparison in session.found.items()}))
+        click.echo(json.dumps({name: _as_json(comparison) for name, comparison in session.found.items()}))
         return
     click.echo(f"rewards   {', '.join(f'{reward.id} (weight {reward.weight:g})' for reward in how.rewards)}")
-    for purpose, comparison in session.found.items():
-        click.echo("\n" + "\n".join(_lines(purpose, comparison)))
+    click.echo("\n" + "\n".join(_table(session.found)))
+    for purpose in dict.fromkeys(purpose_and_step(file)[0] for file in files):
+        mine = [session.found[_name(file)] for file in files if purpose_and_step(file)[0] == purpose]
+        click.echo("\n" + "\n".join(_counts(purpose, mine)))
     if how.out is not None:
         click.echo(f"\nwritten   {how.out}: {len(files)} files")
 
 
 class _Session:
-    """Goes through the files, counts by purpose, and says now and then how far it is."""
+    """Goes through the files, counts by file, and says now and then how far it is."""
 
     def __init__(self, how: Plan, files: Sequence[Path]) -> None:
         self.found: dict[str, Comparison] = {}
@@ -79,7 +81,7 @@ class _Session:
 
     def judge(self, file: Path) -> Iterator[Group]:
         """The groups of a file as they are judged now."""
-        comparison = self.found.setdefault(_purpose(file), Comparison(success=self._how.success))
+        comparison = self.found.setdefault(_name(file), Comparison(success=self._how.success))
         for before, now in rescored(read_groups(file), self._how):
             comparison.add(before, now)
             self._groups += 1
@@ -90,8 +92,12 @@ class _Session:
             yield now
 
 
-def _records(path: Path) -> list[Path]:
-    """The stored rollouts that a path names, in the order of their steps."""
+def stored_rollouts(path: Path) -> list[Path]:
+    """The files that a path names: a file, a run, or a folder of stored rollouts. In the order of their steps.
+
+    Raises:
+        DataError: there are none.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -101,18 +107,22 @@ def _records(path: Path) -> list[Path]:
     if not files:
         mend = "name a run that has collected rollouts, or a file"
         raise DataError(f"{path} holds no stored rollouts", found=f"none in {folder}", mend=mend)
-    return sorted(files, key=lambda file: (_purpose(file), file.name))
+    return sorted(files, key=purpose_and_step)
 
 
 def _is_run(path: Path) -> bool:
     return (path / "config.toml").is_file()
 
 
-def _purpose(file: Path) -> str:
-    """``train`` of ``train-000012.jsonl.gz``; the whole name of a file that has no step in it."""
-    name = file.name.removesuffix(".gz").removesuffix(".jsonl")
+def purpose_and_step(file: Path) -> tuple[str, int]:
+    """``("train", 12)`` of ``train-000012.jsonl.gz``; the whole name and -1 of a file that has no step in it."""
+    name = _name(file)
     purpose, _, step = name.rpartition("-")
-    return purpose if step.isdecimal() and purpose else name
+    return (purpose, int(step)) if step.isdecimal() and purpose else (name, -1)
+
+
+def _name(file: Path) -> str:
+    return file.name.removesuffix(".gz").removesuffix(".jsonl")
 
 
 @contextmanager
@@ -134,37 +144,40 @@ def _new_folder(out: Path, run: Path | None) -> Iterator[Path]:
         raise
 
 
-def _lines(purpose: str, comparison: Comparison) -> Iterator[str]:
-    before, now = comparison.before, comparison.now
-    yield f"{purpose}: {len(comparison.groups)} groups, {len(comparison.pairs)} trajectories"
-    yield f"  {'':<18}{'before':>14}{'now':>14}"
-    for label, cell in _ROWS.items():
-        yield f"  {label:<18}{cell(before):>14}{cell(now):>14}"
-    yield f"  {'changed':<18}{'':>14}{comparison.changed:>14}"
-    confusion = comparison.confusion
-    yield ""
+def _table(found: Mapping[str, Comparison]) -> Iterator[str]:
+    """One row a file: every step is another policy, so nothing is averaged over steps."""
+    width = max(map(len, found))
+    yield f"{'before → now':<{width}}{'scored':>18}{'mean reward':>18}{'solved':>18}{'95 % now':>16}{'changed':>10}"
+    for name, comparison in found.items():
+        before, now = comparison.before, comparison.now
+        interval = "–" if now.interval is None else " … ".join(map(_number, now.interval))
+        cells = [
+            f"{before.scored} → {now.scored}",
+            f"{_number(before.mean)} → {_number(now.mean)}",
+            f"{_number(before.solved)} → {_number(now.solved)}",
+        ]
+        yield f"{name:<{width}}{''.join(f'{cell:>18}' for cell in cells)}{interval:>16}{comparison.changed:>10}"
+
+
+def _counts(purpose: str, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """Trajectories of a purpose by what they were and are, and why some are not scored."""
+    confusion = sum((comparison.confusion for comparison in comparisons), Counter[tuple[str, str]]())
+    yield f"{purpose}: {confusion.total()} trajectories"
     yield f"  {'before / now':<18}" + "".join(f"{state:>14}" for state in STATES)
     for old in STATES:
         yield f"  {old:<18}" + "".join(f"{confusion[old, new]:>14}" for new in STATES)
-    if comparison.reasons:
+    reasons = sum((comparison.reasons for comparison in comparisons), Counter[str]())
+    if reasons:
         yield ""
         yield "  not scored now"
-        for reason, count in comparison.reasons.most_common(5):
+        for reason, count in reasons.most_common(5):
             yield f"  {count:>6}  {printable(reason, LONGEST_REASON)}"
-        if len(comparison.reasons) > 5:
-            yield f"  and {len(comparison.reasons) - 5} reasons more"
+        if len(reasons) > 5:
+            yield f"  and {len(reasons) - 5} reasons more"
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
-
-
-_ROWS: Mapping[str, Callable[[Side], str]] = {
-    "scored": lambda side: str(side.scored),
-    "mean reward": lambda side: _number(side.mean),
-    "solved": lambda side: _number(side.solved),
-    "  95 % interval": lambda side: "–" if side.interval is None else "–".join(map(_number, side.interval)),
-}
 
 
 def _as_json(comparison: Comparison) -> dict[str, object]:

@@ -31,6 +31,7 @@ from rlcore.run_directory import (
     checkpoint_to_resume,
     checkpoints_of,
     config_layer,
+    last_checkpoint,
     recipe_of,
 )
 
@@ -227,4 +228,5 @@ def _last_lines(job: Run, metrics: Mapping[str, float], as_json: bool) -> None:
     job.say(f"run       {path}")
     if best is not None:
         job.say(f"best      {best}")
-        job.say(f"next      rlcore eval {best}")
+    if checkpoint := best or last_checkpoint(path):
+        job.say(f"next      rlcore eval {checkpoint}")

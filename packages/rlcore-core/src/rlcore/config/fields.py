@@ -31,6 +31,27 @@ def doc_of(model: type[BaseModel], path: tuple[str, ...]) -> str | None:
     return field.description
 
 
+def annotation_of(model: type[BaseModel], path: tuple[str, ...]) -> Any:
+    """The annotation of the field at ``path``, None when there is no such field."""
+    if not path or path[0] not in model.model_fields:
+        return None
+    annotation = model.model_fields[path[0]].annotation
+    if len(path) == 1:
+        return annotation
+    for inner, place in inner_models(annotation):
+        if found := annotation_of(inner, path[2:] if place else path[1:]):
+            return found
+    return None
+
+
+def takes_texts(annotation: Any) -> bool:
+    """Whether an annotation is a list of texts."""
+    if typing.get_origin(annotation) is not list:
+        return False
+    (item,) = typing.get_args(annotation)
+    return item is str or (typing.get_origin(item) is typing.Annotated and typing.get_args(item)[0] is str)
+
+
 def inner_models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
     """The models within an annotation, each with ``0.`` when it stands in a list."""
     origin = typing.get_origin(annotation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from rlcore.errors import did_you_mean
 SHORT_FORMS = {"model": "path", "environment": "id", "trainer": "id", "strategy": "id", "executor": "id"}
 """``model=PATH`` is short for ``model.path=PATH``; a component's name alone for its ``id``."""
 DEFAULT = "default"
+BARE_WORD = re.compile(r"[\w./:@-]+")
+BARE_LIST = re.compile(rf"\[\s*({BARE_WORD.pattern}(?:\s*,\s*{BARE_WORD.pattern})*)\s*\]")
+"""``[console,wandb]``: a list of words without quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +141,7 @@ def values_layer(tree: Mapping[str, Any], origin: str) -> Layer:
 
 
 def override_layers(overrides: Sequence[str]) -> list[Layer]:
-    """``a.b=c`` each; the value is read as TOML, else it is the text as it stands.
+    """``a.b=c`` each; the value is read as `parse_value` does.
 
     Raises:
         ConfigError: naming every override without a key or an equals sign.
@@ -162,11 +166,12 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value, else the bare text."""
+    """A TOML value, else a list of bare words, else the bare text."""
     try:
         tree = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
-        return text
+        words = BARE_LIST.fullmatch(text.strip())
+        return [word.strip() for word in words[1].split(",")] if words else text
     return tree["value"] if set(tree) == {"value"} else text
 
 

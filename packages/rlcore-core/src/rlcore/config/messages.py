@@ -49,8 +49,12 @@ def nearest_key(path: str, known: Iterable[str]) -> str | None:
         return siblings[near[0]]
     if initials := [key for sibling, key in siblings.items() if _initials(sibling) == name]:  # lr, learning_rate
         return initials[0]
+    if len(name) > 2 and len(longer := [sibling for sibling in siblings if sibling.startswith(name)]) == 1:
+        return siblings[longer[0]]  # temp, temperature
     if same := [key for key in known if key.rpartition(".")[2] == name]:
         return min(same, key=lambda key: (key.count("."), key))
+    if initials := [key for key in known if _initials(key.rpartition(".")[2]) == name]:
+        return min(initials, key=lambda key: (key.count("."), key))
     names: dict[str, str] = {}
     for key in sorted(known, key=lambda key: (key.count("."), key)):
         names.setdefault(key.rpartition(".")[2], key)

@@ -239,6 +239,7 @@ class _Resolver:
     def _trackers(self) -> dict[str, Mapping[str, Any]]:
         table = self._table("trackers")
         use = table.get("use", TrackersTable().use)
+        use = [use] if isinstance(use, str) else use
         found: dict[str, Mapping[str, Any]] = {}
         for id in use if isinstance(use, list) else []:
             if not isinstance(id, str):

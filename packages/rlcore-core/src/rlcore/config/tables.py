@@ -9,14 +9,27 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlcore.config.fields import doc_of, keys_of
-from rlcore.config.layers import DEFAULT, KeyPath, Layer, Merged, merge_layers
+from rlcore.config.fields import annotation_of, doc_of, inner_models, keys_of, takes_texts
+from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
 from rlcore.config.messages import Problem, ProblemsError, nearest_key
 from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
 from rlcore.config.verl import VERL
 
 Model = type[BaseModel] | Literal["missing"] | None
 """A component's model; None when it takes no keys; ``missing`` when it could not be imported, which was said."""
+WANTED = {
+    "int_parsing": "an integer",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "list_type": "a list",
+    "dict_type": "a table",
+}
+"""What a field needs, by pydantic's name of the mistake."""
 
 
 def validate_options(model: type[BaseModel] | None, layers: Sequence[Layer], *, subject: str) -> BaseModel | None:
@@ -62,9 +75,13 @@ class Judge:
         return found if isinstance(found, BaseModel) else None
 
     def validate(self, model: type[Any], values: Mapping[str, Any], path: KeyPath) -> Any:
-        """The model of the values that stand at ``path``; None when something is wrong with them."""
+        """The model of the values that stand at ``path``; None when something is wrong with them.
+
+        One word where a list of texts belongs is a list of one.
+        """
+        values = _words_in_lists(model, values)
         try:
-            return model.model_validate(dict(values))
+            return model.model_validate(values)
         except ValidationError as error:
             reasons: dict[KeyPath, list[ErrorDetails]] = {}
             for detail in error.errors(include_url=False):
@@ -78,7 +95,7 @@ class Judge:
         if any(detail["type"] == "extra_forbidden" for detail in details):
             self.unknown.append(place)
             return
-        messages = list(dict.fromkeys(detail["msg"].removeprefix("Value error, ") for detail in details))
+        messages = list(dict.fromkeys(_sentence(model, place[len(path) :], detail) for detail in details))
         doc = doc_of(model, place[len(path) :])
         if any(detail["type"] == "missing" for detail in details):
             origin = self.merged.origin(place[:-1]) if len(place) > 1 else "no layer sets it"
@@ -128,6 +145,28 @@ class Judge:
                 reason = f"{parent or 'it'} takes no keys of its own"
             (origin,) = mask_arguments([self.merged.origin(path)])
             self.problems.append(Problem(kind="unknown key", path=shown, origin=origin, reason=reason))
+
+
+def _words_in_lists(model: type[BaseModel], values: Mapping[str, Any], place: KeyPath = ()) -> dict[str, Any]:
+    """A copy of the values in which one word is a list of one where ``model`` takes a list of texts."""
+    copy = dict(values)
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            copy[key] = _words_in_lists(model, value, (*place, key))
+        elif isinstance(value, str) and BARE_WORD.fullmatch(value) and takes_texts(annotation_of(model, (*place, key))):
+            copy[key] = [value]
+    return copy
+
+
+def _sentence(model: type[BaseModel], place: KeyPath, detail: ErrorDetails) -> str:
+    """What a field needs, in our words; the value is shown elsewhere, because it may be a secret."""
+    if detail["type"] in WANTED:
+        return f"needs {WANTED[detail['type']]}"
+    if detail["type"] in {"model_type", "model_attributes_type"}:
+        inner = [found for found, where in inner_models(annotation_of(model, place)) if not where]
+        keys = ", ".join(key for found in inner for key in found.model_fields)
+        return f"is a table; its keys are {keys}" if keys else "needs a table"
+    return detail["msg"].removeprefix("Value error, ")
 
 
 def _existing(values: Any, location: KeyPath, kind: str) -> KeyPath:
