@@ -94,7 +94,10 @@ def test_a_recipe_that_the_wheel_forgot_is_told(install: Install) -> None:
     install("acme-rl", HEAD + source.format("rlcore:recipes/default.toml"))
     install("other-rl", HEAD + source.format("acme_nowhere:default.toml"))
     (first,) = [problem for problem in problems() if problem.startswith("target")]
-    assert first == "target of the recipe 'acme/default': the file 'rlcore:recipes/default.toml' is not in its package"
+    assert first == (
+        "target of the recipe 'acme/default': the file 'rlcore:recipes/default.toml' is not in its package: "
+        "the package was built without it"
+    )
     (second,) = [problem for problem in problems("other-rl") if problem.startswith("target")]
     assert second == (
         "target of the recipe 'acme/default': no package 'acme_nowhere' holds 'acme_nowhere:default.toml'"

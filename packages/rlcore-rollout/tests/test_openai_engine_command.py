@@ -62,7 +62,7 @@ def test_an_endpoint_is_evaluated_without_a_model_folder_and_without_torch(endpo
     (group,) = read_groups(tmp_path / "kept.jsonl.gz")
     assert group.trajectories[0].final_response == "it is 4"
     shown = rlcore(tmp_path, "data", "show", "kept.jsonl.gz")
-    assert "trajectory 0: done, 39 tokens" in shown
+    assert "trajectory 1 of 1: done, 39 tokens" in shown
     assert '→ add({"a": 2, "b": 2})' in shown
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml", "kept.jsonl.gz"]
 
