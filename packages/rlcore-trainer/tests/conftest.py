@@ -122,6 +122,8 @@ class Sampler:
 
     def sync_weights(self, source: Any) -> None:
         self.synced.append(source.version)
+        if self.run.sync_fails(len(self.synced)):
+            raise EngineError("the engine did not take the weights")
         self.version, stale = source.version, dict(self.policy.named_parameters())
         self.policy = copy.deepcopy(source.module)
         with torch.no_grad():
@@ -161,6 +163,7 @@ class Bandit:
         }
         self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)
         self.engine_fails: Callable[[int], bool] = tables.pop("engine_fails", lambda request: False)
+        self.sync_fails: Callable[[int], bool] = tables.pop("sync_fails", lambda transfer: False)
         self.forgotten: str = tables.pop("forgotten", "")
         """Part of the names of the tensors that the transfer of weights forgets."""
         self.stop_after: int | None = tables.pop("stop_after", None)

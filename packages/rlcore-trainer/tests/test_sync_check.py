@@ -117,3 +117,21 @@ def test_an_engine_that_keeps_dying_ends_the_run_with_a_checkpoint(bandit: Make,
     progress = json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text(encoding="utf-8"))["progress"]
     assert progress["step"] == 2
     assert run.sampler.closed
+
+
+def test_a_transfer_that_fails_after_an_update_leaves_a_checkpoint_to_go_on_from(bandit: Make, tmp_path: Path) -> None:
+    tables: dict[str, Any] = {"evaluation": {"every": 0}, "checkpoint": {"every": 0}}
+    whole = PolicyGradientTrainer(bandit(directory="whole", **tables))
+    whole.train()
+    cut = bandit(
+        directory="cut", sync_fails=lambda transfer: transfer == 2 + 2, **tables
+    )  # two prove, two follow steps
+    with pytest.raises(EngineError, match="did not take the weights"):
+        PolicyGradientTrainer(cut).train()
+    assert sorted(cut.logged) == [1, 2]
+    rest = bandit(directory="cut", resume_from=tmp_path / "cut/checkpoints/000002", **tables)
+    resumed = PolicyGradientTrainer(rest)
+    resumed.train()
+    assert sorted(rest.logged) == [3, 4]
+    expected = whole._model.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in resumed._model.state_dict().items())

@@ -102,12 +102,16 @@ class PolicyGradientTrainer:
             metrics = rollout_metrics(groups, success=run.config.evaluation.success)
             metrics |= self._update(groups, step)
             updated = time.perf_counter()
-            metrics |= self._sync(executor, step)
-            synced = time.perf_counter()
             self._advance(step)
             evaluation = run.config.evaluation
-            if evaluation.every and (step % evaluation.every == 0 or step == config.steps):
-                metrics |= self._evaluate(executor, step)
+            try:
+                metrics |= self._sync(executor, step)
+                synced = time.perf_counter()
+                if evaluation.every and (step % evaluation.every == 0 or step == config.steps):
+                    metrics |= self._evaluate(executor, step)
+            except EngineError:
+                run.log(step, metrics)  # the update is done: the checkpoint that follows holds it
+                raise
             metrics |= {
                 "time/rollout_s": collected - started,
                 "time/update_s": updated - collected,
