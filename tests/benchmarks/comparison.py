@@ -24,6 +24,8 @@ class Comparison:
     """The ratio ``peer / ours`` must reach this. For a budget the floor is 1."""
     warm_ups: int = 1
     """Unmeasured calls of each side before the first measured one."""
+    unit: str = "s"
+    """Of what both sides return, where it is not seconds but something else of which less is better, such as MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +55,14 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """What to print about it."""
+        unit = self.comparison.unit
         rows = [("ours", self.ours_s), ("peer", self.peer_s)]
         return [
-            f"  {name}: minimum {min(side):.4f} s, median {statistics.median(side):.4f} s over {len(side)} runs, "
+            f"  {name}: minimum {min(side):.4f} {unit}, median {statistics.median(side):.4f} {unit} "
+            f"over {len(side)} runs, "
             f"halves differ by {difference_of_halves(side):.0%}"
             if side
-            else f"  {name}: budget {self.comparison.peer:.4f} s"
+            else f"  {name}: budget {self.comparison.peer:.4f} {unit}"
             for name, side in rows
         ]
 

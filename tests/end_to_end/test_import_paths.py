@@ -59,17 +59,22 @@ def compare(group):
     return [1.0 for _ in group.trajectories]
 compare.scope = "group"
 
-def grpo(*arguments, **options):
+def grpo(rewards_N, groups_N, *, normalise_by_std=True):
     USED.add("advantage")
-    return advantages.grpo(*arguments, **options)
+    return advantages.grpo(rewards_N, groups_N, normalise_by_std=normalise_by_std)
 
-def clip(*arguments, **options):
+def clip(logprobs_M, old_logprobs_M, advantages_M, weights_M, *, clip_low, clip_high):
     USED.add("loss")
-    return losses.clip(*arguments, **options)
+    tokens = (logprobs_M, old_logprobs_M, advantages_M, weights_M)
+    return losses.clip(*tokens, clip_low=clip_low, clip_high=clip_high)
 
 class Trainer(used("trainer", PolicyGradientTrainer)):
     Config = PolicyGradientConfig
-    tables = (("algorithm", "rlcore_trainer.config:AlgorithmConfig"), ("warmup", "rlcore_trainer.config:WarmupConfig"))
+    tables = (
+        ("algorithm", "rlcore_trainer.algorithm_config:AlgorithmConfig"),
+        ("warmup", "rlcore_trainer.config:WarmupConfig"),
+        ("critic", "rlcore_trainer.config:CriticConfig"),
+    )
 
 class Engine(used("engine", TorchEngine)):
     Config = TorchEngineConfig

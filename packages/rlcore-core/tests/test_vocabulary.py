@@ -69,11 +69,9 @@ def test_a_word_given_twice_with_two_values_is_a_mistake() -> None:
     [
         ("trainer.nnodes=1", "trainer.nnodes=2"),
         ("trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=8"),
-        ("trainer.critic_warmup=0", "trainer.critic_warmup=20"),
         ("agent.use_agent=True", "agent.use_agent=False"),
         ("agent.agent_type=hf", "agent.agent_type=react"),
         ("agent.backend=async_verl", "agent.backend=client"),
-        ("algorithm.use_kl_in_reward=False", "algorithm.use_kl_in_reward=True"),
     ],
 )
 def test_what_sets_nothing_is_answered_and_refused_when_it_asks_for_more(fine: str, refused: str) -> None:
@@ -86,9 +84,52 @@ def test_what_sets_nothing_is_answered_and_refused_when_it_asks_for_more(fine: s
     assert reason
 
 
-def test_a_critic_is_refused_where_it_would_be_used() -> None:
-    assert complaints("critic.model.path=x", "algorithm.adv_estimator=grpo") == []
-    assert complaints("critic.model.path=x", "algorithm.adv_estimator=gae")[0][:2] == ("refused", "critic.model.path")
+def tree(*words: str) -> object:
+    layer = read_words(words, VERL).layer
+    assert layer.problems == ()
+    return layer.tree
+
+
+def test_a_critic_counts_where_the_estimator_has_one() -> None:
+    critic = ("critic.model.path=x", "critic.optim.lr=1e-5", "trainer.critic_warmup=20")
+    assert tree(*critic, "algorithm.adv_estimator=grpo") == {"algorithm": {"advantage": "grpo"}}
+    table = {"model": "x", "learning_rate": 1e-5, "warmup_steps": 20}
+    assert tree(*critic, "algorithm.adv_estimator=gae") == {"algorithm": {"advantage": "gae"}, "critic": table}
+    assert tree("algorithm.adv_estimator=gae") == {"algorithm": {"advantage": "gae"}, "critic": {"model": "copy"}}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "ours"),
+    [("reinforce_plus_plus_baseline", "reinforce-plus-plus-baseline"), ("grpo_passk", "pass-at-k"), ("opo", "opo")],
+)
+def test_estimators_have_our_names(estimator: str, ours: str) -> None:
+    assert tree(f"algorithm.adv_estimator={estimator}") == {"algorithm": {"advantage": ours}}
+
+
+def test_a_kl_in_the_reward_is_weighed_by_its_own_coefficient() -> None:
+    reward = ("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=0.01", "algorithm.kl_penalty=kl")
+    kl = {"target": "reward", "coefficient": 0.01, "estimator": "kl"}
+    assert tree(*reward, f"{ACTOR}.kl_loss_coef=0.5", f"{ACTOR}.use_kl_loss=False") == {"algorithm": {"kl": kl}}
+    assert tree("algorithm.use_kl_in_reward=False", *reward[1:]) == {}
+    assert "one KL term" in complaints(reward[0], f"{ACTOR}.use_kl_loss=True")[0][2]
+
+
+def test_losses_clips_and_filters_have_our_names() -> None:
+    actor = ("clip_ratio=0.1", "clip_ratio_c=3.0", "loss_agg_mode=seq-mean-token-sum", "policy_loss.loss_mode=vanilla")
+    assert tree(*(f"{ACTOR}.{word}" for word in actor)) == {
+        "algorithm": {
+            "clip_low": 0.1,
+            "clip_high": 0.1,
+            "dual_clip": 3.0,
+            "aggregation": "seq-mean-token-sum",
+            "loss": "clip",
+        }
+    }
+    groups = "algorithm.filter_groups"
+    words = (f"{groups}.enable=True", f"{groups}.metric=seq_reward", f"{groups}.max_num_gen_batches=10")
+    assert tree(*words) == {"algorithm": {"filter": {"metric": "reward", "max_extra_batches": 9}}}
+    assert tree(words[1]) == {"algorithm": {"filter": {"metric": "none"}}}
+    assert "never end" in complaints(f"{groups}.max_num_gen_batches=0")[0][2]
 
 
 @pytest.mark.parametrize(

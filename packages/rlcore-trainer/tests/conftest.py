@@ -10,10 +10,11 @@ import pytest
 import torch
 from rlcore.config.schema import RunConfig
 from rlcore.errors import EngineError
+from rlcore.loading import load_attribute
 from rlcore.types import Completion, EndReason, Group, Message, RewardResult, Task, Trajectory, Turn, derive_seed
-from rlcore_trainer.advantages import grpo
-from rlcore_trainer.config import AlgorithmConfig, PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.losses import clip
+from rlcore_trainer.algorithm_config import AlgorithmConfig
+from rlcore_trainer.algorithms import ADVANTAGES, LOSSES
+from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -157,10 +158,13 @@ class Bandit:
             "trainer": PolicyGradientConfig(
                 **{"steps": 4, "tasks_per_step": 4, "learning_rate": 0.01, **tables.pop("trainer", {})}
             ),
-            "algorithm": AlgorithmConfig(**tables.pop("algorithm", {})),
+            # The engine's log-probabilities are of two tokens only: the gap to the policy's is meant.
+            "algorithm": AlgorithmConfig(**{"correction": {"mode": "none"}, **tables.pop("algorithm", {})}),
+            "critic": CriticConfig(**tables.pop("critic", {})),
             "warmup": WarmupConfig(**tables.pop("warmup", {})),
             "strategy": SingleProcessConfig(),
         }
+        self.resolved = SimpleNamespace(options=self._options)
         self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)
         self.engine_fails: Callable[[int], bool] = tables.pop("engine_fails", lambda request: False)
         self.sync_fails: Callable[[int], bool] = tables.pop("sync_fails", lambda transfer: False)
@@ -191,7 +195,9 @@ class Bandit:
         return self._options[table]
 
     def load(self, kind: str, id: str) -> Any:
-        return {"grpo": grpo, "clip": clip, "single": SingleProcess}[id]
+        offered = {one.id: f"rlcore_trainer.advantages:{one.function}" for one in ADVANTAGES}
+        offered |= {one.id: f"rlcore_trainer.losses:{one.function}" for one in LOSSES}
+        return SingleProcess if kind == "strategy" else load_attribute(offered[id])
 
     def model_folder(self) -> Path:
         return self._folder

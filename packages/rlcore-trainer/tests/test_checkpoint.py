@@ -28,8 +28,11 @@ def save(folder: Path, model: Any, tokenizer: Path, *steps: int, keep: int = 2, 
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path, model: Any, model_folder: Path) -> None:
-    path = save(tmp_path / "checkpoints", model, model_folder, 7)
-    progress, state = checkpoint.read(path, map_location=CPU)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    progress, state, carried = Progress(step=7, updates=14), {"optimiser": {"step": 7}}, {"batch": 9, "carried": ["x"]}
+    path = checkpoints.save(progress, model, model_folder, state, collection=carried)
+    progress, state, collection = checkpoint.read(path, map_location=CPU)
+    assert collection == carried
     assert progress == Progress(step=7, updates=14)
     assert state["optimiser"] == {"step": 7}
 

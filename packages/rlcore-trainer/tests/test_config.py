@@ -5,7 +5,8 @@ import sys
 
 import pytest
 from pydantic import ValidationError
-from rlcore_trainer.config import AlgorithmConfig, KlConfig, PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.algorithm_config import AlgorithmConfig, KlConfig
+from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ def test_estimators_have_the_names_that_people_know(name: str, estimator: str) -
     ("model", "values"),
     [
         (KlConfig, {"estimator": "full"}),
-        (KlConfig, {"target": "reward"}),
+        (KlConfig, {"target": "advantage"}),
         (PolicyGradientConfig, {"learning_rate": 0}),
         (PolicyGradientConfig, {"schedule": "steps"}),
         (PolicyGradientConfig, {"max_grad_norm": 1.0}),

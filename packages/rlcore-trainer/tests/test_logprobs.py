@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rlcore_trainer.logprobs import logprobs_and_entropy
+from rlcore_trainer import logits
+from rlcore_trainer.logprobs import FusedLoss, fused_loss, logprobs_and_entropy
 
 
 def problem(rows: int = 11, width: int = 5, vocabulary: int = 13) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -19,6 +20,14 @@ def naive(
     return logprobs.gather(1, targets[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)
 
 
+@pytest.fixture(params=[1, 5, 1000])
+def _columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of a few of the 13 columns, and of all."""
+    monkeypatch.setattr(logits, "TILE_ELEMENTS", 1)
+    monkeypatch.setattr(logits, "SMALLEST_COLUMNS", request.param)
+
+
+@pytest.mark.usefixtures("_columns")
 @pytest.mark.parametrize("chunk_rows", [1, 4, 11, 100])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_values_and_gradients_equal_the_naive_ones(chunk_rows: int, temperature: float) -> None:
@@ -68,6 +77,144 @@ def test_the_head_gradient_of_many_chunks_is_not_rounded_in_between() -> None:
     torch.testing.assert_close(gradients[0], gradients[1], rtol=0.01, atol=0.01)
 
 
+def objective(
+    chunk: slice, logprobs: torch.Tensor, entropy: torch.Tensor | None
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Something curved of each token's log-probability and entropy."""
+    weights = torch.linspace(-1, 2, 11).to(logprobs)[chunk]
+    loss = (weights * logprobs.exp()).sum() + (weights * logprobs).square().sum()
+    if entropy is not None:
+        loss = loss + (weights.flip(0) * entropy * logprobs).sum()
+    return loss, {"rows": torch.tensor(float(len(logprobs)))}
+
+
+@pytest.mark.usefixtures("_columns")
+@pytest.mark.parametrize("entropy", [True, False])
+@pytest.mark.parametrize("chunk_rows", [1, 4, 11, None])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_single_pass_has_the_loss_and_gradient_of_the_naive_computation(
+    temperature: float, chunk_rows: int | None, entropy: bool
+) -> None:
+    hidden, head, targets = problem()
+    found = fused_loss(
+        hidden, head, targets, objective, temperature=temperature, entropy=entropy, chunk_rows=chunk_rows
+    )
+    logprobs, entropies = naive(hidden, head, targets, temperature)
+    rows = chunk_rows or len(hidden)
+    expected = torch.zeros((), dtype=torch.float64)
+    for start in range(0, len(hidden), rows):
+        chunk = slice(start, start + rows)
+        expected = expected + objective(chunk, logprobs[chunk], entropies[chunk] if entropy else None)[0]
+    torch.testing.assert_close(found.loss, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.logprobs_M, logprobs, rtol=1e-10, atol=1e-10)
+    if found.entropy_M is not None:
+        torch.testing.assert_close(found.entropy_M, entropies, rtol=1e-10, atol=1e-10)
+    assert (found.entropy_M is not None) == entropy
+    assert sum(float(metrics["rows"]) for metrics in found.metrics) == 11
+    assert len(found.metrics) == -(-11 // rows)
+    pairs = zip(
+        torch.autograd.grad(3 * found.loss, (hidden, head)),
+        torch.autograd.grad(3 * expected, (hidden, head)),
+        strict=True,
+    )
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_the_gradient_of_a_single_pass_agrees_with_finite_differences() -> None:
+    hidden, head, targets = problem()
+
+    def value(h: torch.Tensor, w: torch.Tensor) -> FusedLoss:
+        return fused_loss(h, w, targets, objective, chunk_rows=11)
+
+    found = torch.autograd.grad(value(hidden, head).loss, (hidden, head))
+    for which, (variable, gradient) in enumerate(zip((hidden, head), found, strict=True)):
+        for index in range(variable.numel()):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = [hidden.detach().clone(), head.detach().clone()]
+                moved[which].view(-1)[index] += step
+                ends.append(float(value(*moved).loss))
+            assert abs((ends[0] - ends[1]) / 2e-6 - float(gradient.view(-1)[index])) < 1e-6
+
+
+def test_a_single_pass_runs_backward_only_once() -> None:
+    hidden, head, targets = problem()
+    loss = fused_loss(hidden, head, targets, objective).loss
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="only once"):
+        loss.backward()
+
+
+def test_what_needs_no_gradient_gets_none() -> None:
+    hidden, head, targets = problem()
+    fused_loss(hidden, head.detach(), targets, objective).loss.backward()
+    assert hidden.grad is not None
+    with torch.no_grad():
+        assert not fused_loss(hidden, head, targets, objective).loss.requires_grad
+    constant = fused_loss(hidden, head, targets, lambda chunk, logprobs, entropy: (logprobs.detach().sum(), {}))
+    (gradient,) = torch.autograd.grad(constant.loss, head)
+    assert not gradient.any()
+
+
+def test_a_single_pass_over_no_row_is_zero() -> None:
+    hidden, head, targets = problem()
+    found = fused_loss(hidden[:0], head, targets[:0], objective)
+    found.loss.backward()
+    assert (float(found.loss.detach()), found.metrics) == (0.0, [])
+    assert head.grad is not None
+    assert not head.grad.any()
+
+
+def test_a_row_without_slope_adds_exactly_nothing() -> None:
+    hidden, head, targets = problem()
+
+    def first_rows(
+        chunk: slice, logprobs: torch.Tensor, entropy: torch.Tensor | None
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        return (logprobs * (torch.arange(11) < 5)[chunk]).sum(), {}
+
+    gradients = []
+    for other in (targets, torch.cat([targets[:5], (targets[5:] + 1) % 13])):
+        gradients.append(torch.autograd.grad(fused_loss(hidden, head, other, first_rows).loss, (hidden, head)))
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
+    assert not gradients[0][0][5:].any()
+    assert gradients[0][0][:5].any(1).all()
+
+
+@pytest.mark.parametrize("columns", [3, 1000])
+def test_tokens_of_probability_zero_count_as_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setattr(logits, "TILE_ELEMENTS", 1)
+    monkeypatch.setattr(logits, "SMALLEST_COLUMNS", columns)
+    hidden, head, targets = problem(rows=6)
+    with torch.no_grad():
+        hidden[:, 0] = hidden[:, 0].abs() + 0.1
+        head[:4, 0] = -torch.inf
+    targets = targets.clamp_min(4)
+    logprobs, entropies = naive(hidden.detach(), head.detach()[4:], targets - 4, 1.0)
+    for found in (
+        logprobs_and_entropy(hidden, head, targets),
+        fused_loss(hidden, head, targets, lambda chunk, logprobs, entropy: (logprobs.sum(), {}))[1:3],
+    ):
+        for one, other in zip(found, (logprobs, entropies), strict=True):
+            assert one is not None
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    pair = logprobs_and_entropy(hidden, head, targets)
+    (gradient,) = torch.autograd.grad((pair[0] + pair[1]).sum(), head)
+    assert gradient.isfinite().all()
+    assert gradient[:4].abs().max() < 1e-30
+
+
+def test_large_logits_do_not_overflow() -> None:
+    hidden, head, targets = problem()
+    hidden = (hidden.detach() * 1000).float()
+    found = logprobs_and_entropy(hidden, head.float(), targets)
+    expected = naive(hidden.double(), head, targets, 1.0)
+    torch.testing.assert_close(found[0].double(), expected[0], rtol=1e-5, atol=1e-2)
+    torch.testing.assert_close(found[1].double(), expected[1], rtol=1e-4, atol=1e-2)
+
+
 def test_logits_of_one_chunk_are_the_most_that_is_ever_held() -> None:
     largest = 0
 
@@ -82,4 +229,5 @@ def test_logits_of_one_chunk_are_the_most_that_is_ever_held() -> None:
     hidden, head, targets = problem(rows=64, vocabulary=128)
     with Watch():
         logprobs_and_entropy(hidden, head, targets, chunk_rows=4)[0].sum().backward()
-    assert largest < 64 * 128 / 4
+        fused_loss(hidden, head, targets, lambda chunk, logprobs, _: (logprobs.sum(), {}), chunk_rows=4).loss.backward()
+    assert 128 * 5 <= largest < 64 * 128 / 4

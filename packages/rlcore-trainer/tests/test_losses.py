@@ -1,14 +1,53 @@
+"""Policy losses against the formulas of their papers, written as loops, and against finite differences."""
+
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 import torch
-from rlcore_trainer.losses import ESTIMATORS, clip, entropy_bonus, kl, token_weights
+from rlcore_trainer.losses import cispo, clip, entropy_bonus, gspo, gspo_token, sapo, token_weights
+from torch import Tensor
+
+TOKEN_WISE = {"clip": clip, "cispo": cispo, "sapo": sapo}
+OF_SEQUENCES = {"gspo": gspo, "gspo-token": gspo_token}
+ALL = TOKEN_WISE | OF_SEQUENCES
 
 
-def double(*values: float, grad: bool = False) -> torch.Tensor:
+def double(*values: float, grad: bool = False) -> Tensor:
     return torch.tensor(values, dtype=torch.float64, requires_grad=grad)
+
+
+def call(
+    name: str, logprobs: Tensor, old: Tensor, advantages: Tensor, weights: Tensor, sequence: Tensor, **options: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    known = (sequence,) if name in OF_SEQUENCES else ()
+    found: tuple[Tensor, dict[str, Tensor]] = ALL[name](logprobs, old, advantages, weights, *known, **options)
+    return found
+
+
+def value_and_gradient(name: str, logprobs: Tensor, *arguments: Tensor, **options: float) -> tuple[float, list[float]]:
+    leaf = logprobs.detach().clone().requires_grad_()
+    loss, _ = call(name, leaf, *arguments, **options)
+    (gradient,) = torch.autograd.grad(loss, leaf)
+    return float(loss.detach()), gradient.tolist()
+
+
+def batch(seed: int = 0, lengths: Sequence[int] = (3, 1, 5, 2), spread: float = 0.5) -> tuple[Tensor, ...]:
+    """Log-probs, old log-probs, advantages (one a sequence), weights, labels."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = sum(lengths)
+    old = -3 * torch.rand(tokens, dtype=torch.float64, generator=generator) - 0.1
+    logprobs = old + spread * torch.randn(tokens, dtype=torch.float64, generator=generator)
+    sequence = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    advantages = torch.randn(len(lengths), dtype=torch.float64, generator=generator)[sequence]
+    weights = double(*token_weights(lengths, "seq-mean-token-mean"))[sequence]
+    return logprobs, old, advantages, weights, sequence
+
+
+# Closed forms
 
 
 def test_clip_on_policy_has_the_gradient_of_the_policy_gradient() -> None:
@@ -17,7 +56,13 @@ def test_clip_on_policy_has_the_gradient_of_the_policy_gradient() -> None:
     loss.backward()
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == pytest.approx([-0.5, 0.5, 0.0])
-    assert float(metrics["clip/fraction"]) == 0.0
+    assert {name: float(value) for name, value in metrics.items()} == {
+        "clip/fraction": 0.0,
+        "clip/low": 0.0,
+        "clip/high": 0.0,
+        "ratio/max": 1.0,
+        "kl/old": 0.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -37,81 +82,298 @@ def test_clip_has_bounds_of_its_own_below_and_above(ratio: float, advantage: flo
     assert logprobs.grad is not None
     assert (float(found.detach()), float(logprobs.grad)) == pytest.approx((loss, slope))
     assert float(metrics["clip/fraction"]) == (slope == 0.0)
+    assert float(metrics["clip/high"]) == (slope == 0.0 and advantage > 0)
+    assert float(metrics["clip/low"]) == (slope == 0.0 and advantage < 0)
 
 
-def test_clip_agrees_with_finite_differences() -> None:
-    torch.manual_seed(0)
-    logprobs = torch.randn(20, dtype=torch.float64, requires_grad=True)
-    old, advantages = torch.randn(20, dtype=torch.float64), torch.randn(20, dtype=torch.float64)
-    weights = torch.rand(20, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: clip(x, old, advantages, weights)[0], logprobs)
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "slope", "reached"),
+    [
+        (5.0, -2.0, 6.0, 0.0, True),
+        (2.0, -2.0, 4.0, 4.0, False),
+        (0.5, -2.0, 1.6, 0.0, False),  # below the lower bound, which costs less than the ceiling
+        (5.0, 2.0, -2.4, 0.0, False),  # good tokens know no ceiling but the upper bound
+    ],
+)
+def test_dual_clip_bounds_what_a_bad_token_costs(
+    ratio: float, advantage: float, loss: float, slope: float, reached: bool
+) -> None:
+    logprobs = double(math.log(ratio), grad=True)
+    found, metrics = clip(logprobs, double(0.0), double(advantage), double(1.0), dual_clip=3.0)
+    found.backward()
+    assert logprobs.grad is not None
+    assert (float(found.detach()), float(logprobs.grad)) == pytest.approx((loss, slope))
+    assert float(metrics["clip/dual"]) == reached
 
 
-def test_kl_estimators_have_their_closed_forms() -> None:
-    policy, reference = double(-0.5, -2.0), double(-1.0, -1.0)
-    d = [0.5, -1.0]
-    assert kl(policy, reference, "k1").tolist() == pytest.approx(d)
-    assert kl(policy, reference, "abs").tolist() == pytest.approx([0.5, 1.0])
-    assert kl(policy, reference, "mse").tolist() == pytest.approx([0.125, 0.5])
-    assert kl(policy, reference, "k3").tolist() == pytest.approx([math.exp(-x) + x - 1 for x in d])
+@pytest.mark.parametrize("dual_clip", [None, 1.5])
+def test_clip_is_the_loop_over_tokens_of_its_formula(dual_clip: float | None) -> None:
+    logprobs, old, advantages, weights, _ = batch(seed=1, lengths=(40, 30), spread=1.0)
+    advantages = advantages.abs() * (torch.arange(70) % 2 * 2 - 1)
+    expected = 0.0
+    for log_ratio, advantage, weight in zip(
+        (logprobs - old).tolist(), advantages.tolist(), weights.tolist(), strict=True
+    ):
+        ratio = math.exp(log_ratio)
+        objective = min(ratio * advantage, min(max(ratio, 0.9), 1.28) * advantage)
+        if dual_clip is not None and advantage < 0:
+            objective = max(objective, dual_clip * advantage)
+        expected -= weight * objective
+    found, _ = clip(logprobs, old, advantages, weights, clip_low=0.1, clip_high=0.28, dual_clip=dual_clip)
+    assert float(found) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_kl_estimators_agree_with_finite_differences(estimator: str) -> None:
-    policy = double(-0.5, -2.0, -7.0, grad=True)
-    reference = double(-1.0, -1.0, -6.0)
-    assert torch.autograd.gradcheck(lambda x: kl(x, reference, estimator), policy)
+def test_gspo_is_the_loop_over_sequences_of_its_formula() -> None:
+    logprobs, old, advantages, weights, sequence = batch(seed=2, spread=0.3)
+    expected, clipped = 0.0, 0.0
+    for label in range(4):
+        chosen = [i for i, owner in enumerate(sequence.tolist()) if owner == label]
+        ratio = math.exp(sum(float(logprobs[i] - old[i]) for i in chosen) / len(chosen))
+        advantage = float(advantages[chosen[0]])
+        bounded = min(max(ratio, 0.95), 1.05)
+        expected -= min(ratio * advantage, bounded * advantage) / 4
+        clipped += (bounded * advantage < ratio * advantage) / 4
+    assert 0.0 < clipped < 1.0
+    for loss in (gspo, gspo_token):
+        found, metrics = loss(logprobs, old, advantages, weights, sequence, clip_low=0.05, clip_high=0.05)
+        assert float(found) == pytest.approx(expected, rel=1e-12)
+        assert float(metrics["clip/fraction"]) == pytest.approx(clipped)
 
 
-def test_k3_is_bounded_and_its_gradient_stays_finite() -> None:
-    policy = double(-2000.0, 0.0, grad=True)
-    value = kl(policy, double(0.0, -2000.0), "k3")
-    value.sum().backward()
-    assert value.tolist() == [10.0, 10.0]
-    assert policy.grad is not None
-    assert bool(policy.grad.isfinite().all())
+def test_gspo_and_gspo_token_have_one_gradient_where_a_sequence_has_one_advantage() -> None:
+    arguments = batch(seed=3)
+    whole = value_and_gradient("gspo", *arguments, clip_low=0.1, clip_high=0.1)
+    single = value_and_gradient("gspo-token", *arguments, clip_low=0.1, clip_high=0.1)
+    assert whole[0] == pytest.approx(single[0], rel=1e-12)
+    assert whole[1] == pytest.approx(single[1], rel=1e-12)
+    assert any(whole[1])
 
 
-def test_an_unknown_estimator_is_named() -> None:
-    with pytest.raises(ValueError, match="'k9'"):
-        kl(double(0.0), double(0.0), "k9")
-
-
-def test_k1_and_k3_are_unbiased_for_the_exact_kl() -> None:
-    policy, reference = torch.tensor([0.7, 0.2, 0.1]).double(), torch.tensor([0.2, 0.5, 0.3]).double()
-    exact = float((policy * (policy / reference).log()).sum())
-    for estimator in ("k1", "k3"):
-        expected = float((policy * kl(policy.log(), reference.log(), estimator)).sum())
-        assert expected == pytest.approx(exact)
-
-
-@pytest.mark.parametrize(("estimator", "pulls"), [("k1", False), ("mse", True)])
-def test_expected_gradient_as_a_loss(estimator: str, pulls: bool) -> None:
-    logits = torch.tensor([1.0, -0.3, 0.2], dtype=torch.float64, requires_grad=True)
-    reference = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
-    logprobs = logits.log_softmax(-1)
-    (as_loss,) = torch.autograd.grad(
-        (logprobs.detach().exp() * kl(logprobs, reference, estimator)).sum(), logits, retain_graph=True
+def test_gspo_token_scales_each_tokens_gradient_by_its_own_advantage() -> None:
+    logprobs, old = double(-1.0, -1.5), double(-1.2, -1.4)
+    advantages, weights = double(1.0, -2.0), double(0.5, 0.5)
+    ratio = math.exp((0.2 - 0.1) / 2)
+    sequence = torch.zeros(2, dtype=torch.long)
+    _, gradient = value_and_gradient(
+        "gspo-token", logprobs, old, advantages, weights, sequence, clip_low=0.5, clip_high=0.5
     )
-    (exact,) = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits)
-    expected = exact.tolist() if pulls else [0.0, 0.0, 0.0]
-    assert as_loss.tolist() == pytest.approx(expected, abs=1e-12)
+    assert gradient == pytest.approx([-0.5 * ratio, 1.0 * ratio])
+    _, mixed = value_and_gradient("gspo", logprobs, old, advantages, weights, sequence, clip_low=0.5, clip_high=0.5)
+    assert mixed == pytest.approx([0.25 * ratio] * 2)
+
+
+def test_gspo_equals_clip_where_all_ratios_of_a_sequence_are_equal() -> None:
+    _, old, advantages, weights, sequence = batch(seed=4)
+    logprobs = old + double(0.3, -0.1, 0.02, -0.4)[sequence]
+    of_tokens = value_and_gradient("clip", logprobs, old, advantages, weights, sequence)
+    of_sequences = value_and_gradient("gspo", logprobs, old, advantages, weights, sequence, clip_low=0.2, clip_high=0.2)
+    assert of_sequences[0] == pytest.approx(of_tokens[0], rel=1e-12)
+    assert of_sequences[1] == pytest.approx(of_tokens[1], rel=1e-12)
+
+
+def test_cispo_keeps_the_gradient_of_every_token_and_bounds_its_weight() -> None:
+    ratios, advantages = [8.0, 0.1, 1.5, 8.0], [1.0, 1.0, -2.0, -1.0]
+    old = double(-4.0, -1.0, -2.0, -3.0)
+    logprobs = (old + double(*ratios).log()).requires_grad_()
+    loss, metrics = cispo(logprobs, old, double(*advantages), double(*[0.25] * 4), clip_low=0.5)
+    loss.backward()
+    bounded = [5.0, 0.5, 1.5, 5.0]
+    expected = [-0.25 * weight * advantage for weight, advantage in zip(bounded, advantages, strict=True)]
+    assert logprobs.grad is not None
+    assert logprobs.grad.tolist() == pytest.approx(expected)
+    assert float(loss.detach()) == pytest.approx(
+        sum(e * float(x) for e, x in zip(expected, logprobs.detach(), strict=True))
+    )
+    assert {name: float(metrics[name]) for name in ("clip/high", "clip/low", "clip/fraction")} == {
+        "clip/high": 0.5,
+        "clip/low": 0.25,
+        "clip/fraction": 0.75,
+    }
+
+
+def test_cispo_has_no_lower_bound_by_default() -> None:
+    logprobs, old = double(-9.0), double(-1.0)
+    _, gradient = value_and_gradient("cispo", logprobs, old, double(1.0), double(1.0), torch.zeros(1))
+    assert gradient == pytest.approx([-math.exp(-8.0)])
+
+
+@pytest.mark.parametrize(("ratio", "advantage"), [(1.0, 1.0), (1.0, -1.0), (3.0, 2.0), (0.2, -0.5), (2.0, -1.0)])
+def test_sapo_is_its_gate_and_at_ratio_one_the_policy_gradient(ratio: float, advantage: float) -> None:
+    steepness = 1.0 if advantage > 0 else 1.05
+    gate = 1 / (1 + math.exp(-steepness * (ratio - 1)))
+    logprobs = double(math.log(ratio), grad=True)
+    loss, metrics = sapo(logprobs, double(0.0), double(advantage), double(1.0))
+    loss.backward()
+    assert logprobs.grad is not None
+    assert float(loss.detach()) == pytest.approx(-4 / steepness * gate * advantage, rel=1e-12)
+    assert float(logprobs.grad) == pytest.approx(-4 * gate * (1 - gate) * ratio * advantage, rel=1e-12)
+    assert float(metrics["sapo/gate"]) == pytest.approx(4 * gate * (1 - gate))
+    if ratio == 1.0:
+        assert float(logprobs.grad) == pytest.approx(-advantage)
+
+
+def test_sapo_fades_faster_with_a_steeper_gate() -> None:
+    arguments = (double(1.0), double(0.0), double(1.0), double(1.0), torch.zeros(1))
+    slopes = [abs(value_and_gradient("sapo", *arguments, sapo_positive=tau)[1][0]) for tau in (0.5, 1.0, 3.0)]
+    assert slopes[0] > slopes[1] > slopes[2]
 
 
 def test_entropy_bonus_lowers_the_loss_of_a_broad_policy() -> None:
     assert float(entropy_bonus(double(2.0, 1.0), double(0.5, 0.5))) == -1.5
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean"])
-def test_weights_of_all_trained_tokens_sum_to_one(aggregation: str) -> None:
-    counts = [3, 1, 0, 6]
-    weights = token_weights(counts, aggregation)
-    assert sum(weight * count for weight, count in zip(weights, counts, strict=True)) == pytest.approx(1.0)
-    if aggregation == "token-mean":
-        assert weights == [0.1] * 4
-    else:
-        assert weights == pytest.approx([1 / 9, 1 / 3, 0.0, 1 / 18])
+# Derivatives
+
+INSIDE_AND_OUTSIDE = [-0.9, -0.25, -0.15, -0.02, 0.03, 0.12, 0.3, 1.4]
+"""Log-ratios on either side of the bounds 0.8 and 1.2, none at an edge."""
 
 
-def test_no_trained_token_at_all_is_no_division_by_zero() -> None:
-    assert token_weights([0, 0], "token-mean") == token_weights([0, 0], "sequence-mean") == [0.0, 0.0]
+def differentiable_form(name: str, logprobs: Tensor, old: Tensor) -> Callable[..., Tensor]:
+    """The loss with the stopped parts of its formula held at ``logprobs``, which finite differences can follow."""
+    options = {} if name == "sapo" else {"clip_low": 0.2, "clip_high": 0.2}
+    if name == "cispo":
+        weight = (logprobs - old).exp().clamp(0.8, 1.2)
+        return lambda x, advantages, weights, sequence: -(weights * weight * advantages * x).sum()
+    if name == "gspo-token":
+        labels = [0, 1, 2, 3]
+
+        def expression(x: Tensor, advantages: Tensor, weights: Tensor, sequence: Tensor) -> Tensor:
+            means = torch.stack([(logprobs - old)[sequence == label].mean() for label in labels])
+            ratio = means.exp()[sequence] * (x - logprobs).exp()
+            clipped = ratio.clamp(0.8, 1.2)
+            return -(weights * torch.minimum(ratio * advantages, clipped * advantages)).sum()
+
+        return expression
+    return lambda x, advantages, weights, sequence: call(name, x, old, advantages, weights, sequence, **options)[0]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_agree_with_finite_differences_inside_and_outside_the_bounds(name: str, sign: float) -> None:
+    log_ratios = double(*INSIDE_AND_OUTSIDE)
+    if name in OF_SEQUENCES:
+        # Two tokens a sequence whose mean is one of the log-ratios: outside below, inside twice, outside above.
+        log_ratios = double(-1.2, -0.6, -0.3, 0.2, 0.4, -0.3, 0.9, 1.9)
+    sequence = torch.arange(8) // 2
+    old = -torch.linspace(0.5, 4.0, 8, dtype=torch.float64)
+    logprobs = old + log_ratios
+    advantages = sign * double(0.5, 0.5, 1.0, 1.0, 1.5, 1.5, 2.0, 2.0)
+    weights = torch.linspace(0.05, 0.2, 8, dtype=torch.float64)
+    options = {} if name == "sapo" else {"clip_low": 0.2, "clip_high": 0.2}
+    _, gradient = value_and_gradient(name, logprobs, old, advantages, weights, sequence, **options)
+    function = differentiable_form(name, logprobs, old)
+    step, expected = 1e-6, []
+    for token in range(8):
+        moved = torch.zeros(8, dtype=torch.float64)
+        moved[token] = step
+        up = function(logprobs + moved, advantages, weights, sequence)
+        down = function(logprobs - moved, advantages, weights, sequence)
+        expected.append(float(up - down) / (2 * step))
+    assert gradient == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    removed = sum(slope == 0.0 for slope in gradient)
+    assert removed == {"clip": 2, "gspo": 2, "gspo-token": 2}.get(name, 0)
+    if name in ("clip", "gspo", "sapo"):
+        assert torch.autograd.gradcheck(
+            lambda x: function(x, advantages, weights, sequence), logprobs.clone().requires_grad_()
+        )
+
+
+# Invariance
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_sequences_may_come_in_any_order(name: str) -> None:
+    lengths = (3, 1, 5, 2)
+    arguments = batch(seed=5, lengths=lengths)
+    order = [2, 0, 3, 1]
+    places = [list(range(sum(lengths[:i]), sum(lengths[: i + 1]))) for i in range(4)]
+    index = torch.tensor([token for i in order for token in places[i]])
+    value, gradient = value_and_gradient(name, *arguments)
+    moved_value, moved_gradient = value_and_gradient(name, *(argument[index] for argument in arguments))
+    assert moved_value == pytest.approx(value, rel=1e-12)
+    assert moved_gradient == pytest.approx([gradient[i] for i in index.tolist()], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_micro_batches_add_up_to_the_whole(name: str) -> None:
+    arguments = batch(seed=6, lengths=(3, 1, 5, 2))
+    # Where sequences have no ratio of their own, even one that is cut.
+    cuts = [0, 3, 4, 9, 11] if name in OF_SEQUENCES else [0, 2, 3, 7, 11]
+    value, gradient = value_and_gradient(name, *arguments)
+    _, metrics = call(name, *arguments)
+    parts = [tuple(argument[a:b] for argument in arguments) for a, b in pairwise(cuts)]
+    found = [value_and_gradient(name, *part) for part in parts]
+    assert sum(part[0] for part in found) == pytest.approx(value, rel=1e-12)
+    assert [slope for part in found for slope in part[1]] == pytest.approx(gradient, rel=1e-12)
+    of_parts = [call(name, *part)[1] for part in parts]
+    for key, whole in metrics.items():
+        numbers = [float(part[key]) for part in of_parts]
+        assert (max if key.endswith("/max") else sum)(numbers) == pytest.approx(float(whole), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", TOKEN_WISE)
+def test_what_a_token_adds_to_a_token_wise_loss_depends_on_that_token_alone(name: str) -> None:
+    arguments = batch(seed=7)
+    single = sum(value_and_gradient(name, *(argument[i : i + 1] for argument in arguments))[0] for i in range(11))
+    assert single == pytest.approx(value_and_gradient(name, *arguments)[0], rel=1e-12)
+
+
+def test_neighbouring_labels_and_not_their_order_tell_sequences_apart() -> None:
+    logprobs, old, advantages, weights, sequence = batch(seed=8)
+    found = value_and_gradient("gspo", logprobs, old, advantages, weights, torch.tensor([7, 3, 7, 3])[sequence])
+    assert found == value_and_gradient("gspo", logprobs, old, advantages, weights, sequence)
+
+
+# Extremes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+@pytest.mark.parametrize("gap", [100.0, -100.0, 1000.0, -1000.0, math.inf])
+@pytest.mark.parametrize("name", ALL)
+def test_huge_log_ratios_give_finite_numbers(name: str, gap: float, advantage: float, dtype: torch.dtype) -> None:
+    new, old = (-1.0, -1.0 - gap) if gap > 0 else (-1.0 + gap, -1.0)
+    sequence = torch.zeros(2, dtype=torch.long)
+    logprobs = torch.tensor([new, new], dtype=dtype)
+    old_logprobs, weights = torch.tensor([old, old], dtype=dtype), torch.tensor([1.0, 0.0], dtype=dtype)
+    loss, gradient = value_and_gradient(
+        name, logprobs, old_logprobs, torch.full_like(weights, advantage), weights, sequence
+    )
+    assert math.isfinite(loss)
+    assert all(map(math.isfinite, gradient))
+    if advantage == 0.0:
+        assert loss == 0.0
+        assert gradient == [0.0, 0.0]
+    if name in TOKEN_WISE:
+        assert gradient[1] == 0.0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_micro_batch_of_no_tokens_or_no_weight_costs_nothing(name: str) -> None:
+    arguments = batch(seed=9)
+    for tokens, scale in ((0, 1.0), (11, 0.0), (1, 0.0)):
+        logprobs, old, advantages, weights, sequence = (argument[:tokens] for argument in arguments)
+        leaf = logprobs.clone().requires_grad_()
+        loss, metrics = call(name, leaf, old, advantages, scale * weights, sequence)
+        loss.backward()
+        assert leaf.grad is not None
+        assert float(loss.detach()) == 0.0
+        assert leaf.grad.abs().sum() == 0.0
+        assert {key: float(value) for key, value in metrics.items()} == dict.fromkeys(metrics, 0.0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_metrics_carry_no_gradient_and_have_no_dimension(name: str) -> None:
+    logprobs, *rest = batch(seed=10)
+    _, metrics = call(name, logprobs.requires_grad_(), *rest)
+    assert metrics
+    assert all(value.dim() == 0 and not value.requires_grad for value in metrics.values())
+    assert {"ratio/max", "kl/old"} <= set(metrics)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_largest_ratio_is_that_of_tokens_with_weight(name: str) -> None:
+    logprobs, old = double(-1.0, -1.0), double(-1.0 - math.log(2.0), -9.0)
+    _, metrics = call(name, logprobs, old, double(1.0, 1.0), double(0.7, 0.0), torch.tensor([0, 1]))
+    assert float(metrics["ratio/max"]) == pytest.approx(2.0)
+    assert float(metrics["kl/old"]) == pytest.approx(-0.7 * math.log(2.0))

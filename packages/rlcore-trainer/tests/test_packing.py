@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore_trainer.attention import PackedLayout, packed_attention_of
-from rlcore_trainer.model import batch_logprobs
+from rlcore_trainer.attention import packed_attention_of
+from rlcore_trainer.model import batch_logprobs, batch_loss
 from rlcore_trainer.packing import Sequence, pack, plan
 
 CPU = torch.device("cpu")
@@ -33,6 +33,38 @@ def sequences(count: int = 7, *, shortest: int = 2, longest: int = 20, seed: int
             )
         )
     return made
+
+
+def families(seed: int = 0, *, prompts: int = 4, longest: int = 20) -> list[Sequence]:
+    """Random families of one to five, in random order, with responses of one or two turns; some without a prompt."""
+    rng = random.Random(seed)
+    made = []
+    for _ in range(prompts):
+        prompt = [rng.randrange(32) for _ in range(rng.randint(1, longest))]
+        for _ in range(rng.randint(1, 5)):
+            length = rng.randint(1, longest)
+            silent = rng.randint(1, length) if rng.random() < 0.5 else length
+            made.append(
+                Sequence(
+                    token_ids=[*prompt, *(rng.randrange(32) for _ in range(length))],
+                    loss_mask=[False] * len(prompt) + [not silent <= t < silent + 3 for t in range(length)],
+                    prompt_length=len(prompt) if rng.random() < 0.8 else 0,
+                    weight=rng.random(),
+                )
+            )
+    rng.shuffle(made)
+    return made
+
+
+def exact(model: Any) -> Any:
+    """The model in float64, with norms that do not round to float32 as transformers' do."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__.endswith("RMSNorm"):
+                norm = torch.nn.RMSNorm(child.weight.shape, eps=child.variance_epsilon)
+                norm.weight.data.copy_(child.weight.data)
+                setattr(parent, name, norm)
+    return model.double()
 
 
 def packed(model: Any, rows: list[Sequence], max_tokens: int) -> dict[int, torch.Tensor]:
@@ -81,6 +113,157 @@ def test_packed_gradients_equal_padded_ones(qwen2: Callable[..., Any]) -> None:
         gradients.append(torch.autograd.grad(total, list(model.parameters())))
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)])
+def test_shared_prompts_change_neither_logprobs_nor_any_gradient(
+    qwen2: Callable[..., Any], seed: int, max_tokens: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    model, rows = qwen2(tie_word_embeddings=True), families(seed)
+    model = exact(model) if dtype == torch.float64 else model
+    found, expected = packed(model, rows, max_tokens), plain(model, rows)
+    assert found.keys() == expected.keys()
+    gradients = []
+    for values in (found, expected):
+        total = sum((value * row_weight(i)).sum() for i, value in values.items()) / 100
+        gradients.append(torch.autograd.grad(total, list(model.parameters())))
+    for i in found:
+        torch.testing.assert_close(found[i], expected[i], rtol=0, atol=tolerance)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("max_tokens", [25, 10_000])
+def test_one_pass_over_the_logits_has_the_gradient_of_the_padded_computation(
+    qwen2: Callable[..., Any], max_tokens: int
+) -> None:
+    model, rows = exact(qwen2(tie_word_embeddings=True)), families(1)
+    parameters = list(model.parameters())
+    found = [torch.zeros_like(parameter) for parameter in parameters]
+    with packed_attention_of(model):
+        for batch in pack(rows, max_tokens, CPU):
+
+            def loss_of_chunk(
+                chunk: slice,
+                logprobs: torch.Tensor,
+                entropy: torch.Tensor | None,
+                weights: torch.Tensor = batch.weights_M,
+            ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+                return (weights[chunk] * logprobs.exp()).sum(), {}
+
+            gradient = torch.autograd.grad(batch_loss(model, batch, loss_of_chunk).loss, parameters)
+            found = [total + one for total, one in zip(found, gradient, strict=True)]
+    loss = sum((rows[i].weight * value.exp()).sum() for i, value in plain(model, rows).items())
+    for one, other in zip(found, torch.autograd.grad(loss, parameters), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_gradient_checkpointing_with_shared_prompts_changes_nothing(qwen2: Callable[..., Any]) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        model = qwen2().train()
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        with packed_attention_of(model):
+            for batch in pack(families(), 1000, CPU):
+                assert batch.layout.families
+                batch_logprobs(model, batch)[0].sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_sliding_window_is_kept_across_a_shared_prompt(qwen2: Callable[..., Any]) -> None:
+    model, rows = exact(qwen2(use_sliding_window=True, sliding_window=4, max_window_layers=0)), families()
+    found, expected = packed(model, rows, 10_000), plain(model, rows)
+    for i in found:
+        torch.testing.assert_close(found[i], expected[i], rtol=1e-9, atol=1e-9)
+
+
+def test_a_shared_prompt_is_fed_once() -> None:
+    rows = [
+        Sequence(token_ids=[5, 6, 7, *response], loss_mask=[False] * 3 + [True] * len(response), prompt_length=3)
+        for response in ([1, 2, 3], [4], [8, 9])
+    ]
+    (batch,) = pack(rows, 100, CPU)
+    assert batch.token_ids_1N.tolist() == [[5, 6, 7, 1, 2, 8]]
+    assert batch.position_ids_1N.tolist() == [[0, 1, 2, 3, 4, 3]]
+    assert batch.before_M.tolist() == [2, 3, 4, 2, 2, 5]
+    assert batch.targets_M.tolist() == [1, 2, 3, 4, 8, 9]
+    assert batch.sequence_M.tolist() == [0, 0, 0, 1, 2, 2]
+
+
+def test_only_equal_prompts_are_shared() -> None:
+    tokens = [[5, 6, 1, 2], [5, 7, 1, 2], [5, 6, 3, 4], [5, 6, 3, 4]]
+    rows = [
+        Sequence(token_ids=ids, loss_mask=[False, False, True, True], prompt_length=length)
+        for ids, length in zip(tokens, (2, 2, 2, 0), strict=True)
+    ]
+    (batch,) = pack(rows, 100, CPU)
+    assert [family.middle - family.start for family in batch.layout.families] == [2]
+    assert sorted(batch.token_ids_1N[0].tolist()) == sorted([5, 6, 1, 3, 5, 7, 1, 5, 6, 3])
+
+
+def test_a_prompt_may_hold_sampled_tokens_itself(qwen2: Callable[..., Any]) -> None:
+    model = exact(qwen2())
+    rows = [
+        Sequence(
+            token_ids=[3, 4, 5, 6, *end],
+            loss_mask=[False, True, False, trained, False, True][: 4 + len(end)],
+            prompt_length=4,
+        )
+        for end, trained in (([7, 8], True), ([], False), ([9, 1], False))
+    ]
+    found, expected = packed(model, rows, 100), plain(model, rows)
+    assert [len(found[i]) for i in range(3)] == [3, 1, 2]
+    for i in found:
+        torch.testing.assert_close(found[i], expected[i], rtol=1e-9, atol=1e-9)
+
+
+@given(st.integers(0, 1000), st.integers(1, 120))
+def test_families_stay_together_within_the_budget(seed: int, max_tokens: int) -> None:
+    rows = families(seed)
+    batches = pack(rows, max_tokens, CPU)
+    seen: dict[int, int] = {}
+    for number, batch in enumerate(batches):
+        owners = torch.unique_consecutive(batch.sequence_M).tolist()
+        assert (
+            batch.token_ids_1N.shape[1] <= max_tokens
+            or len(owners) == 1
+            or (
+                # siblings whose whole response is predicted by the prompt's last token add nothing
+                batch.token_ids_1N.shape[1] == max(rows[i].fed for i in owners)
+            )
+        )
+        for i in owners:
+            assert i not in seen
+            seen[i] = number
+    assert seen.keys() == {i for i, row in enumerate(rows) if row.trained}
+    for prompt in {tuple(row.token_ids[: row.prompt_length]) for row in rows if row.prompt_length}:
+        members = [
+            i for i, row in enumerate(rows) if row.prompt_length and tuple(row.token_ids[: row.prompt_length]) == prompt
+        ]
+        if len(prompt) + sum(rows[i].fed - len(prompt) for i in members) <= max_tokens:
+            assert len({seen[i] for i in members}) == 1
+
+
+def test_the_plan_of_families_is_the_same_every_time() -> None:
+    first, second = (pack(families(), 40, CPU) for _ in range(2))
+    assert [batch.sequence_M.tolist() for batch in first] == [batch.sequence_M.tolist() for batch in second]
+    assert [batch.token_ids_1N.tolist() for batch in first] == [batch.token_ids_1N.tolist() for batch in second]
+
+
+def test_each_trained_token_may_have_an_advantage_of_its_own() -> None:
+    rows = [
+        Sequence(token_ids=[1, 2, 3, 4], loss_mask=[False, True, False, True], advantage=[0.5, -1.5]),
+        Sequence(token_ids=[1, 2, 3], loss_mask=[False, True, True], advantage=2.0),
+    ]
+    (batch,) = pack(rows, 100, CPU)
+    assert batch.advantages_M.tolist() == [0.5, -1.5, 2.0, 2.0]
+    with pytest.raises(ValueError, match="3 advantages for 2 trained tokens"):
+        pack([Sequence(token_ids=[1, 2, 3], loss_mask=[False, True, True], advantage=[1.0, 2.0, 3.0])], 9, CPU)
 
 
 def row_weight(i: int) -> float:
@@ -170,20 +353,6 @@ def test_a_plan_holds_everything_once_within_the_budget(lengths: list[int], max_
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) == 1 or sum(lengths[i] for i in batch) <= max_tokens
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=20), st.sampled_from([1.0, 1.15, 3.0]))
-def test_a_layout_gives_every_token_back(lengths: list[int], slack: float) -> None:
-    layout = PackedLayout.of(lengths, CPU, slack=slack)
-    assert sum(count for count, _ in layout.buckets) == len(lengths)
-    if layout.gather_P is not None and layout.scatter_N is not None:
-        assert layout.gather_P[layout.scatter_N].tolist() == list(range(sum(lengths)))
-    if slack == 1.0:
-        assert sum(count * length for count, length in layout.buckets) == sum(lengths)
-
-
-def test_rows_of_one_length_are_not_moved() -> None:
-    assert PackedLayout.of([5, 5, 5], CPU).gather_P is None
 
 
 def test_nothing_after_the_last_sampled_token_is_fed() -> None:

@@ -2,199 +2,765 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 import torch
-from rlcore_trainer.config import AlgorithmConfig, PolicyGradientConfig
+from rlcore.errors import UserError
+from rlcore.types import EndReason, Group, Task, Trajectory, Turn
+from rlcore_trainer import losses
+from rlcore_trainer.advantages import gae, grpo, reinforce_plus_plus, remax
+from rlcore_trainer.algorithm_config import AlgorithmConfig
+from rlcore_trainer.config import CriticConfig, PolicyGradientConfig
+from rlcore_trainer.critic import Critic
 from rlcore_trainer.losses import clip
-from rlcore_trainer.packing import Sequence
 from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.updates import PolicyUpdate
 
+Build = Callable[..., Any]
+MAX_RESPONSE = 20
 
-def rollout(count: int = 8) -> list[Sequence]:
-    rng = random.Random(5)
-    rows = []
-    for _ in range(count):
-        length = rng.randint(4, 16)
-        mask = [t >= 2 and rng.random() < 0.6 for t in range(length)]
-        mask[2] = True
-        rows.append(
-            Sequence(
-                token_ids=[rng.randrange(32) for _ in range(length)],
-                loss_mask=mask,
-                logprobs=[-3.0] * length,
-                advantage=rng.gauss(0, 1),
-            )
-        )
-    return rows
+
+@pytest.fixture
+def qwen2(qwen2: Build) -> Build:
+    """One layer: what is tested here does not depend on how many there are."""
+    return lambda seed=0: qwen2(seed, num_hidden_layers=1)
+
+
+def trajectory(
+    token_ids: Sequence[int],
+    mask: Sequence[bool],
+    reward: float | None,
+    *,
+    sibling: int = 0,
+    logprobs: Sequence[float] | None = None,
+    end_reason: EndReason = EndReason.DONE,
+) -> Trajectory:
+    prompt = list(mask).index(True) if any(mask) else len(mask)
+    return Trajectory(
+        task_id="0",
+        sibling=sibling,
+        token_ids=tuple(token_ids),
+        loss_mask=tuple(mask),
+        logprobs=tuple([-3.0] * len(token_ids) if logprobs is None else logprobs),
+        turns=(Turn(kind="observation", start=0, end=prompt, messages=()),),
+        end_reason=end_reason,
+        reward=reward,
+    )
+
+
+def group(*trajectories: Trajectory) -> Group:
+    members = tuple(one.replace(sibling=sibling) for sibling, one in enumerate(trajectories))
+    return Group(task=Task(id="0", messages=()), trajectories=members)
+
+
+def rollout(groups: int = 3, size: int = 3, seed: int = 5) -> list[Group]:
+    """Groups whose members share a prompt, with tokens in between that the policy did not write."""
+    rng = random.Random(seed)
+    made = []
+    for _ in range(groups):
+        prompt = [rng.randrange(32) for _ in range(rng.randint(2, 4))]
+        members = []
+        for _ in range(size):
+            length = rng.randint(1, 9)
+            mask = [False] * len(prompt) + [t == 0 or rng.random() < 0.6 for t in range(length)]
+            tokens = prompt + [rng.randrange(32) for _ in range(length)]
+            members.append(trajectory(tokens, mask, rng.gauss(0, 1)))
+        made.append(group(*members))
+    return made
+
+
+def members(groups: Sequence[Group]) -> list[Trajectory]:
+    return [one for each in groups for one in each.trajectories]
+
+
+def centred(groups: Sequence[Group]) -> list[float]:
+    """What `grpo` without the standard deviation gives."""
+    found = []
+    for each in groups:
+        rewards = [float(reward or 0.0) for reward in each.rewards_G]
+        found += [reward - sum(rewards) / len(rewards) for reward in rewards]
+    return found
 
 
 class Recording(SingleProcess):
-    """Keeps each gradient that the optimiser is given."""
+    """Keeps the model before each update and the gradient that the optimiser is given."""
 
-    def __init__(self) -> None:
-        super().__init__(SingleProcessConfig())
+    def __init__(self, config: SingleProcessConfig | None = None) -> None:
+        super().__init__(config or SingleProcessConfig())
         self.gradients: list[list[torch.Tensor]] = []
+        self._weights: list[dict[str, torch.Tensor]] = []
+
+    def prepare(self, model: Any, **settings: Any) -> None:
+        self.model = model
+        super().prepare(model, **settings)
+
+    @property
+    def models(self) -> list[Any]:
+        """The model before each update."""
+        made = [copy.deepcopy(self.model) for _ in self._weights]
+        for model, weights in zip(made, self._weights, strict=True):
+            model.load_state_dict(weights)
+        return made
 
     def step(self, learning_rate: float, max_gradient_norm: float) -> tuple[float, bool]:
         self.gradients.append([p.grad.clone() for p in self._live if p.grad is not None])
+        self._weights.append({name: value.clone() for name, value in self.model.state_dict().items()})
         return super().step(learning_rate, max_gradient_norm)
+
+
+def updater(
+    model: Any,
+    *,
+    reference: Any = None,
+    critic: Mapping[str, Any] | None = None,
+    advantage: Any = grpo,
+    loss: Any = clip,
+    temperature: float = 1.0,
+    **tables: Any,
+) -> tuple[Recording, PolicyUpdate]:
+    strategy = Recording()
+    trainer = PolicyGradientConfig(**{"learning_rate": 0.01, "max_gradient_norm": 1e9, **tables.get("trainer", {})})
+    strategy.prepare(model, betas=trainer.betas, weight_decay=trainer.weight_decay)
+    algorithm = AlgorithmConfig(
+        **{"normalise_by_std": False, "correction": {"mode": "none"}, **tables.get("algorithm", {})}
+    )
+    value_model = None if critic is None else Critic(CriticConfig(**critic), model, strategy, trainer)
+    made = PolicyUpdate(
+        model,
+        reference,
+        value_model,
+        strategy,
+        advantage,
+        loss,
+        trainer,
+        algorithm,
+        temperature=temperature,
+        max_response_tokens=MAX_RESPONSE,
+    )
+    return strategy, made
 
 
 def update(
     model: Any,
-    rows: list[Sequence],
+    groups: Sequence[Group],
     *,
-    reference: Any = None,
-    loss: Any = clip,
-    temperature: float = 1.0,
-    **tables: Any,
+    baselines: Mapping[int, float] | None = None,
+    critic_only: bool = False,
+    key: Sequence[object] = (0, 1),
+    **options: Any,
 ) -> tuple[Recording, Any]:
-    strategy = Recording()
-    trainer = PolicyGradientConfig(**{"learning_rate": 0.01, "max_gradient_norm": 1e9, **tables.get("trainer", {})})
-    strategy.prepare(model, betas=trainer.betas, weight_decay=trainer.weight_decay)
-    updater = PolicyUpdate(
-        model,
-        reference,
-        strategy,
-        loss,
-        trainer,
-        AlgorithmConfig(**tables.get("algorithm", {})),
-        temperature=temperature,
-    )
-    return strategy, updater.run(rows, learning_rate=trainer.learning_rate, key=(0, 1))
+    strategy, made = updater(model, **options)
+    return strategy, made.run(groups, learning_rate=0.01, key=key, baselines=baselines, critic_only=critic_only)
 
 
-def assert_equal(one: list[torch.Tensor], other: list[torch.Tensor], tolerance: float = 1e-6) -> None:
+def assert_equal(one: list[torch.Tensor], other: Sequence[torch.Tensor], tolerance: float = 1e-6) -> None:
     for first, second in zip(one, other, strict=True):
         torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean"])
-def test_the_gradient_depends_neither_on_micro_batches_nor_on_order(
-    qwen2: Callable[..., Any], aggregation: str
+def written_logprobs(model: Any, one: Trajectory, temperature: float = 1.0) -> torch.Tensor:
+    """Log-probabilities of the written tokens, by the model's own logits, [T, V] at each and [T] at the token."""
+    logits = model(input_ids=torch.tensor([one.token_ids])).logits[0].double() / temperature
+    places = [t for t, written in enumerate(one.loss_mask) if written]
+    return logits.log_softmax(-1)[[t - 1 for t in places]], [one.token_ids[t] for t in places]
+
+
+# The gradient
+
+
+def slow_surrogate(name: str, log_ratio: torch.Tensor, logprob: torch.Tensor, advantage: float) -> torch.Tensor:
+    """The papers' formulas for the tokens of one sequence."""
+    if name in ("gspo", "gspo-token"):
+        ratio = log_ratio.mean().exp().expand(len(log_ratio))
+        if name == "gspo-token":
+            ratio = ratio.detach() * logprob.exp() / logprob.exp().detach()
+        clipped = ratio.clamp(1 - 3e-4, 1 + 4e-4)
+    elif name == "clip":
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(0.9, 1.3)
+    elif name == "cispo":
+        return -log_ratio.exp().clamp(0.0, 5.0).detach() * advantage * logprob
+    else:
+        steepness = 1.0 if advantage > 0 else 1.05
+        return -4 / steepness / (1 + torch.exp(-steepness * (log_ratio.exp() - 1))) * advantage
+    return -torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def slow_divergence(name: str, difference: torch.Tensor) -> torch.Tensor:
+    if name == "k1":
+        return difference
+    if name == "abs":
+        return difference.abs()
+    return 0.5 * difference**2 if name == "mse" else (-difference).exp() + difference - 1
+
+
+def slow_weight(aggregation: str, trained: list[int], place: int) -> float:
+    if aggregation == "token-mean":
+        return 1 / sum(trained)
+    per_token = {"seq-mean-token-mean": 1 / trained[place], "seq-mean-token-sum": 1.0}
+    return per_token.get(aggregation, 1 / MAX_RESPONSE) / len(trained)
+
+
+AGGREGATIONS = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+PLAIN = "token-mean"
+CASES = [
+    *(("clip", aggregation, "k3", False) for aggregation in AGGREGATIONS),
+    *(("clip", PLAIN, estimator, False) for estimator in ("k1", "abs", "mse")),
+    *(("clip", PLAIN, estimator, True) for estimator in ("k1", "k3")),
+    *((loss, PLAIN, "mse", False) for loss in ("gspo", "gspo-token", "cispo", "sapo")),
+    ("gspo", "seq-mean-token-mean", "mse", False),
+]
+
+
+@pytest.mark.parametrize(("name", "aggregation", "estimator", "weighted"), CASES)
+def test_the_gradient_off_policy_is_that_of_a_slow_loop(
+    qwen2: Build, name: str, aggregation: str, estimator: str, weighted: bool
 ) -> None:
+    model, reference, groups = qwen2().double(), qwen2(seed=1).double(), rollout(2)
+    entropy, coefficient = 0.02, 0.3
+    kl = {"estimator": estimator, "coefficient": coefficient, "importance_weighted": weighted}
+    algorithm: dict[str, Any] = {"loss": name, "aggregation": aggregation, "entropy": entropy, "kl": kl}
+    if name == "clip":
+        algorithm |= {"clip_low": 0.1, "clip_high": 0.3}
+    loss = getattr(losses, name.replace("-", "_"))
+    strategy, result = update(model, groups, reference=reference, loss=loss, algorithm=algorithm, trainer={"epochs": 2})
+    assert result.updates == 2
+    before, after = strategy.models
+    everyone, advantages = members(groups), centred(groups)
+    trained = [sum(one.loss_mask) for one in everyone]
+    total = torch.zeros((), dtype=torch.float64)
+    for place, (one, advantage) in enumerate(zip(everyone, advantages, strict=True)):
+        (now, tokens), (old, _), (there, _) = (written_logprobs(m, one) for m in (after, before, reference))
+        logprob, old, there = (x[range(len(tokens)), tokens] for x in (now, old.detach(), there.detach()))
+        terms = slow_surrogate(name, logprob - old, logprob, advantage) + entropy * (now.exp() * now).sum(-1)
+        divergence = slow_divergence(estimator, logprob - there)
+        terms = terms + coefficient * divergence * ((logprob - old).exp() if weighted else 1.0)
+        total = total + slow_weight(aggregation, trained, place) * terms.sum()
+    assert_equal(strategy.gradients[1], torch.autograd.grad(total, list(after.parameters())))
+
+
+@pytest.mark.parametrize("name", ["clip", "gspo"])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_correction_multiplies_the_policy_loss_alone(qwen2: Build, name: str, level: str, epochs: int) -> None:
+    model, reference, groups = qwen2().double(), qwen2(seed=1).double(), rollout(2)
+    start, low, high = copy.deepcopy(model), 0.7, 1.4
+    rng = random.Random(3)
+    for place, each in enumerate(groups):
+        near = []
+        for one in each.trajectories:
+            now, tokens = written_logprobs(start, one)
+            logprobs = iter(
+                (now[range(len(tokens)), tokens] + torch.tensor([rng.gauss(0, 0.3) for _ in tokens])).tolist()
+            )
+            near.append(one.replace(logprobs=tuple(next(logprobs) if written else 0.0 for written in one.loss_mask)))
+        groups[place] = group(*near)
+    correction = {"mode": "mask", "level": level, "low": low, "high": high}
+    algorithm = {"loss": name, "correction": correction, "kl": {"coefficient": 0.3, "estimator": "mse"}}
+    strategy, result = update(
+        model, groups, reference=reference, loss=getattr(losses, name), algorithm=algorithm, trainer={"epochs": epochs}
+    )
+    everyone = members(groups)
+    total, kept = torch.zeros((), dtype=torch.float64), 0
+    trained = [sum(one.loss_mask) for one in everyone]
+    for place, (one, advantage) in enumerate(zip(everyone, centred(groups), strict=True)):
+        (now, tokens), (there, _) = written_logprobs(start, one), written_logprobs(reference, one)
+        logprob, there = now[range(len(tokens)), tokens], there[range(len(tokens)), tokens].detach()
+        gap = logprob.detach() - torch.tensor([x for x, w in zip(one.logprobs, one.loss_mask, strict=True) if w])
+        gap = gap.sum().expand(len(tokens)) if level == "sequence" else gap
+        factor = gap.exp().where((gap.exp() <= high) & (gap.exp() >= low), 0.0)
+        kept += int((factor > 0).sum())
+        log_ratio = logprob - logprob.detach()
+        terms = factor * slow_surrogate(name, log_ratio, logprob, advantage) + 0.15 * (logprob - there) ** 2
+        weight = slow_weight("token-mean" if name == "clip" else "seq-mean-token-mean", trained, place)
+        total = total + weight * terms.sum()
+    assert 0 < kept < sum(trained)
+    assert_equal(strategy.gradients[0], torch.autograd.grad(total, list(start.parameters())))
+    assert 0 < result.metrics["correction/low"] + result.metrics["correction/high"] < 1
+
+
+@pytest.mark.parametrize("name", ["clip", "gspo"])
+def test_the_gradient_depends_neither_on_micro_batches_nor_on_order(qwen2: Build, name: str) -> None:
     gradients = []
-    kl = {"coefficient": 0.1, "estimator": "k3"}
+    algorithm = {"loss": name, "entropy": 0.01, "kl": {"coefficient": 0.1}, "correction": {"mode": "truncate"}}
     for max_tokens, reverse in ((10_000, False), (1, False), (30, True)):
         model, reference = qwen2().double(), qwen2(seed=1).double()
-        rows = rollout()[::-1] if reverse else rollout()
+        groups = (
+            [Group(task=g.task, trajectories=g.trajectories[::-1]) for g in rollout()[::-1]] if reverse else rollout()
+        )
         strategy, _ = update(
             model,
-            rows,
+            groups,
             reference=reference,
+            loss=getattr(losses, name),
             trainer={"max_tokens_per_batch": max_tokens},
-            algorithm={"aggregation": aggregation, "entropy": 0.01, "kl": kl},
+            algorithm=algorithm,
         )
         gradients.append(strategy.gradients[0])
     assert_equal(gradients[0], gradients[1])
     assert_equal(gradients[0], gradients[2])
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean"])
-def test_the_gradient_is_that_of_a_slow_loop(qwen2: Callable[..., Any], aggregation: str) -> None:
-    model, reference, rows = qwen2().double(), qwen2(seed=1).double(), rollout()
-    slow, entropy, coefficient = copy.deepcopy(model), 0.02, 0.3
-    tables = {"aggregation": aggregation, "entropy": entropy, "kl": {"estimator": "k2", "coefficient": coefficient}}
-    strategy, result = update(model, rows, reference=reference, algorithm=tables)
-    loss = torch.zeros((), dtype=torch.float64)
-    total = sum(row.trained for row in rows)
-    for row in rows:
-        ids = torch.tensor([row.token_ids])
-        logprobs, known = (m(input_ids=ids).logits[0].double().log_softmax(-1) for m in (slow, reference))
-        weight = 1 / total if aggregation == "token-mean" else 1 / len(rows) / row.trained
-        for t, trained in enumerate(row.loss_mask):
-            if trained:
-                logprob, there = logprobs[t - 1, row.token_ids[t]], known[t - 1, row.token_ids[t]].detach()
-                spread = -(logprobs[t - 1].exp() * logprobs[t - 1]).sum()
-                term = -row.advantage * torch.exp(logprob - logprob.detach())
-                loss = loss + weight * (term - entropy * spread + coefficient * 0.5 * (logprob - there) ** 2)
-    assert_equal(strategy.gradients[0], list(torch.autograd.grad(loss, list(slow.parameters()))))
-    assert result.metrics["loss/total"] == pytest.approx(loss.item())
-    assert result.updates == 1
+def test_exactly_the_sampled_tokens_receive_gradient(qwen2: Build) -> None:
+    """The loss as a function of the logits has a gradient at the positions before written tokens and nowhere else."""
+    model = qwen2().double()
+    one = trajectory([3, 4, 5, 6, 7, 8, 9], [False, False, True, False, False, True, False], 1.0)
+    strategy, _ = update(model, [group(one)], algorithm={"entropy": 0.1})
+    start = strategy.models[0]
+    logits = start(input_ids=torch.tensor([one.token_ids])).logits[0]
+    logprobs = logits.log_softmax(-1)
+    terms = [
+        -torch.exp(logprobs[t - 1, one.token_ids[t]] - logprobs[t - 1, one.token_ids[t]].detach())
+        + 0.1 * (logprobs[t - 1].exp() * logprobs[t - 1]).sum()
+        for t in (2, 5)
+    ]
+    by_logits = torch.autograd.grad(sum(terms) / 2, logits, retain_graph=True)[0]
+    assert by_logits.abs().sum(-1).nonzero()[:, 0].tolist() == [1, 4]
+    assert_equal(strategy.gradients[0], torch.autograd.grad(logits, list(start.parameters()), by_logits))
 
 
-def test_temperature_trains_the_distribution_that_was_sampled_from(qwen2: Callable[..., Any]) -> None:
-    model, rows = qwen2().double(), rollout(1)
-    slow = copy.deepcopy(model)
-    strategy, result = update(model, rows, temperature=0.5)
-    row = rows[0]
-    logprobs = (slow(input_ids=torch.tensor([row.token_ids])).logits[0].double() / 0.5).log_softmax(-1)
-    chosen = [logprobs[t - 1, row.token_ids[t]] for t, trained in enumerate(row.loss_mask) if trained]
-    loss = -row.advantage * torch.stack(chosen).mean()
-    assert_equal(strategy.gradients[0], list(torch.autograd.grad(loss, list(slow.parameters()))))
-    assert "logprob_gap/max" not in result.metrics
+def test_temperature_trains_the_distribution_that_was_sampled_from(qwen2: Build) -> None:
+    model, groups = qwen2().double(), rollout(1, 1)
+    slow, one = copy.deepcopy(model), members(groups)[0]
+    strategy, result = update(model, groups, temperature=0.5)
+    now, tokens = written_logprobs(slow, one, temperature=0.5)
+    total = -(one.reward or 0.0) * now[range(len(tokens)), tokens].mean()
+    assert_equal(strategy.gradients[0], torch.autograd.grad(total, list(slow.parameters())))
+    assert "logprob_gap/max" not in result.metrics  # the engine's numbers are those of temperature 1
 
 
-def test_on_policy_the_ratio_is_one(qwen2: Callable[..., Any]) -> None:
+# Which updates there are
+
+
+def watching(seen: list[Any], what: Callable[..., Any]) -> Callable[..., Any]:
+    """The clipped loss, which notes what it is given."""
+
+    def watched(
+        logprobs_M: torch.Tensor, old_logprobs_M: torch.Tensor, advantages_M: torch.Tensor, weights_M: torch.Tensor
+    ) -> Any:
+        seen.append(what(logprobs_M.detach(), old_logprobs_M, advantages_M, weights_M))
+        return clip(logprobs_M, old_logprobs_M, advantages_M, weights_M)
+
+    return watched
+
+
+def test_a_single_update_is_strictly_on_policy(qwen2: Build) -> None:
     ratios: list[torch.Tensor] = []
-
-    def watch(logprobs: torch.Tensor, old: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        ratios.append((logprobs - old).detach().exp())
-        return clip(logprobs, old, *arguments, **options)
-
-    update(qwen2(), rollout(), loss=watch)
-    assert torch.equal(ratios[0], torch.ones_like(ratios[0]))
+    update(qwen2(), rollout(), loss=watching(ratios, lambda new, old, *_: (new - old).exp()))
+    assert all(torch.equal(ratio, torch.ones_like(ratio)) for ratio in ratios)
 
 
-def test_later_updates_are_measured_from_the_policy_before_the_first(qwen2: Callable[..., Any]) -> None:
+def test_later_updates_are_measured_from_the_policy_before_the_first(qwen2: Build) -> None:
     ratios: list[torch.Tensor] = []
-
-    def watch(logprobs: torch.Tensor, old: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        ratios.append((logprobs - old).detach().exp())
-        return clip(logprobs, old, *arguments, **options)
-
+    watch = watching(ratios, lambda new, old, *_: (new - old).exp())
     _, result = update(qwen2(), rollout(), loss=watch, trainer={"epochs": 2, "updates_per_rollout": 2})
     assert result.updates == len(ratios) == 4
     torch.testing.assert_close(ratios[0], torch.ones_like(ratios[0]), rtol=1e-4, atol=1e-4)
     assert all(float((ratio - 1).abs().max()) > 1e-3 for ratio in ratios[1:])
 
 
-def test_mini_batches_hold_every_trajectory_once_an_epoch(qwen2: Callable[..., Any]) -> None:
-    seen: list[int] = []
+@pytest.mark.parametrize(("updates", "whole"), [(2, True), (3, True), (5, False)])
+def test_mini_batches_hold_every_trajectory_once_an_epoch(qwen2: Build, updates: int, whole: bool) -> None:
+    seen: list[list[float]] = []
+    groups = [
+        group(*(one.replace(reward=float(place) + 0.1 * i) for i, one in enumerate(each.trajectories)))
+        for place, each in enumerate(rollout())
+    ]
+    rewards = torch.tensor([one.reward for one in members(groups)], dtype=torch.float64)
 
-    def watch(logprobs: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        seen.append(len(logprobs))
-        return clip(logprobs, *arguments, **options)
+    def by_reward(rewards_N: torch.Tensor) -> Any:
+        return rewards_N + 1.0, {}
 
-    rows = rollout()
-    update(qwen2(), rows, loss=watch, trainer={"updates_per_rollout": 3})
-    assert len(seen) == 3
-    assert sum(seen) == sum(row.trained for row in rows)
-
-
-def test_the_gap_to_the_engine_is_reported(qwen2: Callable[..., Any]) -> None:
-    model, row = qwen2(), rollout(1)[0]
-    logits = model(input_ids=torch.tensor([row.token_ids])).logits[0].log_softmax(-1).detach()
-    exact = [0.0, *(float(logits[t - 1, row.token_ids[t]]) for t in range(1, len(row.token_ids)))]
-    good = Sequence(token_ids=row.token_ids, loss_mask=row.loss_mask, logprobs=exact, advantage=1.0)
-    assert update(copy.deepcopy(model), [good])[1].metrics["logprob_gap/max"] < 1e-5
-    bad = Sequence(token_ids=row.token_ids, loss_mask=row.loss_mask, logprobs=[x + 0.5 for x in exact], advantage=1.0)
-    metrics = update(model, [bad])[1].metrics
-    assert metrics["logprob_gap/max"] == pytest.approx(0.5, abs=1e-4)
-    assert metrics["logprob_gap/mean"] == pytest.approx(0.5, abs=1e-4)
+    watch = watching(seen, lambda new, old, advantages, weights: (advantages - 1).unique().tolist())
+    update(qwen2(), groups, advantage=by_reward, loss=watch, trainer={"updates_per_rollout": updates})
+    assert len(seen) == updates
+    assert sorted(value for part in seen for value in part) == pytest.approx(sorted(rewards.tolist()), abs=1e-6)
+    if whole:  # siblings stay together, as they share a prompt
+        assert all(len([x for x in part if int(x + 0.01) == g]) in (0, 3) for part in seen for g in range(3))
 
 
-def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted(qwen2: Callable[..., Any]) -> None:
+def test_the_order_of_mini_batches_is_that_of_the_key(qwen2: Build) -> None:
+    seen: dict[int, list[Any]] = {}
+    for run, key in enumerate([(0, 1), (0, 1), (0, 2)]):
+        watch = watching(seen.setdefault(run, []), lambda new, old, advantages, weights: advantages.tolist())
+        update(qwen2(), rollout(6), loss=watch, key=key, trainer={"updates_per_rollout": 3})
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted(qwen2: Build) -> None:
+    def broken(rewards_N: torch.Tensor) -> Any:
+        return torch.full_like(rewards_N, float("inf")), {}
+
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
-    bad = Sequence(token_ids=[3, 4, 5], loss_mask=[False, False, True], advantage=float("inf"))
-    _, result = update(model, [bad])
+    _, result = update(model, rollout(1), advantage=broken)
     assert (result.updates, result.skipped) == (0, 1)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_rollout_without_sampled_tokens_does_nothing(qwen2: Callable[..., Any]) -> None:
-    _, result = update(qwen2(), [Sequence(token_ids=[1, 2], loss_mask=[False, False], advantage=1.0)])
-    assert (result.updates, result.metrics) == (0, {})
+def test_a_rollout_without_sampled_tokens_does_nothing(qwen2: Build) -> None:
+    empty = group(trajectory([1, 2], [False, False], 1.0), trajectory([1, 3], [False, False], 0.0))
+    _, result = update(qwen2(), [empty])
+    assert (result.updates, result.skipped, result.metrics["tokens/trained"]) == (0, 0, 0)
 
 
-def test_gradients_are_scaled_down_to_the_given_norm(qwen2: Callable[..., Any]) -> None:
+def test_a_trajectory_without_written_tokens_counts_in_its_group(qwen2: Build) -> None:
+    seen: list[Any] = []
+    written = trajectory([1, 2, 3], [False, False, True], 1.0)
+    _, result = update(
+        qwen2(),
+        [group(written, trajectory([1, 2], [False, False], 0.0))],
+        loss=watching(seen, lambda *x: x[2].tolist()),
+    )
+    assert (seen, result.updates) == ([[0.5]], 1)
+
+
+def test_equal_rewards_are_no_update(qwen2: Build) -> None:
+    groups = [group(*(one.replace(reward=0.5) for one in each.trajectories)) for each in rollout()]
+    strategy, result = update(qwen2(), groups)
+    assert (result.updates, result.skipped, strategy.gradients) == (0, 0, [])
+    assert result.metrics["groups/equal"] == 1.0
+    assert result.metrics["tokens/trained"] == 0
+
+
+def test_trajectories_without_advantage_count_in_the_mean_but_cost_nothing(qwen2: Build) -> None:
+    groups = rollout()
+    groups[1] = group(*(one.replace(reward=0.5) for one in groups[1].trajectories))
+    fed: list[int] = []
+    watch = watching(fed, lambda new, *_: len(new))
+    cheap, result = update(qwen2().double(), groups, loss=watch)
+    whole, reference = update(qwen2().double(), groups, loss=watch, algorithm={"entropy": 1e-300})
+    assert fed == [sum(sum(one.loss_mask) for one in members(some)) for some in (groups[::2], groups)]
+    assert_equal(cheap.gradients[0], whole.gradients[0])
+    assert result.metrics["loss/policy"] == pytest.approx(reference.metrics["loss/policy"])
+    assert 0 < result.metrics["entropy/mean"] <= 3.5
+
+
+def test_what_is_not_scored_never_reaches_the_loss(qwen2: Build) -> None:
+    groups, clean = rollout(), rollout()
+    for place, bad in ((0, float("nan")), (1, None)):
+        kept = groups[place].trajectories
+        groups[place] = group(kept[0], kept[1].replace(reward=bad), kept[2])
+        clean[place] = group(kept[0], kept[2])
+    one, result = update(qwen2().double(), groups)
+    other, _ = update(qwen2().double(), clean)
+    assert_equal(one.gradients[0], other.gradients[0])
+    assert result.updates == 1
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_group_of_one_is_compared_with_zero(qwen2: Build, normalise: bool) -> None:
+    seen: list[Any] = []
+    groups = rollout(1, 1)
+    update(
+        qwen2(),
+        groups,
+        loss=watching(seen, lambda *x: x[2].tolist()),
+        algorithm={"normalise_by_std": normalise},
+    )
+    assert seen[0] == pytest.approx([members(groups)[0].reward] * len(seen[0]), rel=1e-5)
+
+
+# Truncated trajectories
+
+
+def test_truncated_trajectories_leave_the_loss_and_stay_in_the_statistics(qwen2: Build) -> None:
+    groups = rollout()
+    first = groups[0].trajectories
+    groups[0] = group(first[0], first[1].replace(end_reason=EndReason.LENGTH), first[2])
+    fed: list[list[float]] = []
+    watch = watching(fed, lambda *x: sorted(set(x[2].tolist())))
+    model = qwen2().double()
+    _, result = update(model, groups, loss=watch, algorithm={"overlong": {"mask_truncated": True}})
+    advantages = centred(groups)
+    assert fed[0] == pytest.approx(sorted(advantages[:1] + advantages[2:]))
+    assert result.metrics["truncated/masked"] == 1
+    assert result.metrics["tokens/trained"] == sum(sum(t.loss_mask) for t in members(groups)) - sum(first[1].loss_mask)
+    fed.clear()
+    _, result = update(model, groups, loss=watch)
+    assert len(fed[0]) == 9
+    assert "truncated/masked" not in result.metrics
+
+
+# The reference
+
+
+class Counting:
+    """Counts the forward passes of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self.calls = 0
+        model.base_model.register_forward_hook(self._count)
+
+    def _count(self, *_: Any) -> None:
+        self.calls += 1
+
+
+def test_the_reference_is_run_only_where_a_term_needs_it(qwen2: Build) -> None:
+    for coefficient, calls in ((0.0, 0), (0.1, 1)):
+        reference = qwen2(seed=1)
+        counting = Counting(reference)
+        _, result = update(qwen2(), rollout(), reference=reference, algorithm={"kl": {"coefficient": coefficient}})
+        assert counting.calls == calls
+        assert ("kl/mean" in result.metrics) == bool(calls)
+        assert (result.kl is not None) == bool(calls)
+
+
+def test_the_policy_is_run_once_more_only_for_old_log_probabilities(qwen2: Build) -> None:
+    for trainer, calls in (({}, 1), ({"updates_per_rollout": 2}, 3), ({"epochs": 2}, 3)):
+        model = qwen2()
+        counting = Counting(model)
+        update(model, rollout(), trainer=trainer)
+        assert counting.calls == calls
+
+
+def test_a_kl_term_in_the_reward_comes_off_each_token(qwen2: Build) -> None:
+    model, reference, groups, coefficient = qwen2().double(), qwen2(seed=1).double(), rollout(), 0.2
+    seen: dict[str, torch.Tensor] = {}
+
+    def watch(rewards_N: torch.Tensor, rewards_NT: torch.Tensor, mask_NT: torch.Tensor) -> Any:
+        seen.update(whole=rewards_N, token=rewards_NT, mask=mask_NT)
+        return reinforce_plus_plus(rewards_NT, mask_NT, whiten=False)
+
+    kl = {"coefficient": coefficient, "target": "reward", "estimator": "k1"}
+    strategy, result = update(model, groups, reference=reference, advantage=watch, algorithm={"kl": kl})
+    start, divergences = strategy.models[0], []
+    expected_loss = torch.zeros((), dtype=torch.float64)
+    for n, one in enumerate(members(groups)):
+        (now, tokens), (there, _) = written_logprobs(start, one), written_logprobs(reference, one)
+        logprob = now[range(len(tokens)), tokens]
+        divergence = (logprob - there[range(len(tokens)), tokens]).detach()
+        divergences += divergence.tolist()
+        rewards = -coefficient * divergence
+        rewards[-1] += one.reward or 0.0
+        torch.testing.assert_close(seen["token"][n, : len(tokens)], rewards)
+        assert not seen["token"][n, len(tokens) :].any()
+        assert seen["mask"][n].tolist() == [t < len(tokens) for t in range(seen["mask"].shape[1])]
+        assert float(seen["whole"][n]) == pytest.approx((one.reward or 0.0) - coefficient * float(divergence.sum()))
+        expected_loss = expected_loss - (rewards.flip(0).cumsum(0).flip(0) * (logprob - logprob.detach()).exp()).sum()
+    assert result.metrics["kl/mean"] == result.kl == pytest.approx(sum(divergences) / len(divergences))
+    expected = torch.autograd.grad(expected_loss / len(divergences), list(start.parameters()))
+    assert_equal(strategy.gradients[0], expected)
+
+
+def test_an_adaptive_coefficient_follows_the_divergence_and_is_kept(qwen2: Build) -> None:
+    kl = {"coefficient": 0.1, "controller": "adaptive", "target_kl": 1e-6, "horizon": 90}
+    options = {"reference": qwen2(seed=1), "algorithm": {"kl": kl}}
+    _, made = updater(qwen2(), **options)
+    first = made.run(rollout(), learning_rate=0.01, key=(0, 1))
+    assert first.metrics["kl/coefficient"] == 0.1
+    second = made.run(rollout(), learning_rate=0.01, key=(0, 2))
+    assert second.metrics["kl/coefficient"] == pytest.approx(0.1 * (1 + 0.2 * 9 / 90))  # far above its target
+    _, other = updater(qwen2(), **options)
+    other.restore(made.state())
+    third = other.run(rollout(), learning_rate=0.01, key=(0, 3))
+    assert third.metrics["kl/coefficient"] == pytest.approx(0.1 * (1 + 0.2 * 9 / 90) ** 2)
+
+
+# Advantages of tokens, baselines, values
+
+
+def test_an_advantage_of_each_token_reaches_that_token(qwen2: Build) -> None:
+    groups, seen = rollout(), []
+    marks = {n: [10.0 * n + t for t in range(sum(one.loss_mask))] for n, one in enumerate(members(groups))}
+
+    def numbered(mask_NT: torch.Tensor) -> Any:
+        n, t = torch.meshgrid(*(torch.arange(size, dtype=torch.float64) for size in mask_NT.shape), indexing="ij")
+        return torch.where(mask_NT, 10.0 * n + t + 1, 0.0), {}
+
+    strategy, result = update(
+        qwen2().double(), groups, advantage=numbered, loss=watching(seen, lambda *x: (x[2] - 1).tolist())
+    )
+    assert sorted(value for part in seen for value in part) == sorted(x for row in marks.values() for x in row)
+    start = strategy.models[0]
+    total = torch.zeros((), dtype=torch.float64)
+    for n, one in enumerate(members(groups)):
+        now, tokens = written_logprobs(start, one)
+        total = total - ((torch.tensor(marks[n]) + 1) * now[range(len(tokens)), tokens]).sum()
+    count = sum(map(len, marks.values()))
+    assert_equal(strategy.gradients[0], torch.autograd.grad(total / count, list(start.parameters())))
+    assert result.metrics["advantage/mean"] == pytest.approx(sum(x + 1 for row in marks.values() for x in row) / count)
+
+
+def test_remax_takes_off_the_greedy_score_and_leaves_out_what_has_none(qwen2: Build) -> None:
+    groups, seen = rollout(), []
+    watch = watching(seen, lambda *x: sorted(set(x[2].tolist())))
+    _, made = updater(qwen2().double(), advantage=remax, loss=watch)
+    assert made.reads_baselines
+    result = made.run(groups, learning_rate=0.01, key=(0, 1), baselines={0: 0.25, 2: -1.0})
+    expected = [
+        (one.reward or 0.0) - {0: 0.25, 2: -1.0}[place] for place in (0, 2) for one in groups[place].trajectories
+    ]
+    assert seen[0] == pytest.approx(sorted(expected))
+    assert result.metrics["baselines/missing"] == 3
+
+
+def test_without_groups_to_compare_a_lonely_trajectory_is_used(qwen2: Build) -> None:
+    kept = rollout(1)[0].trajectories
+    lonely = [group(kept[0], kept[1].replace(reward=None), kept[2].replace(reward=None))]
+    assert update(qwen2(), lonely)[1].updates == 0
+    assert update(qwen2(), lonely, advantage=reinforce_plus_plus, algorithm={"whiten": False})[1].updates == 1
+
+
+def test_an_advantage_that_reads_values_needs_a_critic(qwen2: Build) -> None:
+    with pytest.raises(UserError, match="values of a critic"):
+        updater(qwen2(), advantage=gae)
+
+
+@pytest.mark.parametrize("kind", ["copy", "head"])
+def test_the_critic_learns_the_value_of_a_prompt(qwen2: Build, kind: str) -> None:
+    """Two prompts, one always good and one always bad: after some steps values tell them apart."""
+    pairs = [(4, 1.0), (5, 0.0)]
+    groups = [
+        group(*(trajectory([3, prompt, 6 + i, 7], [False, False, True, True], reward) for i in range(2)))
+        for prompt, reward in pairs
+    ]
+    critic = {"model": kind, "learning_rate": 0.02, "clip": None, "coefficient": 1.0}
+    _, made = updater(qwen2(), critic=critic, advantage=gae, algorithm={"whiten": False, "gae_lambda": 0.95})
+    explained = []
+    for step in range(15):
+        result = made.run(groups, learning_rate=0.02 if kind == "head" else 1e-9, key=(0, step))
+        explained.append(result.metrics["critic/explained_variance"])
+    assert explained[0] == pytest.approx(0.0)  # all values are 0 at first
+    assert explained[-1] > 0.9
+    assert result.metrics["critic/mean"] == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_head_on_the_policy_trains_its_layers_by_the_coefficient(qwen2: Build) -> None:
+    groups, gradients = rollout(), []
+    for coefficient in (0.0, 0.5):
+        model = qwen2().double()
+        strategy, made = updater(
+            model,
+            critic={"model": "head", "coefficient": coefficient, "clip": None},
+            advantage=gae,
+            algorithm={"whiten": False},
+        )
+        torch.nn.init.ones_(made._critic._head.weight)  # a head of zeros passes no gradient on
+        made.run(groups, learning_rate=0.01, key=(0, 1))
+        gradients.append(strategy.gradients[0])
+    start = strategy.models[0]
+    total, count = torch.zeros((), dtype=torch.float64), sum(sum(one.loss_mask) for one in members(groups))
+    for one in members(groups):
+        hidden = start.base_model(input_ids=torch.tensor([one.token_ids])).last_hidden_state[0]
+        values = hidden[[t - 1 for t, written in enumerate(one.loss_mask) if written]].sum(-1)
+        returns = one.reward or 0.0  # with gamma and lambda 1
+        total = total + 0.5 * (values - returns).square().sum() / count
+    added = torch.autograd.grad(0.5 * total, list(start.parameters()), allow_unused=True, materialize_grads=True)
+    assert_equal(gradients[1], [one + other for one, other in zip(gradients[0], added, strict=True)], 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["copy", "head"])
+def test_while_the_critic_warms_up_the_policy_stays(qwen2: Build, kind: str) -> None:
+    model = qwen2()
+    before = copy.deepcopy(model.state_dict())
+    _, made = updater(model, critic={"model": kind, "learning_rate": 0.01}, advantage=gae)
+    results = [made.run(rollout(), learning_rate=0.01, key=(0, step), critic_only=True) for step in range(3)]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert [result.updates for result in results] == [0, 0, 0]
+    assert results[2].metrics["critic/loss"] < results[0].metrics["critic/loss"]
+    assert "loss/policy" not in results[0].metrics
+
+
+@pytest.mark.parametrize("kind", ["copy", "head"])
+def test_a_restored_update_goes_on_bit_by_bit(qwen2: Build, kind: str, tmp_path: Any) -> None:
+    options: dict[str, Any] = {
+        "critic": {"model": kind, "learning_rate": 0.01},
+        "advantage": gae,
+        "reference": qwen2(seed=1),
+        "algorithm": {"kl": {"coefficient": 0.1, "controller": "adaptive", "target": "reward"}},
+        "trainer": {"updates_per_rollout": 2},
+    }
+    one_strategy, one = updater(model := qwen2(), **options)
+    for step in range(2):
+        one.run(rollout(seed=step), learning_rate=0.01, key=(0, step))
+    torch.save({"strategy": one_strategy.state(), "updates": one.state()}, tmp_path / "state.pt")
+    saved = copy.deepcopy(model)
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    other_strategy, other = updater(saved, **options)
+    other_strategy.restore(state["strategy"])
+    other.restore(state["updates"])
+    results = [made.run(rollout(seed=2), learning_rate=0.01, key=(0, 2)) for made in (one, other)]
+    assert results[0] == results[1]
+    assert all(torch.equal(value, saved.state_dict()[name]) for name, value in model.state_dict().items())
+    states = [made.state()["critic"]["weights"] for made in (one, other)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+# Numbers
+
+
+def test_the_gap_to_the_engine_is_reported(qwen2: Build) -> None:
+    model = qwen2()
+    tokens, mask = [3, 4, 5, 6, 7], [False, False, True, True, True]
+    exact_TV = model(input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1).detach()
+    exact = [0.0, *(float(exact_TV[t - 1, tokens[t]]) for t in range(1, len(tokens)))]
+    metrics = update(copy.deepcopy(model), [group(trajectory(tokens, mask, 1.0, logprobs=exact))])[1].metrics
+    assert metrics["logprob_gap/max"] < 1e-5
+    far = [x + 0.5 for x in exact]
+    metrics = update(model, [group(trajectory(tokens, mask, 1.0, logprobs=far))])[1].metrics
+    assert metrics["logprob_gap/max"] == pytest.approx(0.5, abs=1e-4)
+    assert metrics["logprob_gap/mean"] == pytest.approx(0.5, abs=1e-4)
+
+
+def test_the_fused_pass_and_the_generic_one_agree(qwen2: Build) -> None:
+    def by_sequence(
+        logprobs_M: torch.Tensor,
+        old_logprobs_M: torch.Tensor,
+        advantages_M: torch.Tensor,
+        weights_M: torch.Tensor,
+        sequence_M: torch.Tensor,
+        *,
+        clip_low: float,
+        clip_high: float,
+    ) -> Any:
+        return clip(logprobs_M, old_logprobs_M, advantages_M, weights_M, clip_low=clip_low, clip_high=clip_high)
+
+    algorithm = {"entropy": 0.1, "kl": {"coefficient": 0.1}, "correction": {"mode": "truncate"}}
+    found = []
+    for loss in (clip, by_sequence):
+        options = {"reference": qwen2(seed=1).double(), "algorithm": algorithm, "trainer": {"epochs": 2}}
+        found.append(update(qwen2().double(), rollout(), loss=loss, **options))
+    (fused, one), (generic, other) = found
+    for first, second in zip(fused.gradients, generic.gradients, strict=True):
+        assert_equal(first, second)
+    assert one.metrics == pytest.approx(other.metrics)
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (lambda rewards_N, prompts_N: None, "prompts_N"),
+        (lambda *rewards: None, r"\*rewards"),
+        (lambda rewards_N, *, slope: None, "slope"),
+    ],
+)
+def test_a_function_that_asks_for_what_is_not_there_is_refused(qwen2: Build, function: Any, word: str) -> None:
+    with pytest.raises(UserError, match=word) as caught:
+        updater(qwen2(), advantage=function)
+    assert caught.value.mend
+
+
+def test_options_reach_the_functions_that_name_them(qwen2: Build) -> None:
+    seen = {}
+
+    def mine(rewards_N: torch.Tensor, *, slope: float, gamma: float, max_response_tokens: int, unset: int = 3) -> Any:
+        seen.update(slope=slope, gamma=gamma, limit=max_response_tokens, unset=unset)
+        return rewards_N, {"mine": 1.0}
+
+    _, result = update(qwen2(), rollout(), advantage=mine, algorithm={"gamma": 0.5, "options": {"slope": 2.5}})
+    assert seen == {"slope": 2.5, "gamma": 0.5, "limit": MAX_RESPONSE, "unset": 3}
+    assert result.metrics["mine"] == 1.0
+
+
+# The optimiser
+
+
+def test_gradients_are_scaled_down_to_the_given_norm(qwen2: Build) -> None:
     model = qwen2()
     strategy = SingleProcess(SingleProcessConfig())
     strategy.prepare(model, betas=(0.0, 0.0), weight_decay=0.0)
@@ -205,7 +771,7 @@ def test_gradients_are_scaled_down_to_the_given_norm(qwen2: Callable[..., Any]) 
     assert updated
 
 
-def test_only_matrices_decay(qwen2: Callable[..., Any]) -> None:
+def test_only_matrices_decay(qwen2: Build) -> None:
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
     strategy = SingleProcess(SingleProcessConfig())
@@ -227,25 +793,3 @@ def test_half_precision_weights_learn_from_updates_below_their_rounding() -> Non
         layer.weight.grad = torch.ones_like(layer.weight)
         strategy.step(1e-4, 1e9)
     torch.testing.assert_close(layer.weight.float(), torch.full((4, 4), 0.99), rtol=0, atol=0.004)
-
-
-def test_trajectories_without_advantage_count_in_the_mean_but_cost_nothing(qwen2: Callable[..., Any]) -> None:
-    rows = rollout()
-    rows[1::2] = [replace(row, advantage=0.0) for row in rows[1::2]]
-    fed: list[int] = []
-
-    def watch(logprobs: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        fed.append(len(logprobs))
-        return clip(logprobs, *arguments, **options)
-
-    cheap, result = update(qwen2().double(), rows, loss=watch)
-    whole, reference = update(qwen2().double(), rows, loss=watch, algorithm={"entropy": 1e-300})
-    assert fed == [sum(row.trained for row in rows[::2]), sum(row.trained for row in rows)]
-    assert_equal(cheap.gradients[0], whole.gradients[0])
-    assert result.metrics["loss/policy"] == pytest.approx(reference.metrics["loss/policy"])
-    assert 0 < result.metrics["entropy/mean"] <= 3.5
-
-
-def test_a_mini_batch_without_any_advantage_is_no_update(qwen2: Callable[..., Any]) -> None:
-    _, result = update(qwen2(), [replace(row, advantage=0.0) for row in rollout()])
-    assert (result.updates, result.skipped) == (0, 0)

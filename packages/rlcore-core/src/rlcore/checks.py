@@ -11,9 +11,9 @@ from rlcore.config.origins import KeyPath
 from rlcore.config.requirements import unmet
 from rlcore.config.resolve import Purpose
 from rlcore.errors import DataError, NotInstalledError, UserError
-from rlcore.loading import pip_line
+from rlcore.loading import load_attribute, pip_line
 from rlcore.model_folder import local_folder
-from rlcore.specs import EngineSpec
+from rlcore.specs import EngineSpec, TrainerSpec
 from rlcore.tool_environment import tool_of
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
 
     if purpose == "run":
         _check_step(run)
+        trainer = run.registry.spec("trainer", run.config.trainer.id)
+        if isinstance(trainer, TrainerSpec) and trainer.check:
+            load_attribute(trainer.check)(run)
 
 
 def _check_step(run: Run) -> None:

@@ -121,13 +121,24 @@ class TrainerSpec(Spec):
 
     tables: tuple[tuple[str, str], ...] = ()
     """Pairs of table name and ``module:attribute`` of its model, such as ``("algorithm", "…:AlgorithmConfig")``."""
+    check: str | None = None
+    """``module:attribute`` of ``check(run)``: raises the `UserError` of tables that contradict each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmSpec(Spec):
-    """An advantage estimator or a policy loss: a pure function."""
+    """An advantage estimator or a policy loss: a pure function.
+
+    Its parameters are its needs: positional ones name what it is given of a rollout (``rewards_N``, ``groups_N``, …),
+    keyword-only ones the keys of ``[algorithm]`` that it reads. A spec may say both, so that a run is checked before
+    the function is imported.
+    """
 
     part: Literal["advantage", "loss"] = "advantage"
+    reads: tuple[str, ...] | None = None
+    """Names of its positional parameters; None lets its signature tell."""
+    options: tuple[str, ...] | None = None
+    """Names of its keyword-only parameters; None lets its signature tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@
         000040/                written beside as .000040.partial, flushed to disk, then renamed
             model/             a Hugging Face folder with the tokenizer's files
             optimiser.pt       what the strategy needs to go on
+            collection.json    how far dynamic sampling has drawn the data, and the groups that wait; where it is on
             trainer.json       step, updates, best evaluation, and the size of every file
         best -> 000040         by evaluation accuracy, then reward; the later of equals
         last -> 000040
@@ -36,6 +37,7 @@ from transformers import PreTrainedModel
 from rlcore_trainer.model import TOKENIZER_FILES
 
 FORMAT = 1
+COLLECTION = "collection.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +59,23 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._keep = folder, keep
 
-    def save(self, progress: Progress, model: PreTrainedModel, tokenizer: Path, state: Mapping[str, Any]) -> Path:
+    def save(
+        self,
+        progress: Progress,
+        model: PreTrainedModel,
+        tokenizer: Path,
+        state: Mapping[str, Any],
+        *,
+        collection: Mapping[str, Any] | None = None,
+    ) -> Path:
         """Write a checkpoint, point to it, and remove those that need not stay.
 
         Args:
             progress: how far the run has come
             model: the policy
             tokenizer: folder whose tokenizer files are copied
-            state: what the strategy needs to go on
+            state: what the strategy and the updates need to go on
+            collection: what dynamic sampling needs to go on, plain JSON values
 
         Raises:
             UserError: it cannot be written.
@@ -73,6 +84,8 @@ class Checkpoints:
         with _making(target) as partial:
             save_model(model, tokenizer, partial / "model")
             torch.save(dict(state), partial / "optimiser.pt")
+            if collection:
+                (partial / COLLECTION).write_text(json.dumps(collection), encoding="utf-8")
             sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
             trainer = {"format": FORMAT, "progress": asdict(progress), "files": sizes}
             (partial / "trainer.json").write_text(json.dumps(trainer, indent=2) + "\n", encoding="utf-8")
@@ -87,12 +100,12 @@ class Checkpoints:
             save_model(model, tokenizer, partial)
         return target
 
-    def resume(self, folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any]]:
+    def resume(self, folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
         """As `read`, and what a kill after that checkpoint was written kept from being done is done."""
-        progress, state = read(folder, map_location=map_location)
+        progress, state, collection = read(folder, map_location=map_location)
         with _told(folder):
             self._settle(progress)
-        return progress, state
+        return progress, state, collection
 
     def _settle(self, progress: Progress) -> None:
         """Point to the last and the best, and remove what need not stay. Depends on nothing that a kill could lose."""
@@ -123,8 +136,8 @@ def save_model(model: PreTrainedModel, tokenizer: Path, folder: Path) -> None:
             shutil.copyfile(tokenizer / name, folder / name)
 
 
-def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any]]:
-    """Progress and the strategy's state of a checkpoint; the model is in its folder ``model``.
+def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
+    """Progress, ``state`` and ``collection`` of a checkpoint; the model is in its folder ``model``.
 
     Raises:
         UserError: the checkpoint is not whole.
@@ -140,7 +153,8 @@ def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[st
     except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
         found = f"optimiser.pt: {type(error).__name__}"
         raise UserError("this checkpoint is damaged", found=found, where=str(folder), mend=mend) from error
-    return progress, state
+    collection = folder / COLLECTION
+    return progress, state, json.loads(collection.read_text(encoding="utf-8")) if collection.is_file() else {}
 
 
 def _files(folder: Path) -> list[Path]:

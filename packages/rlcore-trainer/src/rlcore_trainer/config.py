@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from rlcore.config.schema import Table
 
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 LearningRate = Annotated[float, Field(gt=0)]
-
-ESTIMATOR_ALIASES = {"kl": "k1", "k2": "mse", "low_var_kl": "k3"}
 
 
 class PolicyGradientConfig(Table):
@@ -38,50 +36,12 @@ class PolicyGradientConfig(Table):
     epochs: Positive = 1
     """Passes over each rollout; more than one is off policy."""
     max_tokens_per_batch: Positive = 4096
-    """Tokens that go through the model at once. Changes memory and speed, never the gradient."""
+    """Tokens that go through the model at once: memory and speed, never the gradient. A prompt is computed once for as
+    many of its responses as fit with it."""
     sync_check_every: Annotated[int, Field(ge=0)] = 1
     """Steps between checks that the engine holds the policy's weights; 0 trusts it."""
     gradient_checkpointing: bool = False
     """Compute activations a second time in the backward pass instead of keeping them."""
-
-
-class KlConfig(Table):
-    """``algorithm.kl``: the pull towards the reference policy."""
-
-    estimator: Annotated[
-        Literal["k1", "abs", "mse", "k3"],
-        BeforeValidator(lambda name: ESTIMATOR_ALIASES.get(name, name) if isinstance(name, str) else name),
-    ] = "k3"
-    """``k1``, ``abs``, ``mse`` (also ``k2``) or ``k3`` (also ``low_var_kl``)."""
-    coefficient: NonNegative = 0.0
-    """Weight of the term; 0 switches it off, and with it the reference policy."""
-    target: Literal["loss"] = "loss"
-    """Where the term goes: into the loss."""
-    reference: str | None = None
-    """Folder of the reference policy; None takes the policy as it is when reinforcement learning starts."""
-
-
-class AlgorithmConfig(Table):
-    """``[algorithm]``: what is a good trajectory, and how the policy is pushed towards it."""
-
-    advantage: str = "grpo"
-    """The advantage estimator."""
-    normalise_by_std: bool = True
-    """Divide a group's advantages by its standard deviation."""
-    loss: str = "clip"
-    """The policy loss."""
-    clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """How far below 1 the probability ratio may push."""
-    clip_high: NonNegative = 0.2
-    """How far above 1 the probability ratio may push."""
-    aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
-    """Whether every token or every trajectory of the global batch weighs the same."""
-    kl: KlConfig = KlConfig()
-    """The pull towards the reference policy."""
-    entropy: float = 0.0
-    """Weight of the entropy bonus; positive keeps the policy broad."""
-    shuffle_rewards: bool = False
-    """Control experiment: permute the rewards among a step's trajectories, so that nothing can be learnt."""
 
 
 class WarmupConfig(Table):
@@ -93,6 +53,22 @@ class WarmupConfig(Table):
     """AdamW's step size; it rises over the first tenth and falls to zero on a cosine."""
     demonstrations_per_step: Positive = 32
     """Demonstrations of one update."""
+
+
+class CriticConfig(Table):
+    """``[critic]``: the value model of an advantage that needs one, such as ``gae``."""
+
+    model: str | None = None
+    """``copy`` is a model of its own that starts from the policy, ``head`` one output more on the policy's own layers;
+    or a model's folder or hub id. None has no critic."""
+    learning_rate: LearningRate = 1e-5
+    """AdamW's step size of a model of its own; a head learns with the policy's."""
+    clip: NonNegative | None = 0.5
+    """How far a value may move from what it was before the updates; None lets it."""
+    coefficient: NonNegative = 0.1
+    """Weight of the value loss beside the policy loss; only for a head."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps in which only the critic learns."""
 
 
 class SingleProcessConfig(Table):

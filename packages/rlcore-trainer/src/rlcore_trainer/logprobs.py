@@ -1,17 +1,42 @@
 """Log-probabilities and entropies of chosen tokens without ever holding ``[tokens, vocabulary]`` for all of them.
 
-Axes: ``M`` the trained tokens, ``D`` the width of the model, ``V`` the vocabulary, ``C`` a chunk of the M rows.
+Axes: ``M`` the trained tokens, ``D`` the width of the model, ``V`` the vocabulary, ``C`` a chunk of the M rows, ``B`` a
+tile of the V columns.
+
+`fused_loss` makes the logits of a chunk of rows once and has the gradient in the same pass (three matrix products);
+`logprobs_and_entropy` serves every loss, makes them a second time backward (four), and holds no more than a tile.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-CHUNK_ELEMENTS = 1 << 24
-"""How many logits are held at a time: 64 MiB in float32."""
+from rlcore_trainer.logits import HeadGradient, Slope, Statistics, Tiles, slices
+
+CPU_ELEMENTS, GPU_ELEMENTS = 1 << 24, 1 << 27
+"""Logits that are held at a time: 64 MiB and 512 MiB in float32."""
+TILED_ROWS = 1 << 13
+"""Rows of a chunk on a CPU where only a tile of the logits is held: many, so that the output layer is read but once."""
+
+LossOfChunk = Callable[[slice, Tensor, Tensor | None], tuple[Tensor, dict[str, Tensor]]]
+
+
+class FusedLoss(NamedTuple):
+    """What one pass over the logits gives."""
+
+    loss: Tensor
+    """The sum over the chunks, 0-d, with its gradient already known."""
+    logprobs_M: Tensor
+    """In nats, detached."""
+    entropy_M: Tensor | None
+    """In nats, detached; None where it was not asked for."""
+    metrics: list[dict[str, Tensor]]
+    """Of each chunk, detached."""
 
 
 def logprobs_and_entropy(
@@ -24,72 +49,156 @@ def logprobs_and_entropy(
 ) -> tuple[Tensor, Tensor]:
     """``log softmax(hidden @ head.T / temperature)`` at the targets, and the entropy of each row, in nats.
 
-    Rows are computed a chunk at a time, forward and backward, in float32 (float64 for float64 input); the backward
-    pass computes the logits a second time instead of keeping them. Gradients reach ``hidden_MD`` and ``head_VD``.
+    Computed in float32 (float64 for float64 input), at most ``chunk_rows`` rows at a time; the backward pass computes
+    the logits a second time instead of keeping them. Gradients reach ``hidden_MD`` and ``head_VD``.
 
     Returns:
         ``logprobs_M`` and ``entropy_M``.
     """
-    rows = chunk_rows or max(1, CHUNK_ELEMENTS // head_VD.shape[0])
-    apply: Any = _ChunkedLogprobs.apply
-    result: tuple[Tensor, Tensor] = apply(hidden_MD, head_VD, targets_M, temperature, rows)
+    apply: Any = _Logprobs.apply
+    result: tuple[Tensor, Tensor] = apply(hidden_MD, head_VD, targets_M, temperature, chunk_rows)
     return result
 
 
-def _logits(hidden_CD: Tensor, head_VD: Tensor, temperature: float) -> Tensor:
-    logits_CV = hidden_CD @ head_VD.T
-    logits_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
-    return logits_CV if temperature == 1.0 else logits_CV / temperature
+def fused_loss(
+    hidden_MD: Tensor,
+    head_VD: Tensor,
+    targets_M: Tensor,
+    loss_of_chunk: LossOfChunk,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = True,
+    chunk_rows: int | None = None,
+) -> FusedLoss:
+    """A token-wise loss and its gradient in a single pass over the logits.
+
+    Args:
+        hidden_MD: hidden states of the trained tokens; gradients reach it and the next
+        head_VD: weights of the output layer
+        targets_M: the tokens
+        loss_of_chunk: called as ``(rows, logprobs_C, entropy_C)`` for each slice of the M rows, gives the part of the
+            loss and the metrics of those rows. The loss must be the sum of its parts: a loss that looks at whole
+            sequences needs `logprobs_and_entropy`
+        temperature: what the logits are divided by
+        entropy: whether ``loss_of_chunk`` gets the entropy; else None
+        chunk_rows: rows of which the logits are held at once; None chooses
+
+    The backward pass can run once, as the gradient is not copied to be kept.
+    """
+    grad_mode = torch.is_grad_enabled()
+    with torch.no_grad():
+        rows = min(chunk_rows or _rows_held(head_VD), max(1, len(hidden_MD)))
+        tiles = Tiles(head_VD, rows)
+        gradient = HeadGradient(
+            hidden_MD,
+            head_VD,
+            wants_hidden=grad_mode and hidden_MD.requires_grad,
+            wants_head=grad_mode and head_VD.requires_grad,
+        )
+        held = tiles.memory(rows * len(head_VD))
+        logprobs_M, entropy_M = tiles.memory(len(hidden_MD)), tiles.memory(len(hidden_MD)) if entropy else None
+        total, metrics = torch.zeros_like(logprobs_M[:0].sum()), []
+        for chunk in slices(len(hidden_MD), rows):
+            hidden_CD, targets_C = hidden_MD[chunk], targets_M[chunk]
+            statistics = Statistics(targets_C, tiles.dtype, with_entropy=entropy)
+            logits = []
+            for tile in tiles.columns:
+                memory = held[len(hidden_CD) * tile.start :]
+                logits_CB = tiles.logits(hidden_CD, tile, temperature, memory)
+                statistics.add(tile.start, logits_CB, tiles.beside(logits_CB))
+                logits.append(logits_CB)
+            logprobs_C, entropy_C = statistics.logprobs_and_entropy()
+            logprobs_M[chunk] = logprobs_C
+            if entropy_M is not None and entropy_C is not None:
+                entropy_M[chunk] = entropy_C
+            loss, numbers, slopes = _loss_and_slopes(loss_of_chunk, chunk, logprobs_C, entropy_C)
+            total += loss
+            metrics.append(numbers)
+            if slopes is None or not gradient.wanted:
+                continue
+            slope = Slope(targets_C, statistics.logsumexp_C, entropy_C, *slopes, temperature)
+            for tile, logits_CB in zip(tiles.columns, logits, strict=True):
+                gradient.add(chunk, tile, slope.of(tile.start, logits_CB, tiles.beside(logits_CB)))
+    apply: Any = _KnownGradient.apply
+    return FusedLoss(apply(total, hidden_MD, head_VD, gradient), logprobs_M, entropy_M, metrics)
 
 
-class _ChunkedLogprobs(torch.autograd.Function):
-    """The chunked loop as one differentiable operation."""
+def _rows_held(head_VD: Tensor) -> int:
+    return max(1, (CPU_ELEMENTS if head_VD.device.type == "cpu" else GPU_ELEMENTS) // len(head_VD))
+
+
+def _loss_and_slopes(
+    loss_of_chunk: LossOfChunk, chunk: slice, logprobs_C: Tensor, entropy_C: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor], tuple[Tensor | None, Tensor | None] | None]:
+    """The chunk's loss and metrics, detached, and the derivative by log-probabilities and entropies."""
+    logprobs_C = logprobs_C.clone().requires_grad_()
+    entropy_C = None if entropy_C is None else entropy_C.clone().requires_grad_()
+    with torch.enable_grad():
+        loss, metrics = loss_of_chunk(chunk, logprobs_C, entropy_C)
+    numbers = {name: value.detach() for name, value in metrics.items()}
+    if not loss.requires_grad:
+        return loss, numbers, None
+    leaves = [logprobs_C] if entropy_C is None else [logprobs_C, entropy_C]
+    grad_logprobs_C, *others = torch.autograd.grad(loss, leaves, allow_unused=True)
+    return loss.detach(), numbers, (grad_logprobs_C, others[0] if others else None)
+
+
+class _KnownGradient(torch.autograd.Function):
+    """A loss whose gradient was computed with it."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, hidden_MD: Tensor, head_VD: Tensor, gradient: HeadGradient) -> Tensor:
+        ctx.gradients = gradient.result()
+        return loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError("the backward pass of fused_loss can run only once")
+        gradients, ctx.gradients = ctx.gradients, None
+        if float(grad_loss) != 1.0:
+            gradients = [None if gradient is None else gradient.mul_(grad_loss) for gradient in gradients]
+        return None, *gradients, None
+
+
+class _Logprobs(torch.autograd.Function):
+    """The tiled loops as one differentiable operation."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_MD: Tensor, head_VD: Tensor, targets_M: Tensor, temperature: float, rows: int
+        ctx: Any, hidden_MD: Tensor, head_VD: Tensor, targets_M: Tensor, temperature: float, chunk_rows: int | None
     ) -> tuple[Tensor, Tensor]:
-        dtype = torch.promote_types(hidden_MD.dtype, torch.float32)
-        logprobs_M = torch.empty(len(hidden_MD), dtype=dtype, device=hidden_MD.device)
-        entropy_M, logsumexp_M = torch.empty_like(logprobs_M), torch.empty_like(logprobs_M)
-        for start in range(0, len(hidden_MD), rows):
-            chunk = slice(start, start + rows)
-            logits_CV = _logits(hidden_MD[chunk], head_VD, temperature)
-            logsumexp_C = logits_CV.logsumexp(-1)
-            logsumexp_M[chunk] = logsumexp_C
-            logprobs_M[chunk] = logits_CV.gather(1, targets_M[chunk, None])[:, 0] - logsumexp_C
-            probabilities_CV = torch.softmax(logits_CV, -1)
-            # 0 · -inf, where a logit is masked out, counts as 0.
-            entropy_M[chunk] = logsumexp_C - (probabilities_CV * logits_CV).nan_to_num_(nan=0.0).sum(-1)
+        rows = chunk_rows or (TILED_ROWS if head_VD.device.type == "cpu" else _rows_held(head_VD))
+        rows = min(rows, max(1, len(hidden_MD)))
+        tiles = Tiles(head_VD, rows)
+        logprobs_M, entropy_M, logsumexp_M = (tiles.memory(len(hidden_MD)) for _ in range(3))
+        for chunk in slices(len(hidden_MD), rows):
+            statistics = Statistics(targets_M[chunk], tiles.dtype, with_entropy=True)
+            for tile in tiles.columns:
+                logits_CB = tiles.logits(hidden_MD[chunk], tile, temperature)
+                statistics.add(tile.start, logits_CB, tiles.beside(logits_CB))
+            logprobs_M[chunk], entropy_C = statistics.logprobs_and_entropy()
+            assert entropy_C is not None
+            entropy_M[chunk], logsumexp_M[chunk] = entropy_C, statistics.logsumexp_C
         ctx.save_for_backward(hidden_MD, head_VD, targets_M, logsumexp_M, entropy_M)
+        ctx.set_materialize_grads(False)
         ctx.temperature, ctx.rows = temperature, rows
         return logprobs_M, entropy_M
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        grad_logprobs_M, grad_entropy_M = gradients
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         hidden_MD, head_VD, targets_M, logsumexp_M, entropy_M = ctx.saved_tensors
         wants_hidden, wants_head = ctx.needs_input_grad[:2]
-        grad_hidden_MD = torch.empty_like(hidden_MD) if wants_hidden else None
-        # Summed in float32: rounding each chunk's part to bfloat16 would bias the training.
-        grad_head_VD = torch.zeros_like(head_VD, dtype=logsumexp_M.dtype) if wants_head else None
-        with_entropy = bool(grad_entropy_M.any())
-        for start in range(0, len(hidden_MD), ctx.rows):
-            chunk = slice(start, start + ctx.rows)
-            log_CV = _logits(hidden_MD[chunk], head_VD, ctx.temperature) - logsumexp_M[chunk, None]
-            probabilities_CV = log_CV.exp()
-            # d logp[y] / d z_j = 1[j = y] - p_j   and   d H / d z_j = -p_j (log p_j + H)
-            grad_CV = probabilities_CV * -grad_logprobs_M[chunk, None]
-            if with_entropy:
-                spread_CV = (probabilities_CV * (log_CV + entropy_M[chunk, None])).nan_to_num_(nan=0.0)
-                grad_CV -= spread_CV * grad_entropy_M[chunk, None]
-            grad_CV.scatter_add_(1, targets_M[chunk, None], grad_logprobs_M[chunk, None])
-            if ctx.temperature != 1.0:
-                grad_CV /= ctx.temperature
-            if grad_hidden_MD is not None:
-                grad_hidden_MD[chunk] = grad_CV.to(head_VD.dtype) @ head_VD
-            if grad_head_VD is not None:
-                # Both factors in the type of the sum, which may be wider than the hidden states'.
-                grad_head_VD.addmm_(grad_CV.T, hidden_MD[chunk].to(grad_CV.dtype))
-        head = None if grad_head_VD is None else grad_head_VD.to(head_VD.dtype)
-        return grad_hidden_MD, head, None, None, None
+        gradient = HeadGradient(hidden_MD, head_VD, wants_hidden=wants_hidden, wants_head=wants_head)
+        tiles = Tiles(head_VD, ctx.rows)
+        for chunk in slices(len(hidden_MD), ctx.rows):
+            by_logprobs_C, by_entropy_C = (None if slope_M is None else slope_M[chunk] for slope_M in slopes)
+            slope = Slope(
+                targets_M[chunk], logsumexp_M[chunk], entropy_M[chunk], by_logprobs_C, by_entropy_C, ctx.temperature
+            )
+            for tile in tiles.columns:
+                logits_CB = tiles.logits(hidden_MD[chunk], tile, ctx.temperature)
+                gradient.add(chunk, tile, slope.of(tile.start, logits_CB, tiles.beside(logits_CB)))
+        return *gradient.result(), None, None, None

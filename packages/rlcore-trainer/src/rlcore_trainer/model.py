@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 from rlcore_trainer.attention import packed_attention_of
-from rlcore_trainer.logprobs import logprobs_and_entropy
+from rlcore_trainer.logprobs import FusedLoss, LossOfChunk, fused_loss, logprobs_and_entropy
 from rlcore_trainer.packing import MicroBatch, Sequence, pack
 
 TOKENIZER_FILES = (
@@ -97,12 +97,38 @@ def batch_logprobs(model: PreTrainedModel, batch: MicroBatch, *, temperature: fl
 
     Call it, and the backward pass, inside `packed_attention_of`.
     """
-    hidden_1ND = model.base_model(
+    hidden_MD = hidden_before(model, batch)
+    return logprobs_and_entropy(hidden_MD, output_head(model), batch.targets_M, temperature=temperature)
+
+
+def batch_loss(
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    loss_of_chunk: LossOfChunk,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = True,
+) -> FusedLoss:
+    """A token-wise loss of a micro-batch in one pass over the logits, see `rlcore_trainer.logprobs.fused_loss`.
+
+    ``loss_of_chunk`` is called with slices of the M trained tokens. Call it, and the backward pass, inside
+    `packed_attention_of`.
+    """
+    hidden_MD = hidden_before(model, batch)
+    head_VD = output_head(model)
+    return fused_loss(hidden_MD, head_VD, batch.targets_M, loss_of_chunk, temperature=temperature, entropy=entropy)
+
+
+def hidden_before(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """The hidden states that predict the trained tokens, ``hidden_MD``.
+
+    Call it, and the backward pass, inside `packed_attention_of`.
+    """
+    hidden_1ND: Tensor = model.base_model(
         input_ids=batch.token_ids_1N, position_ids=batch.position_ids_1N, use_cache=False, packed=batch.layout
     ).last_hidden_state
-    return logprobs_and_entropy(
-        hidden_1ND[0, batch.before_M], output_head(model), batch.targets_M, temperature=temperature
-    )
+    # index_select: on a CPU its backward pass adds in a fixed order where siblings share the last row of a prompt.
+    return hidden_1ND[0].index_select(0, batch.before_M)
 
 
 def _unreadable(what: str, error: Exception, folder: Path) -> UserError:
@@ -146,10 +172,13 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
 
 @torch.no_grad()
 def _check_packed(model: PreTrainedModel, folder: Path) -> None:
-    """Compare packed log-probabilities with the model's own logits on two short sequences."""
+    """Compare packed log-probabilities with the model's own logits on short sequences, two of which share a prompt."""
     vocabulary = int(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size)
-    rows = [[(7 * i + 3 * t * t + 1) % vocabulary for t in range(6 + i)] for i in range(2)]
-    sequences = [Sequence(token_ids=row, loss_mask=[False] + [True] * (len(row) - 1)) for row in rows]
+    rows = [[(7 * i * (t > 2) + 3 * t * t + 1) % vocabulary for t in range(6 + i)] for i in range(3)]
+    sequences = [
+        Sequence(token_ids=row, loss_mask=[False] + [True] * (len(row) - 1), prompt_length=3 * (i > 0))
+        for i, row in enumerate(rows)
+    ]
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     fits = isinstance(head, nn.Linear) and head.bias is None
     worst = float("inf")

@@ -1,10 +1,14 @@
-"""Sequences to packed micro-batches: one row of concatenated sequences, no padding.
+"""Sequences to packed micro-batches: one row of concatenated sequences, no padding, shared prompts once.
 
 Axes: ``N`` the tokens of a packed row, ``M`` its trained tokens.
 
 The log-probability of the token at position t comes from the hidden state at t-1. So what a row carries is, for every
 trained token, the row position before it; the last trained token of a sequence and everything after it need not be
 fed at all.
+
+Sequences that begin with the same prompt are a family: the row holds the prompt once and then the response of each,
+with position ids that go on from the prompt's end. The prompt's last hidden state predicts the first token of every
+response.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlcore_trainer.attention import PackedLayout
+from rlcore_trainer.packed_layout import PackedLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,10 @@ class Sequence:
     """True on the tokens to train."""
     logprobs: SequenceOf[float] = ()
     """The engine's log-probabilities, length T; may be absent."""
-    advantage: float = 0.0
+    prompt_length: int = 0
+    """How many tokens at its beginning it may share with others: those before the first sampled one."""
+    advantage: float | SequenceOf[float] = 0.0
+    """Of all its trained tokens, or of each."""
     weight: float = 0.0
     """Weight of each of its trained tokens in the loss, see `rlcore_trainer.losses.token_weights`."""
 
@@ -60,10 +67,25 @@ class MicroBatch:
     """The engine's log-probabilities, NaN where it gave none."""
 
 
-def plan(lengths: SequenceOf[int], max_tokens: int) -> list[list[int]]:
-    """Which sequences go together: longest first, up to ``max_tokens`` a micro-batch.
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Sequences with one prompt, or a single sequence without."""
 
-    Neighbours have similar lengths, which is what attention on a CPU likes. A sequence longer than the budget gets a
+    members: tuple[int, ...]
+    prompt: int
+    """How many tokens of the prompt are fed; 0 where nothing is shared."""
+    responses: tuple[int, ...]
+    """How many tokens each member feeds after the prompt."""
+
+    @property
+    def fed(self) -> int:
+        return self.prompt + sum(self.responses)
+
+
+def plan(lengths: SequenceOf[int], max_tokens: int) -> list[list[int]]:
+    """What goes together: longest first, up to ``max_tokens`` a micro-batch.
+
+    Neighbours have similar lengths, which is what attention on a CPU likes. What is longer than the budget gets a
     micro-batch of its own. Ties stay in the given order, so the plan depends on nothing but its arguments.
     """
     batches: list[list[int]] = []
@@ -80,34 +102,96 @@ def plan(lengths: SequenceOf[int], max_tokens: int) -> list[list[int]]:
 def pack(sequences: SequenceOf[Sequence], max_tokens: int, device: torch.device) -> list[MicroBatch]:
     """Micro-batches of at most ``max_tokens`` fed tokens that hold every trained token exactly once.
 
-    Sequences without a trained token are left out.
+    Sequences without a trained token are left out. A family stays together as long as it fits; one that does not is
+    cut into several, each with the prompt. Only a single sequence longer than ``max_tokens`` exceeds them, alone.
 
     Raises:
-        ValueError: the first token of a sequence is to be trained, which nothing predicts.
+        ValueError: the first token of a sequence is to be trained, which nothing predicts; or a sequence has another
+            number of advantages than of trained tokens.
     """
-    if any(sequence.loss_mask[0] for sequence in sequences if sequence.loss_mask):
-        raise ValueError("the first token of a sequence cannot be trained: nothing stands before it")
-    kept = [i for i, sequence in enumerate(sequences) if sequence.fed]
-    lengths = [sequences[i].fed for i in kept]
-    return [_pack(sequences, [kept[j] for j in batch], device) for batch in plan(lengths, max_tokens)]
+    for sequence in sequences:
+        if sequence.loss_mask and sequence.loss_mask[0]:
+            raise ValueError("the first token of a sequence cannot be trained: nothing stands before it")
+        if isinstance(sequence.advantage, SequenceOf) and len(sequence.advantage) != sequence.trained:
+            raise ValueError(f"{len(sequence.advantage)} advantages for {sequence.trained} trained tokens")
+    families = [part for family in _families(sequences) for part in _cut(family, max_tokens)]
+    batches = plan([family.fed for family in families], max_tokens)
+    return [_pack(sequences, [families[j] for j in batch], device) for batch in batches]
 
 
-def _pack(sequences: SequenceOf[Sequence], members: SequenceOf[int], device: torch.device) -> MicroBatch:
+def _families(sequences: SequenceOf[Sequence]) -> list[_Family]:
+    """In the order of their first members."""
+    by_prompt: dict[object, list[int]] = {}
+    fed = [sequence.fed for sequence in sequences]
+    for i, sequence in enumerate(sequences):
+        if fed[i]:
+            by_prompt.setdefault(tuple(sequence.token_ids[: sequence.prompt_length]) or i, []).append(i)
+    families = []
+    for members in by_prompt.values():
+        # A prompt may itself hold trained tokens, so that not every member needs all of it.
+        prompt = max(min(fed[i], sequences[i].prompt_length) for i in members) if len(members) > 1 else 0
+        families.append(_Family(tuple(members), prompt, tuple(max(0, fed[i] - prompt) for i in members)))
+    return families
+
+
+def _cut(family: _Family, max_tokens: int) -> list[_Family]:
+    """The family, or parts of it that fit; a part of a single member has nothing to share."""
+    parts: list[list[int]] = []
+    room = 0
+    for k, response in enumerate(family.responses):
+        if not parts or response > room:
+            parts.append([])
+            room = max_tokens - family.prompt
+        parts[-1].append(k)
+        room -= response
+    if len(parts) == 1:
+        return [family]
+    cut = []
+    for part in parts:
+        members, responses = (tuple(of[k] for k in part) for of in (family.members, family.responses))
+        alone = len(part) == 1 and responses[0] > 0
+        cut.append(
+            _Family(members, 0, (family.prompt + responses[0],))
+            if alone
+            else _Family(members, family.prompt, responses)
+        )
+    return cut
+
+
+def _pack(sequences: SequenceOf[Sequence], families: SequenceOf[_Family], device: torch.device) -> MicroBatch:
     token_ids: list[int] = []
     positions: list[int] = []
     before: list[int] = []
     targets: list[int] = []
     owners: list[int] = []
+    advantages: list[float] = []
+    weights: list[float] = []
     engine: list[float] = []
-    for i in members:
-        sequence, start = sequences[i], len(token_ids)
-        trained = [t for t, is_trained in enumerate(sequence.loss_mask) if is_trained]
-        token_ids += sequence.token_ids[: sequence.fed]
-        positions += range(sequence.fed)
-        before += [start + t - 1 for t in trained]
-        targets += [sequence.token_ids[t] for t in trained]
-        owners += [i] * len(trained)
-        engine += [sequence.logprobs[t] for t in trained] if sequence.logprobs else [float("nan")] * len(trained)
+    stretches: list[int | tuple[int, list[int]]] = []
+    for family in families:
+        start, prompt = len(token_ids), family.prompt
+        token_ids += sequences[family.members[0]].token_ids[:prompt]
+        positions += range(prompt)
+        for i, response in zip(family.members, family.responses, strict=True):
+            sequence, shift = sequences[i], len(token_ids) - prompt
+            token_ids += sequence.token_ids[prompt : prompt + response]
+            positions += range(prompt, prompt + response)
+            trained = [t for t, is_trained in enumerate(sequence.loss_mask) if is_trained]
+            before += [(start if t <= prompt else shift) + t - 1 for t in trained]
+            targets += [sequence.token_ids[t] for t in trained]
+            owners += [i] * len(trained)
+            advantages += (
+                sequence.advantage
+                if isinstance(sequence.advantage, SequenceOf)
+                else [sequence.advantage] * len(trained)
+            )
+            weights += [sequence.weight] * len(trained)
+            engine += [sequence.logprobs[t] for t in trained] if sequence.logprobs else [float("nan")] * len(trained)
+        responses = [length for length in family.responses if length]
+        if prompt and responses:
+            stretches.append((prompt, responses))
+        else:
+            stretches += [prompt] if prompt else responses
 
     def integers(values: SequenceOf[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long).to(device)
@@ -119,11 +203,11 @@ def _pack(sequences: SequenceOf[Sequence], members: SequenceOf[int], device: tor
     return MicroBatch(
         token_ids_1N=integers(token_ids)[None],
         position_ids_1N=integers(positions)[None],
-        layout=PackedLayout.of([sequences[i].fed for i in members], device),
+        layout=PackedLayout.of(stretches, device),
         before_M=integers(before),
         targets_M=integers(targets),
         sequence_M=integers(owners),
-        advantages_M=numbers([sequences[i].advantage for i in owners]),
-        weights_M=numbers([sequences[i].weight for i in owners]),
+        advantages_M=numbers(advantages),
+        weights_M=numbers(weights),
         engine_logprobs_M=numbers(engine),
     )

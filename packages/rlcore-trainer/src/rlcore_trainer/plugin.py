@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rlcore.hookspecs import hookimpl
 from rlcore.specs import AlgorithmSpec, ModelBuilderSpec, StrategySpec, TrainerSpec
 
+from rlcore_trainer.algorithms import ADVANTAGES, LOSSES
+
 if TYPE_CHECKING:
     import pluggy
 
@@ -28,9 +30,11 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         target="rlcore_trainer.policy_gradient:PolicyGradientTrainer",
         config="rlcore_trainer.config:PolicyGradientConfig",
         summary="Rollouts, advantages, one or more updates, again.",
+        check="rlcore_trainer.contradictions:check",
         tables=(
-            ("algorithm", "rlcore_trainer.config:AlgorithmConfig"),
+            ("algorithm", "rlcore_trainer.algorithm_config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
+            ("critic", "rlcore_trainer.config:CriticConfig"),
         ),
     )
 
@@ -38,18 +42,19 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
 @hookimpl
 def rlcore_algorithms() -> Iterable[AlgorithmSpec]:
     """Advantages and losses."""
-    yield AlgorithmSpec(
-        id="grpo",
-        part="advantage",
-        target="rlcore_trainer.advantages:grpo",
-        summary="Reward against the mean and spread of its group.",
-    )
-    yield AlgorithmSpec(
-        id="clip",
-        part="loss",
-        target="rlcore_trainer.losses:clip",
-        summary="The clipped surrogate of PPO.",
-    )
+    for id, name, reads, options, summary in ADVANTAGES:
+        yield AlgorithmSpec(
+            id=id,
+            part="advantage",
+            target=f"rlcore_trainer.advantages:{name}",
+            reads=reads,
+            options=options,
+            summary=summary,
+        )
+    for id, name, reads, options, summary in LOSSES:
+        yield AlgorithmSpec(
+            id=id, part="loss", target=f"rlcore_trainer.losses:{name}", reads=reads, options=options, summary=summary
+        )
 
 
 @hookimpl

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rlcore.contracts import Executor
 from rlcore.errors import EngineError, UserError
-from rlcore.types import EndReason, Group, RolloutRequest, Task, derive_seed
-from transformers import PreTrainedModel
+from rlcore.types import EndReason, Group, RolloutRequest, Task
 
 from rlcore_trainer import checkpoint
+from rlcore_trainer.algorithm_config import AlgorithmConfig, description
 from rlcore_trainer.checkpoint import Checkpoints, Progress
-from rlcore_trainer.config import AlgorithmConfig, PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.data_order import tasks_of_step
+from rlcore_trainer.collection import Collected, Collector
+from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.contradictions import comparable, notes
+from rlcore_trainer.critic import Critic
 from rlcore_trainer.model import PolicyWeights, load_policy
-from rlcore_trainer.packing import Sequence as TrainedSequence
-from rlcore_trainer.rollout_metrics import evaluation_metrics, rollout_metrics, usable
+from rlcore_trainer.reference import reference_policy
+from rlcore_trainer.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.schedule import learning_rate
 from rlcore_trainer.strategies.single import SingleProcess
 from rlcore_trainer.sync_check import compare, prove
@@ -45,12 +43,20 @@ class PolicyGradientTrainer:
         self._config: PolicyGradientConfig = run.options("trainer")
         self._algorithm: AlgorithmConfig = run.options("algorithm")
         self._warmup: WarmupConfig = run.options("warmup")
+        self._critic_config: CriticConfig = run.options("critic")
         self._strategy: SingleProcess = run.load("strategy", run.config.strategy.id)(run.options("strategy"))
-        self._advantage = run.load("advantage", self._algorithm.advantage)
-        self._policy_loss = run.load("loss", self._algorithm.loss)
-        self._train_tasks: Sequence[Task] = run.dataset.tasks("train")
-        tasks_of_step(1, tasks=len(self._train_tasks), per_step=self._config.tasks_per_step, seed=0)
         evaluation = run.config.evaluation
+        self._collector = Collector(
+            run.dataset.tasks("train"),
+            trainer=self._config,
+            filter=self._algorithm.filter,
+            group_size=run.config.rollout.group_size,
+            seed=run.config.seed,
+            success=evaluation.success,
+            roll_out=self._sample,
+            on_sampled=self._judge_sampled,
+            say=run.say,
+        )
         self._evaluation_tasks: Sequence[Task] = (
             list(run.dataset.tasks("evaluation"))[: evaluation.tasks] if evaluation.every else []
         )
@@ -66,49 +72,50 @@ class PolicyGradientTrainer:
     def train(self) -> Mapping[str, float]:
         """Run to the last step, or until a stop is requested; returns the last metrics."""
         self._load()
-        executor = self._run.executor(self._weights)
+        self._executor: Executor = self._run.executor(self._weights)
         try:
-            return self._train(executor)
+            return self._train()
         except EngineError:
             self._save_if_unsaved()
             raise
         finally:
-            executor.close()
+            self._executor.close()
 
-    def _train(self, executor: Executor) -> Mapping[str, float]:
+    def _train(self) -> Mapping[str, float]:
         run, config = self._run, self._config
         metrics: dict[str, float] = {}
         if run.resume_from is None:
-            if not self._warm_up(executor):
+            if not self._warm_up():
                 return metrics
             self._start_reinforcement(restored=None)
-            self._sync(executor, 0)
-            metrics = self._evaluate(executor, 0)
+            self._sync(0)
+            metrics = self._evaluate(0)
             if metrics:
                 run.log(0, metrics)
             if self._warmup.steps and run.config.checkpoint.every:
                 self._save()
         else:
-            self._sync(executor, 0)
+            self._sync(0)
         self._introduce()
         for step in range(self._progress.step + 1, config.steps + 1):
             if run.stop_requested:
                 break
             started = time.perf_counter()
-            groups = self._collect(executor, step)
-            if groups is None:
+            rollout = self._collector.collect(step)
+            baselines = None if rollout is None else self._baselines(rollout.groups, step)
+            if rollout is None or baselines is None:
                 break
             collected = time.perf_counter()
-            metrics = rollout_metrics(groups, success=run.config.evaluation.success)
-            metrics |= self._update(groups, step)
+            metrics = rollout_metrics(rollout.sampled, success=run.config.evaluation.success)
+            metrics |= self._update(rollout, baselines, step)
             updated = time.perf_counter()
             self._advance(step)
             evaluation = run.config.evaluation
             try:
-                metrics |= self._sync(executor, step)
+                metrics |= self._sync(step)
                 synced = time.perf_counter()
                 if evaluation.every and (step % evaluation.every == 0 or step == config.steps):
-                    metrics |= self._evaluate(executor, step)
+                    metrics |= self._evaluate(step)
             except EngineError:
                 run.log(step, metrics)  # the update is done: the checkpoint that follows holds it
                 raise
@@ -136,7 +143,8 @@ class PolicyGradientTrainer:
         restored: dict[str, Any] | None = None
         if run.resume_from is not None:
             read = self._checkpoints.resume if self._checkpoints else checkpoint.read
-            self._progress, restored = read(run.resume_from, map_location=device)
+            self._progress, restored, collection = read(run.resume_from, map_location=device)
+            self._collector.restore(collection)
         self._model = load_policy(source, dtype=run.config.model.dtype, device=device)
         if self._config.gradient_checkpointing:
             self._model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -145,7 +153,7 @@ class PolicyGradientTrainer:
         if restored is not None:
             self._start_reinforcement(restored=restored)
 
-    def _warm_up(self, executor: Executor) -> bool:
+    def _warm_up(self) -> bool:
         """Whether to go on: not when a stop was requested meanwhile."""
         config, run = self._warmup, self._run
         if not config.steps:
@@ -155,7 +163,7 @@ class PolicyGradientTrainer:
             self._model,
             self._strategy,
             run.dataset,
-            executor.chat_format,
+            self._executor.chat_format,
             config,
             self._config,
             seed=run.config.seed,
@@ -171,38 +179,37 @@ class PolicyGradientTrainer:
         self._prepare()
         if restored is not None:
             self._strategy.restore(restored)
-        self._reference = (
-            self._reference_policy(resumed=restored is not None) if self._algorithm.kl.coefficient else None
+        self._reference = reference_policy(
+            self._model,
+            self._algorithm.kl,
+            folder=self._folder,
+            checkpoints=self._checkpoints,
+            keep=self._warmup.steps > 0,
+            resumed=restored is not None,
         )
+        run, critic = self._run, self._critic_config
+        rollout = run.config.rollout
         self._updater = PolicyUpdate(
             self._model,
             self._reference,
+            None if critic.model is None else Critic(critic, self._model, self._strategy, self._config),
             self._strategy,
-            self._policy_loss,
+            run.load("advantage", self._algorithm.advantage),
+            run.load("loss", self._algorithm.loss),
             self._config,
             self._algorithm,
-            temperature=self._run.config.rollout.temperature,
+            temperature=rollout.temperature,
+            comparable=comparable(rollout),
+            max_response_tokens=self._algorithm.max_response_tokens or rollout.max_new_tokens,
         )
+        if restored is not None:
+            self._updater.restore(restored["updates"])
 
     def _prepare(self) -> None:
         self._strategy.prepare(self._model, betas=self._config.betas, weight_decay=self._config.weight_decay)
 
-    def _reference_policy(self, *, resumed: bool) -> PreTrainedModel:
-        wanted = self._algorithm.kl.reference
-        saved = self._checkpoints.folder / "reference" if self._checkpoints else None
-        if wanted is None and not resumed:
-            if self._warmup.steps and self._checkpoints:
-                self._checkpoints.save_reference(self._model, self._folder)
-            reference: PreTrainedModel = copy.deepcopy(self._model)
-            reference.train(False)
-        else:
-            folder = Path(wanted) if wanted else saved if saved and saved.is_dir() else self._folder
-            reference = load_policy(folder, dtype=self._run.config.model.dtype, device=self._model.device)
-        reference.requires_grad_(False)
-        return reference
-
     def _introduce(self) -> None:
-        config, algorithm, group_size = self._config, self._algorithm, self._run.config.rollout.group_size
+        config, group_size = self._config, self._run.config.rollout.group_size
         parameters = sum(parameter.numel() for parameter in self._model.parameters())
         updates = self._updater.updates_per_rollout
         say = self._run.say
@@ -212,31 +219,41 @@ class PolicyGradientTrainer:
             f"step      {config.tasks_per_step} tasks × {group_size} trajectories; {updates} optimiser "
             f"{'update, strictly on policy' if updates == 1 else 'updates, off policy after the first'}"
         )
-        if algorithm.kl.coefficient and algorithm.kl.estimator == "k1":
-            say("note      k1 as a loss has a gradient of zero mean: it adds noise and does not pull; use mse or k3")
-        if algorithm.shuffle_rewards:
-            say("note      rewards are shuffled: a control experiment, nothing can be learnt")
+        say(f"algorithm {description(self._algorithm)}")
+        for note in notes(self._run):
+            say(f"note      {note}")
 
     # One step
 
-    def _collect(self, executor: Executor, step: int) -> Sequence[Group] | None:
-        """The step's scored groups; None when the rollout was cut short by a stop and the step must not count."""
-        run = self._run
-        _, indices = tasks_of_step(
-            step, tasks=len(self._train_tasks), per_step=self._config.tasks_per_step, seed=run.config.seed
-        )
-        request = RolloutRequest(
-            tasks=[self._train_tasks[i] for i in indices],
-            group_size=run.config.rollout.group_size,
-            seed=run.config.seed,
-            step=step,
-        )
-        groups = self._roll_out(executor, request)
-        if run.stop_requested and any(t.end_reason is EndReason.CANCELLED for g in groups for t in g.trajectories):
+    def _sample(self, request: RolloutRequest) -> Sequence[Group] | None:
+        """The scored groups of a request; None when a stop cut it short."""
+        if self._run.stop_requested:
             return None
-        run.record(step, "train", groups)
+        groups = self._roll_out(request)
+        stopped = any(t.end_reason is EndReason.CANCELLED for group in groups for t in group.trajectories)
+        return None if stopped and self._run.stop_requested else groups
+
+    def _judge_sampled(self, step: int, groups: Sequence[Group]) -> None:
+        self._run.record(step, "train", groups)
         self._require_scores(groups, f"step {step}")
-        return groups
+
+    def _baselines(self, groups: Sequence[Group], step: int) -> dict[int, float] | None:
+        """The score of the greedy answer by index of group, where the advantage asks for it; None after a stop."""
+        if not self._updater.reads_baselines or not groups:
+            return {}
+        request = RolloutRequest(
+            tasks=[group.task for group in groups],
+            group_size=1,
+            seed=self._run.config.seed,
+            step=step,
+            purpose="baseline",
+            sampling={"temperature": 0.0, "top_p": 1.0, "top_k": 0},
+        )
+        answers = self._sample(request)
+        if answers is None:
+            return None
+        scores = {index: answer.rewards_G[0] for index, answer in enumerate(answers)}
+        return {index: score for index, score in scores.items() if score is not None}
 
     def _require_scores(self, groups: Sequence[Group], what: str) -> None:
         """End a run that has nothing to learn from; what it has learnt until then is kept.
@@ -258,31 +275,29 @@ class PolicyGradientTrainer:
             mend="mend what failed there: a reward, the environment, or a service that they need",
         )
 
-    def _roll_out(self, executor: Executor, request: RolloutRequest) -> Sequence[Group]:
+    def _roll_out(self, request: RolloutRequest) -> Sequence[Group]:
         """The scored groups of a request; an engine that failed gets a second chance with the same request."""
         try:
-            return executor.collect(request)
+            return self._executor.collect(request)
         except EngineError as error:
-            self._run.say(f"engine    failed, its rollout of step {request.step} is done again: {error}")
-            self._sync(executor, request.step)
-            return executor.collect(request)
+            self._run.say(f"engine    failed, its rollout of step {self._progress.step + 1} is done again: {error}")
+            self._sync(self._progress.step + 1)
+            return self._executor.collect(request)
 
-    def _sync(self, executor: Executor, step: int) -> dict[str, float]:
+    def _sync(self, step: int) -> dict[str, float]:
         """Give the engine the weights, and look whether they arrived; the first time, whether transfer works at all."""
         every = self._config.sync_check_every
         if every and not self._proven:
-            prove(executor, self._model, self._weights)
+            prove(self._executor, self._model, self._weights)
             self._proven = True
         else:
-            executor.sync_weights(self._weights)
+            self._executor.sync_weights(self._weights)
         if not every or step % every:
             return {}
-        return {"sync/gap": compare(executor, self._model, version=self._weights.version)}
+        return {"sync/gap": compare(self._executor, self._model, version=self._weights.version)}
 
-    def _update(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+    def _update(self, rollout: Collected, baselines: Mapping[int, float], step: int) -> dict[str, float]:
         config, seed = self._config, self._run.config.seed
-        epoch, _ = tasks_of_step(step, tasks=len(self._train_tasks), per_step=config.tasks_per_step, seed=seed)
-        sequences, metrics = self._sequences(groups, step)
         rate = learning_rate(
             step,
             steps=config.steps,
@@ -290,37 +305,17 @@ class PolicyGradientTrainer:
             warmup_steps=config.warmup_steps,
             schedule=config.schedule,
         )
-        result = self._updater.run(sequences, learning_rate=rate, key=(seed, step))
+        critic_only = self._critic_config.model is not None and step <= self._critic_config.warmup_steps
+        result = self._updater.run(
+            rollout.groups, learning_rate=rate, key=(seed, step), baselines=baselines, critic_only=critic_only
+        )
         self._weights.version += result.updates
-        trained = sum(sequence.trained for sequence in sequences)
-        metrics |= result.metrics
-        metrics |= {"learning_rate": rate, "tokens/trained": float(trained), "data/epoch": float(epoch)}
+        metrics = {**rollout.metrics, **result.metrics}
+        metrics |= {"learning_rate": rate, "data/epoch": float(rollout.epoch)}
         metrics |= {"updates": float(result.updates), "updates/skipped": float(result.skipped)}
         return metrics
 
-    def _sequences(self, groups: Sequence[Group], step: int) -> tuple[list[TrainedSequence], dict[str, float]]:
-        """The scored trajectories with their advantages; none when nothing can be learnt from the step."""
-        groups = usable(groups)
-        members = [(index, t) for index, group in enumerate(groups) for t in group.trajectories]
-        rewards = [t.reward for _, t in members if t.reward is not None]
-        if not members:
-            return [], {"groups/equal": 0.0}
-        if self._algorithm.shuffle_rewards:
-            random.Random(derive_seed(self._run.config.seed, "shuffle", step)).shuffle(rewards)
-        advantages_N, metrics = self._advantage(
-            torch.tensor(rewards, dtype=torch.float64),
-            torch.tensor([index for index, _ in members]),
-            normalise_by_std=self._algorithm.normalise_by_std,
-        )
-        if not advantages_N.any() and not self._algorithm.kl.coefficient and not self._algorithm.entropy:
-            return [], metrics
-        sequences = [
-            TrainedSequence(token_ids=t.token_ids, loss_mask=t.loss_mask, logprobs=t.logprobs, advantage=advantage)
-            for (_, t), advantage in zip(members, advantages_N.tolist(), strict=True)
-        ]
-        return sequences, metrics
-
-    def _evaluate(self, executor: Executor, step: int) -> dict[str, float]:
+    def _evaluate(self, step: int) -> dict[str, float]:
         """Held-out tasks. Every evaluation draws the same random numbers, none of them training's."""
         run, table = self._run, self._run.config.evaluation
         if not self._evaluation_tasks or (step == 0 and not table.every):
@@ -334,7 +329,7 @@ class PolicyGradientTrainer:
             purpose="evaluation",
             sampling={"temperature": table.temperature, "top_p": 1.0, "top_k": 0},
         )
-        groups = self._roll_out(executor, request)
+        groups = self._roll_out(request)
         run.record(step, "evaluation", groups)
         if not self._scored and not run.stop_requested:
             self._require_scores(groups, "the first evaluation")
@@ -356,7 +351,10 @@ class PolicyGradientTrainer:
     def _save(self) -> None:
         if self._checkpoints is None:
             return
-        path = self._checkpoints.save(self._progress, self._model, self._folder, self._strategy.state())
+        state = self._strategy.state() | {"updates": self._updater.state()}
+        path = self._checkpoints.save(
+            self._progress, self._model, self._folder, state, collection=self._collector.state(self._progress.step)
+        )
         self._saved_step = self._progress.step
         self._run.checkpoint_saved(self._progress.step, path)
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlcore.config.verl_algorithm import ACTOR as _ACTOR
+from rlcore.config.verl_algorithm import ALGORITHM
+from rlcore.config.verl_algorithm import hyphens as _id
 from rlcore.config.vocabulary import Meaning, Refused, Vocabulary, Words
 
-_ACTOR = "actor_rollout_ref.actor"
 _MODEL = "actor_rollout_ref.model"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _REFERENCE = "actor_rollout_ref.ref"
 
 _MEMORY = "memory only; trainer.max_tokens_per_batch decides how much is computed at once"
 _OFFLOAD = "memory only; one device holds weights and optimiser, and nothing is moved off it"
-_NO_CRITIC = "only adv_estimator=gae has a critic"
+_CRITIC = "a critic is updated on the policy's own mini-batches"
 _MODEL_PATH = Meaning(
     ours="model.path", also={"warmup.steps": 0}, why="a model that is given is trained as it is, without a warm-up"
 )
@@ -31,25 +33,6 @@ def _nothing(why: str, *, only: tuple[Any, ...] | None = None, otherwise: str = 
             raise Refused(otherwise)
 
     return Meaning(ours=None, why=why, read=read)
-
-
-def _critic(value: Any, words: Words) -> None:
-    if words.get("algorithm.adv_estimator") == "gae":
-        raise Refused("no advantage estimator here has a critic")
-
-
-def _id(value: Any, words: Words) -> str:
-    """Ids are written with hyphens here; an import path stays as it is."""
-    text = str(value)
-    return text if ":" in text else text.replace("_", "-")
-
-
-def _kl_coefficient(value: Any, words: Words) -> Any:
-    """``use_kl_loss`` (off where it is not given) decides whether ``kl_loss_coef`` (0.001) counts."""
-    switch = words.get(f"{_ACTOR}.use_kl_loss", False)
-    if not isinstance(switch, bool):
-        raise Refused("use_kl_loss is True or False")
-    return words.get(f"{_ACTOR}.kl_loss_coef", 0.001) if switch else 0.0
 
 
 def _updates(value: Any, words: Words) -> int:
@@ -83,17 +66,7 @@ def _never_is_zero(value: Any, words: Words) -> Any:
 VERL = Vocabulary(
     name="verl",
     meanings={
-        "algorithm.adv_estimator": Meaning(ours="algorithm.advantage", read=_id),
-        "algorithm.kl_ctrl.kl_coef": _nothing(
-            "it weighs a KL inside the reward (algorithm.use_kl_in_reward), which is off; algorithm.kl.coefficient "
-            "weighs the one in the loss"
-        ),
-        "algorithm.norm_adv_by_std_in_grpo": Meaning(ours="algorithm.normalise_by_std"),
-        "algorithm.use_kl_in_reward": _nothing(
-            "the KL is a term of the loss",
-            only=(False,),
-            otherwise="the KL goes into the loss here, never into the reward: actor_rollout_ref.actor.use_kl_loss=True",
-        ),
+        **ALGORITHM,
         "data.train_files": Meaning(ours="data.train"),
         "data.val_files": Meaning(ours="data.evaluation"),
         "data.train_batch_size": Meaning(ours="trainer.tasks_per_step", why="counted in prompts"),
@@ -128,14 +101,6 @@ VERL = Vocabulary(
             read=_updates,
         ),
         f"{_ACTOR}.ppo_micro_batch_size_per_gpu": _nothing(_MEMORY),
-        f"{_ACTOR}.use_kl_loss": Meaning(
-            ours="algorithm.kl.coefficient", why="True puts kl_loss_coef in force, else it is 0", read=_kl_coefficient
-        ),
-        f"{_ACTOR}.kl_loss_coef": Meaning(
-            ours="algorithm.kl.coefficient", why="in force where use_kl_loss=True, else 0", read=_kl_coefficient
-        ),
-        f"{_ACTOR}.kl_loss_type": Meaning(ours="algorithm.kl.estimator"),
-        f"{_ACTOR}.entropy_coeff": Meaning(ours="algorithm.entropy"),
         f"{_ACTOR}.fsdp_config.param_offload": _nothing(_OFFLOAD),
         f"{_ACTOR}.fsdp_config.optimizer_offload": _nothing(_OFFLOAD),
         f"{_ROLLOUT}.name": Meaning(
@@ -149,12 +114,8 @@ VERL = Vocabulary(
         f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": _nothing(_MEMORY),
         f"{_REFERENCE}.log_prob_micro_batch_size_per_gpu": _nothing(_MEMORY),
         f"{_REFERENCE}.fsdp_config.param_offload": _nothing(_OFFLOAD),
-        "critic.model.path": Meaning(ours=None, why=_NO_CRITIC, read=_critic),
-        "critic.ppo_mini_batch_size": Meaning(ours=None, why=_NO_CRITIC, read=_critic),
-        "critic.ppo_micro_batch_size_per_gpu": Meaning(ours=None, why=_NO_CRITIC, read=_critic),
-        "trainer.critic_warmup": _nothing(
-            _NO_CRITIC, only=(0,), otherwise="steps in which only a critic learns; give trainer.critic_warmup=0"
-        ),
+        "critic.ppo_mini_batch_size": _nothing(_CRITIC),
+        "critic.ppo_micro_batch_size_per_gpu": _nothing(_MEMORY),
         "trainer.logger": Meaning(ours="trackers.use", why="jsonl is always kept", read=_trackers),
         "trainer.project_name": Meaning(ours="trackers.wandb.project"),
         "trainer.experiment_name": Meaning(ours="name", why="the run directory's name, and the tracker's"),

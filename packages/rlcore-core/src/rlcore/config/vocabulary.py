@@ -20,6 +20,10 @@ class Refused(Exception):
     """A value asks for what rlcore does not have; the text says what, and what comes nearest."""
 
 
+class Several(dict[str, Any]):
+    """What `Meaning.read` returns for a word that sets other keys of ours than its one, by dotted key; or none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
     """What a foreign key is here."""
@@ -29,7 +33,7 @@ class Meaning:
     why: str = ""
     """What a person should know about it; needed where it sets nothing."""
     read: Callable[[Any, Words], Any] = lambda value, words: value
-    """Our value of its value; raises `Refused`."""
+    """Our value of its value, or `Several`; raises `Refused`."""
     also: Mapping[str, Any] = field(default_factory=dict)
     """Dotted keys that the word decides besides, whatever its value."""
 
@@ -97,7 +101,10 @@ def read_words(overrides: Sequence[str], vocabulary: Vocabulary) -> Reading:
         except Refused as refusal:
             problems.append(word.problem("refused", word.key, word.value, str(refusal)))
             continue
-        sets = {meaning.ours: value, **meaning.also} if meaning.ours else {}
+        if isinstance(value, Several):
+            sets = dict(value)
+        else:
+            sets = {meaning.ours: value, **meaning.also} if meaning.ours else {}
         for key, item in sets.items():
             first, known = decided.setdefault(key, (word, item))
             if known != item:

@@ -1,0 +1,247 @@
+"""Tables that contradict each other, found before anything loads. Imports no torch.
+
+A key counts as chosen when its value is not the default: a run that is continued has every key written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.errors import UserError
+from rlcore.model_folder import BUILTIN, local_folder
+from rlcore.specs import AlgorithmSpec
+
+from rlcore_trainer.algorithm_config import LOSS_DEFAULTS, AlgorithmConfig
+from rlcore_trainer.config import CriticConfig
+from rlcore_trainer.needs import Needs, needs_of
+
+if TYPE_CHECKING:
+    from rlcore.config.schema import RolloutTable
+    from rlcore.run import Run
+
+FUNCTION_KEYS = (
+    "normalise_by_std",
+    "gamma",
+    "gae_lambda",
+    "whiten",
+    "clip_low",
+    "clip_high",
+    "dual_clip",
+    "sapo_positive",
+    "sapo_negative",
+)
+"""Keys of ``[algorithm]`` that only an advantage or a loss reads."""
+WIDE = 0.05
+"""A clip range of the ratio of a whole trajectory, which is a mean over its tokens, that practically nothing leaves."""
+
+
+def check(run: Run) -> None:
+    """Raise every contradiction of a run at once.
+
+    Raises:
+        ProblemsError: each with who set it and what mends it.
+        UserError: an advantage or a loss of somebody else cannot be imported, or asks for what it cannot be given.
+    """
+    algorithm = run.resolved.options.get("algorithm")
+    if not isinstance(algorithm, AlgorithmConfig):
+        return  # a trainer with a table of its own
+    critic = run.resolved.options.get("critic")
+    critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
+    if problems := list(_Contradictions(run, algorithm, critic).all()):
+        raise ProblemsError(problems)
+
+
+def comparable(rollout: RolloutTable) -> bool:
+    """Whether the engine's log-probabilities are of the distribution that was sampled from and is trained."""
+    return rollout.temperature == 1.0 and rollout.top_p == 1.0 and rollout.top_k == 0
+
+
+def notes(run: Run) -> list[str]:
+    """What is allowed and may surprise, one sentence each."""
+    algorithm: AlgorithmConfig = run.options("algorithm")
+    trainer = run.options("trainer")
+    critic = run.resolved.options.get("critic")
+    kl, found = algorithm.kl, []
+    updates = trainer.epochs * trainer.updates_per_rollout
+    if updates > 1:
+        found.append(f"{updates} updates on each rollout: all but the first are off policy")
+    if kl.coefficient and kl.target == "loss" and kl.estimator == "k1" and not kl.importance_weighted:
+        found.append("k1 as a loss has a gradient of zero mean: it adds noise and does not pull; use mse or k3")
+    if algorithm.importance_sampling_level == "sequence":
+        if max(algorithm.clip_low or 0.0, algorithm.clip_high or 0.0) >= WIDE:
+            found.append(
+                f"the ratio of a whole trajectory practically never leaves {algorithm.clip_low:g} below to "
+                f"{algorithm.clip_high:g} above 1: nothing is clipped; {LOSS_DEFAULTS['gspo'].clip_low:g} is usual"
+            )
+        if algorithm.aggregation != "seq-mean-token-mean":
+            found.append(
+                f"aggregation={algorithm.aggregation} with one ratio a trajectory gives long trajectories more weight"
+            )
+    if algorithm.correction.mode != "none" and not comparable(run.config.rollout):
+        found.append(
+            "sampling is not at temperature 1 from the whole vocabulary, which the engine's log-probabilities are of: "
+            "the gap between engine and trainer is neither corrected nor measured"
+        )
+    if isinstance(critic, CriticConfig) and critic.model is not None and critic.warmup_steps:
+        found.append(f"in the first {critic.warmup_steps} steps only the critic learns")
+    if algorithm.shuffle_rewards:
+        found.append("rewards are shuffled: a control experiment, nothing can be learnt")
+    return found
+
+
+class _Contradictions:
+    def __init__(self, run: Run, algorithm: AlgorithmConfig, critic: CriticConfig) -> None:
+        self._run, self._algorithm, self._critic = run, algorithm, critic
+        self._rollout = run.config.rollout
+        self._advantage = _needs(run, "advantage", algorithm.advantage)
+        self._loss = _needs(run, "loss", algorithm.loss)
+
+    def all(self) -> Iterator[Problem]:
+        yield from self._of_values()
+        yield from self._of_groups()
+        yield from self._of_unread_keys()
+        yield from self._of_options()
+        yield from self._of_kl()
+        yield from self._of_lengths_and_correction()
+
+    def _problem(self, path: str, value: object, reason: str, mend: str) -> Problem:
+        return Problem(
+            kind="bad value",
+            path=path,
+            value=str(value),
+            origin=self._run.resolved.origin(tuple(path.split("."))),
+            reason=f"{reason}\nfix: {mend}",
+        )
+
+    def _of_values(self) -> Iterator[Problem]:
+        reads, critic, name = "values_NT" in self._advantage.reads, self._critic, self._algorithm.advantage
+        if reads and critic.model is None:
+            reason = f"the advantage {name} reads the values of a critic, and there is none"
+            mend = "critic.model=copy (a model of its own) or critic.model=head (one output more on the policy)"
+            yield self._problem("algorithm.advantage", name, reason, mend)
+        if critic.model is None:
+            for key, value in _chosen(critic).items():
+                mend = "leave it out, or set critic.model=copy or head"
+                yield self._problem(f"critic.{key}", value, "there is no critic", mend)
+            return
+        if not reads:
+            reason = f"the advantage {name} reads no values: a critic would be trained for nothing"
+            yield self._problem("critic.model", critic.model, reason, "algorithm.advantage=gae, or leave it out")
+        unread = "learning_rate" if critic.model == "head" else "coefficient"
+        if unread in _chosen(critic):
+            reason = {
+                "learning_rate": "a head learns with the policy's learning rate",
+                "coefficient": "a critic of its own has a loss of its own, beside which nothing stands",
+            }[unread]
+            mend = "critic.coefficient, or critic.model=copy" if critic.model == "head" else "critic.learning_rate"
+            yield self._problem(f"critic.{unread}", getattr(critic, unread), reason, mend)
+        if critic.model not in ("copy", "head") and (missing := _no_model(critic.model)):
+            yield self._problem("critic.model", critic.model, missing, "copy, head, a model's folder or its hub id")
+
+    def _of_groups(self) -> Iterator[Problem]:
+        size, chosen = self._rollout.group_size, self._algorithm.filter
+        if size == 1 and "groups_N" in self._advantage.reads:
+            reason = f"the advantage {self._algorithm.advantage} compares the trajectories of a group"
+            mend = "rollout.group_size=2 or more, or algorithm.advantage=reinforce-plus-plus, remax or gae"
+            yield self._problem("rollout.group_size", size, reason, mend)
+        if size == 1 and chosen.metric in ("reward", "accuracy"):
+            reason = "a group of one has nothing to be equal to: the filter would leave out nothing"
+            mend = "rollout.group_size=2 or more, or algorithm.filter.metric=none"
+            yield self._problem("algorithm.filter.metric", chosen.metric, reason, mend)
+        if chosen.rank_by_std and chosen.metric == "none" and chosen.oversample == 1:
+            reason = "there is nothing to choose from: a step asks for exactly the groups that it needs"
+            mend = "algorithm.filter.oversample=1.5, or a filter.metric"
+            yield self._problem("algorithm.filter.rank_by_std", True, reason, mend)
+
+    def _of_unread_keys(self) -> Iterator[Problem]:
+        algorithm = self._algorithm
+        read = {*self._advantage.options, *self._loss.options}
+        if self._critic.model is not None:
+            read |= {"gamma", "gae_lambda"}  # the targets of the critic are made with these
+        own = LOSS_DEFAULTS.get(algorithm.loss, LOSS_DEFAULTS["clip"])
+        defaults = {"clip_low": own.clip_low, "clip_high": own.clip_high}
+        for key in FUNCTION_KEYS:
+            value, default = getattr(algorithm, key), defaults.get(key, AlgorithmConfig.model_fields[key].default)
+            if value != default and key not in read:
+                reason = f"neither the advantage {algorithm.advantage} nor the loss {algorithm.loss} reads it"
+                yield self._problem(f"algorithm.{key}", value, reason, _instead(self._run, key))
+
+    def _of_options(self) -> Iterator[Problem]:
+        if self._advantage.takes_any_option or self._loss.takes_any_option:
+            return
+        for key, value in self._algorithm.options.items():
+            if key not in self._advantage.options and key not in self._loss.options:
+                reason = f"neither {self._algorithm.advantage} nor {self._algorithm.loss} takes it"
+                mend = "leave it out, or make it a keyword-only parameter of the function"
+                yield self._problem(f"algorithm.options.{key}", value, reason, mend)
+
+    def _of_kl(self) -> Iterator[Problem]:
+        kl = self._algorithm.kl
+        if kl.controller == "adaptive" and not kl.coefficient:
+            reason = "an adaptive coefficient starts from algorithm.kl.coefficient, which is 0 and would stay 0"
+            yield self._problem("algorithm.kl.controller", kl.controller, reason, "algorithm.kl.coefficient=0.001")
+        if kl.controller == "fixed":
+            for key in ("target_kl", "horizon"):
+                if key in _chosen(kl):
+                    mend = "algorithm.kl.controller=adaptive, or leave it out"
+                    yield self._problem(
+                        f"algorithm.kl.{key}", getattr(kl, key), "only an adaptive coefficient reads it", mend
+                    )
+        if kl.importance_weighted and kl.target == "reward":
+            reason = "a term in the reward is computed once, by the policy that sampled: its ratio is 1"
+            mend = "algorithm.kl.target=loss, or leave it out"
+            yield self._problem("algorithm.kl.importance_weighted", True, reason, mend)
+        if kl.coefficient and kl.reference is not None and not Path(kl.reference).is_dir():
+            mend = "the folder of a model, or leave it out for the policy as it is at the start"
+            yield self._problem("algorithm.kl.reference", kl.reference, "there is no such folder", mend)
+
+    def _of_lengths_and_correction(self) -> Iterator[Problem]:
+        algorithm, rollout = self._algorithm, self._rollout
+        limit = algorithm.max_response_tokens or rollout.max_new_tokens
+        if algorithm.overlong.buffer >= limit:
+            reason = f"the penalty would start before the first token: the limit is {limit} tokens"
+            mend = f"a buffer below {limit}, or a larger algorithm.max_response_tokens"
+            yield self._problem("algorithm.overlong.buffer", algorithm.overlong.buffer, reason, mend)
+        if not comparable(rollout) and algorithm.correction.mode != "none":
+            for key, value in _chosen(algorithm.correction).items():
+                reason = (
+                    "the engine's log-probabilities are those of temperature 1 and the whole vocabulary, which is not "
+                    "what was sampled from: there is nothing to correct with"
+                )
+                mend = "rollout.temperature=1 with top_p=1 and top_k=0, or algorithm.correction.mode=none"
+                yield self._problem(f"algorithm.correction.{key}", value, reason, mend)
+
+
+def _chosen(table: BaseModel) -> Mapping[str, Any]:
+    """The keys of a table that differ from their defaults."""
+    fields = type(table).model_fields
+    return {key: value for key, value in table if value != fields[key].default}
+
+
+def _no_model(name: str) -> str | None:
+    """Why there is no model of this name; None for a folder that holds one, and for a hub id."""
+    if name.startswith(BUILTIN):
+        return "what is built on the spot is the policy: a critic starts from a model that is there"
+    try:
+        local_folder(name)
+    except UserError as error:
+        return error.message
+    return None
+
+
+def _needs(run: Run, kind: str, id: str) -> Needs:
+    spec = run.registry.spec(kind, id)
+    if isinstance(spec, AlgorithmSpec) and spec.reads is not None and spec.options is not None:
+        return Needs(reads=spec.reads, options=spec.options)
+    return needs_of(kind, run.load(kind, id))
+
+
+def _instead(run: Run, key: str) -> str:
+    """Which advantages and losses read a key."""
+    specs = [spec for kind in ("advantage", "loss") for spec in run.registry.specs(kind)]
+    readers = [spec.id for spec in specs if isinstance(spec, AlgorithmSpec) and key in (spec.options or ())]
+    return f"leave it out; {', '.join(readers)} read it" if readers else "leave it out"

@@ -1,0 +1,174 @@
+"""Logits a tile at a time: what rows of them come to, and the derivative of a loss by them.
+
+Axes: ``C`` the rows of a chunk, ``D`` the width of the model, ``V`` the vocabulary, ``B`` the columns of a tile.
+
+A tile is small enough to stay in a processor's cache, so that what is done to its logits beside the matrix products
+costs little. On a GPU a tile has all columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+TILE_ELEMENTS = 1 << 19
+"""Logits of a tile on a CPU: 2 MiB in float32."""
+SMALLEST_COLUMNS = 256
+SMALLEST_EXPONENT = -80.0
+"""Below this, exp is 0 for every purpose; it stands in for the logarithm of 0, so that 0 · -inf counts as 0."""
+
+
+def slices(total: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most ``size``."""
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))
+
+
+class Tiles:
+    """The columns of the output layer in tiles, and memory for the logits of ``rows`` rows of one tile at a time."""
+
+    def __init__(self, head_VD: Tensor, rows: int) -> None:
+        vocabulary, on_cpu = len(head_VD), head_VD.device.type == "cpu"
+        columns = max(SMALLEST_COLUMNS, TILE_ELEMENTS // rows) if on_cpu else vocabulary
+        self.dtype = torch.promote_types(head_VD.dtype, torch.float32)
+        self.columns = list(slices(vocabulary, columns))
+        self._head_VD = head_VD
+        self._first, self._second = (self.memory(rows * min(columns, vocabulary)) for _ in range(2))
+
+    def memory(self, elements: int) -> Tensor:
+        """Uninitialised."""
+        return torch.empty(elements, dtype=self.dtype, device=self._head_VD.device)
+
+    def logits(self, hidden_CD: Tensor, tile: slice, temperature: float, memory: Tensor | None = None) -> Tensor:
+        """The logits [C, B] of a tile, in the given memory, or else where the next tile overwrites them."""
+        memory = self._first if memory is None else memory
+        logits_CB = memory[: len(hidden_CD) * (tile.stop - tile.start)].view(len(hidden_CD), -1)
+        head_BD = self._head_VD[tile]
+        if logits_CB.dtype == hidden_CD.dtype:
+            torch.mm(hidden_CD, head_BD.T, out=logits_CB)
+        else:
+            logits_CB.copy_(hidden_CD @ head_BD.T)
+        return logits_CB if temperature == 1.0 else logits_CB.div_(temperature)
+
+    def beside(self, logits_CB: Tensor) -> Tensor:
+        """Uninitialised memory of the shape of a tile's logits."""
+        return self._second[: logits_CB.numel()].view_as(logits_CB)
+
+
+class HeadGradient:
+    """The gradients of hidden states and output layer, summed tile by tile in float32 (float64 for float64).
+
+    In the type of the sum, as rounding each part to bfloat16 before it is added would bias the training.
+    """
+
+    def __init__(self, hidden_MD: Tensor, head_VD: Tensor, *, wants_hidden: bool, wants_head: bool) -> None:
+        dtype = torch.promote_types(head_VD.dtype, torch.float32)
+        self._hidden_MD, self._head_VD = hidden_MD, head_VD
+        self._grad_hidden_MD = torch.zeros_like(hidden_MD, dtype=dtype) if wants_hidden else None
+        self._grad_head_VD = torch.zeros_like(head_VD, dtype=dtype) if wants_head else None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to sum."""
+        return self._grad_hidden_MD is not None or self._grad_head_VD is not None
+
+    def add(self, chunk: slice, tile: slice, grad_CB: Tensor) -> None:
+        """The part that comes from the logits of a chunk and a tile."""
+        if self._grad_hidden_MD is not None:
+            _add_product(self._grad_hidden_MD[chunk], grad_CB, self._head_VD[tile])
+        if self._grad_head_VD is not None:
+            _add_product(self._grad_head_VD[tile], grad_CB.T, self._hidden_MD[chunk])
+
+    def result(self) -> tuple[Tensor | None, Tensor | None]:
+        """Of the hidden states and of the output layer, in their types; None where not wanted."""
+        hidden = None if self._grad_hidden_MD is None else self._grad_hidden_MD.to(self._hidden_MD.dtype)
+        return hidden, None if self._grad_head_VD is None else self._grad_head_VD.to(self._head_VD.dtype)
+
+
+def _add_product(sum_XZ: Tensor, left_XY: Tensor, right_YZ: Tensor) -> None:
+    if right_YZ.is_cuda and right_YZ.dtype != sum_XZ.dtype:
+        torch.addmm(sum_XZ, left_XY.to(right_YZ.dtype), right_YZ, out_dtype=sum_XZ.dtype, out=sum_XZ)
+    else:
+        sum_XZ.addmm_(left_XY, right_YZ.to(sum_XZ.dtype))
+
+
+def _place(targets_C: Tensor, start: int, columns: int) -> tuple[Tensor, Tensor]:
+    """The column of each target within a tile, and whether it is there at all."""
+    column_C = targets_C - start
+    inside_C = (column_C >= 0) & (column_C < columns)
+    return column_C.clamp_(0, columns - 1)[:, None], inside_C
+
+
+class Statistics:
+    """What rows of logits come to, gathered a tile at a time: a running softmax (Milakov and Gimelshein 2018)."""
+
+    def __init__(self, targets_C: Tensor, dtype: torch.dtype, *, with_entropy: bool) -> None:
+        self._targets_C, self._with_entropy = targets_C, with_entropy
+        self._largest_C = torch.full(targets_C.shape, torch.finfo(dtype).min, dtype=dtype, device=targets_C.device)
+        # Sums over the columns so far of exp(z) and of exp(z) · z, where z is the logit minus the largest so far.
+        self._sum_C, self._product_C = torch.zeros_like(self._largest_C), torch.zeros_like(self._largest_C)
+        self._target_C = torch.zeros_like(self._largest_C)
+
+    def add(self, start: int, logits_CB: Tensor, memory_CB: Tensor) -> None:
+        """Take in the logits of the columns from ``start`` on, which stay; ``memory_CB`` is overwritten."""
+        column_C1, inside_C = _place(self._targets_C, start, logits_CB.shape[1])
+        self._target_C = torch.where(inside_C, logits_CB.gather(1, column_C1)[:, 0], self._target_C)
+        largest_C = torch.maximum(self._largest_C, logits_CB.amax(1))
+        drop_C = (self._largest_C - largest_C).clamp_min_(SMALLEST_EXPONENT)
+        shrink_C = drop_C.exp()
+        shifted_CB = torch.sub(logits_CB, largest_C[:, None], out=memory_CB)
+        if self._with_entropy:
+            shifted_CB.clamp_min_(SMALLEST_EXPONENT)
+            weights_CB = shifted_CB.exp()
+            self._product_C = shrink_C * (self._product_C + drop_C * self._sum_C) + shifted_CB.mul_(weights_CB).sum(1)
+        else:
+            weights_CB = shifted_CB.exp_()
+        self._sum_C = shrink_C * self._sum_C + weights_CB.sum(1)
+        self._largest_C = largest_C
+
+    @property
+    def logsumexp_C(self) -> Tensor:
+        """Of each row, in nats."""
+        return self._largest_C + self._sum_C.log()
+
+    def logprobs_and_entropy(self) -> tuple[Tensor, Tensor | None]:
+        """At the targets, and the entropy where it was asked for."""
+        entropy_C = self._sum_C.log() - self._product_C / self._sum_C if self._with_entropy else None
+        return self._target_C - self.logsumexp_C, entropy_C
+
+
+class Slope:
+    """The derivative of a loss by the logits, from those by log-probabilities and entropies.
+
+    d log p[y] / d z_j = 1[j = y] - p_j   and   d H / d z_j = -p_j (log p_j + H)
+    """
+
+    def __init__(
+        self,
+        targets_C: Tensor,
+        logsumexp_C: Tensor,
+        entropy_C: Tensor | None,
+        grad_logprobs_C: Tensor | None,
+        grad_entropy_C: Tensor | None,
+        temperature: float,
+    ) -> None:
+        none_C = torch.zeros_like(logsumexp_C)
+        self._targets_C, self._logsumexp_C1 = targets_C, logsumexp_C[:, None]
+        self._logprobs_C = (none_C if grad_logprobs_C is None else grad_logprobs_C) / temperature
+        self._entropy_C1: Tensor | None = None
+        if entropy_C is not None and grad_entropy_C is not None:
+            self._entropy_C1, self._spread_C1 = entropy_C[:, None], grad_entropy_C[:, None] / temperature
+
+    def of(self, start: int, logits_CB: Tensor, memory_CB: Tensor) -> Tensor:
+        """The derivative by the columns from ``start`` on, in the place of the logits."""
+        log_CB = logits_CB.sub_(self._logsumexp_C1)
+        slope_C1 = -self._logprobs_C[:, None]
+        if self._entropy_C1 is None:
+            grad_CB = log_CB.exp_().mul_(slope_C1)
+        else:
+            probabilities_CB = torch.exp(log_CB, out=memory_CB)
+            log_CB.clamp_min_(SMALLEST_EXPONENT).add_(self._entropy_C1).mul_(-self._spread_C1).add_(slope_C1)
+            grad_CB = log_CB.mul_(probabilities_CB)
+        column_C1, inside_C = _place(self._targets_C, start, grad_CB.shape[1])
+        return grad_CB.scatter_add_(1, column_C1, torch.where(inside_C, self._logprobs_C, 0.0)[:, None])

@@ -1,0 +1,48 @@
+"""Probability ratios of tokens and of sequences that neither overflow nor come apart.
+
+Axes: ``M`` the trained tokens of a micro-batch, sequence after sequence; ``S`` its sequences.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+LARGEST_LOG_RATIO = 20.0
+"""Log-ratios are cut to ± this: a ratio of 5e8 or 2e-9 says no more than that the two policies have nothing in common,
+and the square of 5e8 still is a number in float32. Behind the cut the gradient is zero."""
+
+
+def bounded_exp(log_ratio_M: Tensor) -> Tensor:
+    """``exp`` of log-ratios in nats, cut to ±20 before."""
+    return log_ratio_M.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+
+
+def sequence_sums(values_M: Tensor, sequence_M: Tensor) -> tuple[Tensor, Tensor]:
+    """For each token the sum of its sequence's values, and how many tokens the sequence has.
+
+    Args:
+        values_M: differentiable
+        sequence_M: a label for each token; neighbours with the same label are one sequence
+    """
+    _, index_M, counts_S = torch.unique_consecutive(sequence_M, return_inverse=True, return_counts=True)
+    sums_S = values_M.new_zeros(len(counts_S)).index_add(0, index_M, values_M)
+    return sums_S[index_M], counts_S[index_M]
+
+
+def sequence_log_ratio(logprobs_M: Tensor, old_logprobs_M: Tensor, sequence_M: Tensor) -> Tensor:
+    """For each token the mean log-ratio of its sequence, in nats a token (GSPO, arXiv 2507.18071, eq. 7)."""
+    sums_M, counts_M = sequence_sums(logprobs_M - old_logprobs_M, sequence_M)
+    return sums_M / counts_M
+
+
+def ratio_metrics(ratio_M: Tensor, logprobs_M: Tensor, old_logprobs_M: Tensor, weights_M: Tensor) -> dict[str, Tensor]:
+    """How far the policy has moved since the rollout.
+
+    Returns:
+        ``ratio/max`` among tokens that have weight, and ``kl/old``, the weighted mean of log π_old - log π (nats), an
+        estimate of KL(π_old, π).
+    """
+    with torch.no_grad():
+        largest = (ratio_M * (weights_M > 0)).max() if len(ratio_M) else ratio_M.new_zeros(())
+        return {"ratio/max": largest, "kl/old": (weights_M * (old_logprobs_M - logprobs_M)).sum()}

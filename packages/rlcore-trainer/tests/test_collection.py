@@ -1,0 +1,550 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rlcore.errors import DataError, UserError
+from rlcore.types import (
+    EndReason,
+    Group,
+    Message,
+    RewardResult,
+    RolloutRequest,
+    Task,
+    Trajectory,
+    Turn,
+    derive_seed,
+)
+from rlcore_trainer.algorithm_config import FilterConfig
+from rlcore_trainer.collection import MAX_AGE, Collected, Collector
+from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.data_order import Cursor, cursor_of_step, draw, tasks_of_step
+
+Rewards = Callable[[int, int, int], Sequence[float | None]]
+"""The rewards of a group, from the task's index, the number of the rollout and the group size."""
+
+SPLIT, RIGHT, WRONG = (0.0, 1.0), (1.0, 1.0), (0.0, 0.0)
+
+
+def sampled_group(task: Task, rewards: Sequence[float | None], number: int) -> Group:
+    def trajectory(sibling: int, reward: float | None) -> Trajectory:
+        logprob = -derive_seed(task.id, number, sibling) / 2**63  # digits to the last bit
+        return Trajectory(
+            task_id=task.id,
+            sibling=sibling,
+            token_ids=(7, 8, 9),
+            loss_mask=(False, True, True),
+            logprobs=(0.0, logprob, logprob / 3),
+            turns=(
+                Turn(kind="observation", start=0, end=1, messages=task.messages),
+                Turn(kind="policy", start=1, end=3, messages=(Message(role="assistant", content="é\ud800"),)),
+            ),
+            end_reason=EndReason.DONE if reward is not None else EndReason.REWARD_ERROR,
+            rewards={"good": RewardResult(value=reward, components={"part": logprob})},
+            reward=reward,
+            metrics={"number": float(number)},
+        )
+
+    return Group(task=task, trajectories=tuple(trajectory(i, reward) for i, reward in enumerate(rewards)))
+
+
+def number_of(group: Group) -> int:
+    """The rollout in which a group was sampled."""
+    return int(group.trajectories[0].metrics["number"])
+
+
+class Work:
+    """A collector, what it asked for, and what it said."""
+
+    def __init__(
+        self,
+        rewards: Rewards | Sequence[float | None],
+        tasks: int = 40,
+        per_step: int = 4,
+        stops_at: int | None = None,
+        refuses: bool = False,
+        **filter: Any,
+    ) -> None:
+        self.requests: list[RolloutRequest] = []
+        self.said: list[str] = []
+        self.sampled: list[tuple[int, list[Group]]] = []
+        self.stops_at, self.refuses = stops_at, refuses
+        self._rewards = rewards if callable(rewards) else lambda task, number, size: rewards
+        self.collector = Collector(
+            [
+                Task(id=str(i), messages=(Message(role="user", content=f"{i}?"),), fields={"n": [i]})
+                for i in range(tasks)
+            ],
+            trainer=PolicyGradientConfig(tasks_per_step=per_step),
+            filter=FilterConfig(**filter),
+            group_size=2,
+            seed=5,
+            success=1.0,
+            roll_out=self._roll_out,
+            on_sampled=self._on_sampled,
+            say=self.said.append,
+        )
+
+    def _roll_out(self, request: RolloutRequest) -> list[Group] | None:
+        self.requests.append(request)
+        if len(self.requests) == self.stops_at:
+            return None
+        size = request.group_size
+        return [sampled_group(t, self._rewards(int(t.id), request.step, size), request.step) for t in request.tasks]
+
+    def _on_sampled(self, step: int, groups: Sequence[Group]) -> None:
+        self.sampled.append((step, list(groups)))
+        if self.refuses:
+            raise UserError("nothing is scored")
+
+    def collect(self, step: int) -> Collected:
+        collected = self.collector.collect(step)
+        assert collected is not None
+        return collected
+
+    @property
+    def asked(self) -> list[tuple[int, list[int]]]:
+        """Number and tasks of every rollout."""
+        return [(request.step, [int(task.id) for task in request.tasks]) for request in self.requests]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(request.tasks) for request in self.requests]
+
+
+def mixed(task: int, number: int, size: int) -> Sequence[float | None]:
+    """Split in two of five, else right, wrong or not scored."""
+    return (SPLIT, RIGHT, WRONG, (1.0, 0.0), (1.0, None))[derive_seed(task, number) % 5]
+
+
+def numbers(collected: Collected) -> dict[str, float]:
+    return {name.removeprefix("filter/"): value for name, value in collected.metrics.items() if value}
+
+
+# Without dynamic sampling
+
+
+@pytest.mark.parametrize(("tasks", "per_step"), [(4, 4), (7, 4), (12, 4), (13, 5), (1, 1), (40, 16)])
+def test_without_a_filter_every_step_is_one_rollout_of_its_tasks(tasks: int, per_step: int) -> None:
+    work = Work(mixed, tasks=tasks, per_step=per_step)
+    for step in range(1, 12):
+        collected = work.collect(step)
+        epoch, indices = tasks_of_step(step, tasks=tasks, per_step=per_step, seed=5)
+        assert work.asked[-1] == (step, indices)
+        assert len(collected.groups) == per_step
+        assert (collected.epoch, collected.metrics) == (epoch, {})
+        assert work.sampled[-1] == (step, collected.groups) == (step, collected.sampled)
+        assert work.collector.state() == {}
+    assert (len(work.requests), work.said) == (11, [])
+    assert (work.requests[0].group_size, work.requests[0].seed, work.requests[0].purpose) == (2, 5, "train")
+
+
+def test_without_a_filter_a_step_does_not_depend_on_those_before() -> None:
+    alone, after = Work(mixed), Work(mixed)
+    for step in range(1, 6):
+        after.collect(step)
+    alone.collector.restore({})
+    alone.collect(5)
+    assert alone.asked[-1] == after.asked[-1]
+
+
+@pytest.mark.parametrize("filter", [{}, {"metric": "reward"}])
+def test_too_few_tasks_are_told_at_once(filter: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="a step takes 4 different tasks"):
+        Work(SPLIT, tasks=3, **filter)
+
+
+# The filter
+
+
+@pytest.mark.parametrize(
+    ("metric", "rewards", "reason"),
+    [
+        ("reward", RIGHT, "equal"),
+        ("accuracy", RIGHT, "all_right"),
+        ("accuracy", (0.0, 0.3), "all_wrong"),
+        ("all-wrong", (0.0, 0.3), "all_wrong"),
+        ("reward", (1.0, None), "not_scored"),
+    ],
+)
+def test_what_goes_is_counted_and_replaced(metric: str, rewards: Sequence[float | None], reason: str) -> None:
+    _, first = tasks_of_step(1, tasks=40, per_step=4, seed=5)
+    work = Work(lambda task, number, size: rewards if task in first[1:] else SPLIT, metric=metric)
+    collected = work.collect(1)
+    assert len(collected.groups) == 4
+    assert not {int(group.task.id) for group in collected.groups} & set(first[1:])
+    found = numbers(collected)
+    assert found[reason] == found["dropped"] == len(collected.sampled) - found["kept"] == 3
+    assert set(found) <= {"kept", "dropped", reason, "batches", "carried_out"}
+    assert found["batches"] == len(work.requests) > 1
+
+
+def test_the_first_step_asks_for_the_tasks_that_it_would_take_without_a_filter() -> None:
+    work = Work(SPLIT, metric="accuracy")
+    for step in range(1, 9):
+        work.collect(step)
+        assert work.asked[-1] == (step, tasks_of_step(step, tasks=40, per_step=4, seed=5)[1])
+
+
+@pytest.mark.parametrize("when_short", ["train", "skip"])
+def test_data_of_which_nothing_stays_ends_the_step_after_the_bound_and_is_told(when_short: str) -> None:
+    work = Work(RIGHT, metric="accuracy", max_extra_batches=2, when_short=when_short)
+    for step in (1, 2):
+        collected = work.collect(step)
+        assert (list(collected.groups), len(collected.sampled)) == ([], 12)
+        assert numbers(collected) == {"dropped": 12, "all_right": 12, "batches": 3, "short": 1}
+    assert work.sizes == [4] * 6
+    end = "the step is skipped" if when_short == "skip" else "there is nothing to train on"
+    assert work.said[0] == (f"filter    step 1 has 0 of 4 groups after 3 rollouts of 12 tasks (12 all right): {end}")
+    assert len(work.said) == 2
+
+
+def test_without_extra_batches_a_step_is_one_rollout() -> None:
+    work = Work(RIGHT, metric="reward", max_extra_batches=0)
+    assert numbers(work.collect(1))["batches"] == 1
+
+
+def one_in_four(task: int, number: int, size: int) -> Sequence[float | None]:
+    return SPLIT if task % 4 == 0 else RIGHT
+
+
+def test_a_short_step_trains_on_what_there_is() -> None:
+    work = Work(one_in_four, metric="accuracy", max_extra_batches=0, tasks=16, per_step=8)
+    collected = work.collect(1)
+    there = len(collected.groups)
+    assert 0 < there < 8
+    assert numbers(collected) == {"kept": there, "dropped": 8 - there, "all_right": 8 - there, "batches": 1, "short": 1}
+    assert work.said[0].endswith(f"has {there} of 8 groups after 1 rollout of 8 tasks ({8 - there} all right): "
+                                 "the step trains on those")  # fmt: skip
+    assert work.collector.state()["carried"] == []
+
+
+def test_a_skipped_step_keeps_its_groups_until_there_are_enough() -> None:
+    """They are not too old meanwhile: the policy has not moved."""
+    work = Work(one_in_four, metric="accuracy", max_extra_batches=0, when_short="skip", tasks=16, per_step=4)
+    trained, skipped = [], 0
+    for step in range(1, 30):
+        collected = work.collect(step)
+        assert len(collected.groups) in (0, 4)
+        assert collected.metrics["filter/stale"] == collected.metrics["filter/discarded"] == 0
+        assert collected.metrics["filter/short"] == (not collected.groups)
+        trained += collected.groups
+        skipped += not collected.groups
+    assert skipped > 2 * MAX_AGE
+    assert "the step is skipped, and the next one begins with those" in work.said[-1]
+    kept = [group for _, groups in work.sampled for group in groups if int(group.task.id) % 4 == 0]
+    assert trained == kept[: len(trained)]
+    assert len(kept) - len(trained) == len(work.collector.state()["carried"]) < 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sizes"),
+    [
+        (1, [16, 2]),  # one is missing, and 15 of 16 were kept
+        (5, [16, 8]),  # 5 · 18 / 12
+        (12, [16, 16]),  # never more than a whole step's
+    ],
+)
+def test_an_extra_rollout_asks_for_what_is_likely_to_be_enough(wrong: int, sizes: list[int]) -> None:
+    work = Work(
+        lambda task, number, size: WRONG if number == 1 and task < wrong else SPLIT,
+        metric="reward",
+        tasks=16,
+        per_step=16,
+    )
+    assert len(work.collect(1).groups) == 16
+    assert work.sizes == sizes
+
+
+def test_a_rollout_of_which_nothing_is_scored_is_not_asked_again() -> None:
+    work = Work((None, None), metric="accuracy")
+    assert numbers(work.collect(1)) == {"dropped": 4, "not_scored": 4, "batches": 1, "short": 1}
+
+
+# Oversampling, surplus, ranking
+
+
+@pytest.mark.parametrize(("oversample", "count"), [(1.1, 55), (1.25, 63), (2, 100), (9, 120)])
+def test_oversampling_asks_for_more_at_once_and_not_for_a_task_twice(oversample: float, count: int) -> None:
+    work = Work(SPLIT, tasks=120, per_step=50, oversample=oversample)
+    collected = work.collect(1)
+    assert work.sizes == [count]
+    assert len(set(work.asked[0][1])) == count
+    assert [int(group.task.id) for group in collected.groups] == work.asked[0][1][:50]
+    assert collected.metrics["filter/carried_out"] == count - 50
+
+
+def test_a_surplus_is_trained_on_first_and_saves_rollouts() -> None:
+    work = Work(SPLIT, per_step=4, oversample=1.5)
+    first, second = work.collect(1), work.collect(2)
+    assert work.sizes == [6, 3]  # two are carried, so that two are missing
+    order = [int(group.task.id) for group in (*first.groups, *second.groups)]
+    assert order == [task for _, tasks in work.asked for task in tasks][:8]
+    assert numbers(second) == {"kept": 3, "carried_in": 2, "carried_out": 1, "batches": 1}
+
+
+def test_a_step_that_is_carried_whole_asks_for_nothing() -> None:
+    work = Work(SPLIT, per_step=4, oversample=2)
+    first, second = work.collect(1), work.collect(2)
+    assert work.sizes == [8]
+    assert list(second.groups) == list(first.sampled)[4:]
+    assert (list(second.sampled), numbers(second)) == ([], {"carried_in": 4})
+    assert [step for step, _ in work.sampled] == [1]
+    assert second.epoch == first.epoch
+
+
+def graded(task: int, number: int, size: int) -> Sequence[float | None]:
+    """The higher the task's number, the wider the rewards spread; that of rollout 1 is least."""
+    return (0.0, (task + 1) / 100 if number > 1 else (task + 1) / 10000)
+
+
+def test_ranking_takes_the_groups_that_spread_most() -> None:
+    work = Work(graded, per_step=4, oversample=3, rank_by_std=True)
+    collected = work.collect(1)
+    tasks = work.asked[0][1]
+    assert len(tasks) == 12
+    best = sorted(tasks)[-4:]
+    assert [int(group.task.id) for group in collected.groups] == [task for task in tasks if task in best]
+
+
+def test_ranking_breaks_ties_for_the_older() -> None:
+    work = Work(SPLIT, per_step=4, oversample=2, rank_by_std=True)
+    work.collect(1)
+    second = work.collect(2)
+    assert work.sizes == [8, 8]
+    assert [int(group.task.id) for group in second.groups] == work.asked[0][1][4:]
+
+
+def test_a_carried_group_that_never_ranks_gets_too_old() -> None:
+    work = Work(graded, tasks=64, per_step=4, oversample=1.25, rank_by_std=True)
+    ages: dict[int, list[int]] = {}
+    for step in range(1, MAX_AGE + 3):
+        collected = work.collect(step)
+        born = [number_of(group) for group in collected.groups]
+        assert max(step - number for number in born) <= MAX_AGE
+        ages[step] = [item["born"] for item in work.collector.state()["carried"]]
+        stale = collected.metrics["filter/stale"]
+        assert (stale > 0) == (step == MAX_AGE + 2)  # what the first rollout left
+        if stale:
+            assert stale == sum(born == 0 for born in ages[step - 1])
+    assert 0 not in ages[MAX_AGE + 2]
+
+
+def test_what_is_carried_is_bounded_and_the_lowest_ranks_go() -> None:
+    work = Work(graded, tasks=200, per_step=2, oversample=4, rank_by_std=True)
+    for step in range(1, 4):
+        before = work.collector.state().get("carried", [])
+        collected = work.collect(step)
+        assert len(work.collector.state()["carried"]) <= 8
+    found = numbers(collected)
+    assert len(before) == 8
+    assert found["discarded"] == 8 + 8 - 2 - 8 == 6
+    assert found["carried_out"] == 8
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(1, 5),
+    st.sampled_from(["none", "reward", "accuracy", "all-wrong"]),
+    st.sampled_from([1.0, 1.3, 2.0, 3.5]),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from(["train", "skip"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_sampled_group_is_accounted_for_and_trained_on_at_most_once(
+    more: int, per_step: int, metric: str, oversample: float, rank: bool, extra: int, when_short: str
+) -> None:
+    tasks = per_step + more
+    filter = {"metric": metric, "oversample": oversample, "rank_by_std": rank, "when_short": when_short}
+    work = Work(mixed, tasks=tasks, per_step=per_step, max_extra_batches=extra, **filter)
+    carried, trained = 0.0, []
+    for step in range(1, 9):
+        rollouts = len(work.requests)
+        collected = work.collect(step)
+        trained += collected.groups
+        assert len(collected.groups) <= per_step
+        assert len(work.requests) - rollouts <= extra + 1
+        if not work.collector.dynamic:
+            assert collected.metrics == {}
+            continue
+        found = {name.removeprefix("filter/"): value for name, value in collected.metrics.items()}
+        assert found["kept"] + found["dropped"] == len(collected.sampled)
+        assert found["dropped"] == sum(found[name] for name in ("all_right", "all_wrong", "equal", "not_scored"))
+        assert found["carried_in"] == carried
+        gone = len(collected.groups) + found["carried_out"] + found["stale"] + found["discarded"]
+        assert found["carried_in"] + found["kept"] == gone
+        assert found["batches"] == len(work.requests) - rollouts
+        assert found["short"] == (len(collected.groups) < per_step)
+        carried = found["carried_out"]
+        assert carried <= per_step * -(-oversample // 1)
+    keys = [(group.task.id, number_of(group)) for group in trained]
+    assert len(set(keys)) == len(keys)
+    assert [number for number, _ in work.asked] == list(range(1, len(work.asked) + 1))
+    for _, asked in work.asked:
+        assert len(set(asked)) == len(asked)
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("filter", [{}, {"metric": "accuracy"}])
+@pytest.mark.parametrize("stops_at", [1, 2, 5])
+def test_a_step_that_was_cut_short_is_as_if_it_had_not_been(filter: dict[str, Any], stops_at: int) -> None:
+    whole, cut = Work(mixed, **filter), Work(mixed, stops_at=stops_at, **filter)
+    step = 1
+    while (found := cut.collector.collect(step)) is not None:
+        assert found == whole.collect(step)
+        step += 1
+    assert len(cut.requests) == stops_at
+    assert cut.collector.state() == whole.collector.state()
+    assert len(cut.sampled) == step - 1
+    assert [cut.collect(step + i) for i in range(3)] == [whole.collect(step + i) for i in range(3)]
+
+
+def test_what_the_listener_raises_passes_through_and_the_step_does_not_count() -> None:
+    work = Work(mixed, metric="accuracy")
+    work.collect(1)
+    state = work.collector.state()
+    work.refuses = True
+    with pytest.raises(UserError, match="nothing is scored"):
+        work.collect(2)
+    assert work.collector.state() == state
+
+
+def test_a_step_that_ends_before_its_update_can_be_collected_again() -> None:
+    whole, again = Work(mixed, oversample=1.5), Work(mixed, oversample=1.5)
+    assert whole.collector.state(0) == {}
+    steps = []
+    for step in range(1, 6):
+        steps.append(whole.collect(step))
+        state = whole.collector.state(step)
+        assert whole.collector.state() == state == whole.collector.state(step + 1)
+        again.collector.restore(before := whole.collector.state(step - 1))
+        assert again.collect(step) == steps[-1]
+        assert again.collector.state(step) == state
+        assert again.collector.state(step - 1) == before
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        {"metric": "accuracy"},
+        {"metric": "reward", "oversample": 1.5, "when_short": "skip", "max_extra_batches": 0},
+        {"oversample": 2.5, "rank_by_std": True},
+    ],
+)
+def test_a_restored_collector_goes_on_as_one_that_was_left_alone(filter: dict[str, Any]) -> None:
+    whole = Work(mixed, tasks=11, **filter)
+    steps = [whole.collect(step) for step in range(1, 13)]
+    carried = 0
+    for cut in (0, 1, 4, 6, 11):
+        first, second = Work(mixed, tasks=11, **filter), Work(mixed, tasks=11, **filter)
+        for step in range(1, cut + 1):
+            first.collect(step)
+        state = json.loads(json.dumps(first.collector.state(), allow_nan=False))
+        carried += len(state.get("carried", ()))
+        second.collector.restore(state)
+        assert second.collector.state() == first.collector.state()
+        assert [second.collect(step) for step in range(cut + 1, 13)] == steps[cut:]
+        assert first.asked + second.asked == whole.asked
+    assert carried
+
+
+def test_carried_groups_come_back_bit_by_bit() -> None:
+    work, again = (Work((0.1 + 0.2, 1 / 3), per_step=4, oversample=2) for _ in range(2))
+    left = list(work.collect(1).sampled)[4:]
+    again.collector.restore(work.collector.state())
+    found = again.collect(2).groups
+    assert list(found) == left
+    for before, after in zip(left, found, strict=True):
+        assert before.task.fields["n"] == after.task.fields["n"]
+        for one, other in zip(before.trajectories, after.trajectories, strict=True):
+            assert [value.hex() for value in one.logprobs] == [value.hex() for value in other.logprobs]
+            assert (one.reward or 0.0).hex() == (other.reward or 0.0).hex()
+            assert one.messages == other.messages
+
+
+def test_a_task_with_a_field_that_json_does_not_know_does_not_end_the_run() -> None:
+    work = Work(SPLIT, per_step=4, oversample=2)
+    work.collector._tasks = [Task(id=task.id, messages=(), fields={"raw": b"x"}) for task in work.collector._tasks]
+    work.collect(1)
+    assert json.dumps(work.collector.state())
+
+
+def test_a_filter_that_is_switched_on_later_begins_where_the_run_is() -> None:
+    work = Work(SPLIT, tasks=10, metric="accuracy")
+    work.collector.restore({})
+    collected = work.collect(7)
+    assert work.asked == [(7, tasks_of_step(7, tasks=10, per_step=4, seed=5)[1])]
+    assert collected.epoch == 3
+
+
+def test_a_filter_that_is_switched_off_later_leaves_what_was_carried() -> None:
+    work, plain = Work(SPLIT, oversample=2), Work(SPLIT)
+    work.collect(1)
+    plain.collector.restore(work.collector.state())
+    assert plain.collector.state() == {}
+    plain.collect(2)
+    assert plain.asked == [(2, tasks_of_step(2, tasks=40, per_step=4, seed=5)[1])]
+
+
+def test_other_data_begins_with_a_new_epoch_and_keeps_what_is_carried() -> None:
+    work, other = Work(SPLIT, tasks=40, oversample=1.5), Work(SPLIT, tasks=10, oversample=1.5)
+    left = list(work.collect(1).sampled)[4:]
+    other.collector.restore(work.collector.state())
+    collected = other.collect(2)
+    assert list(collected.groups)[:2] == left
+    assert collected.epoch == 1
+    assert other.asked == [(2, draw(Cursor(epoch=1, position=0), 3, tasks=10, seed=5)[0])]
+
+
+# The data order
+
+
+@given(st.integers(1, 30), st.data())
+@settings(max_examples=80, deadline=None)
+def test_draws_hold_no_task_twice_and_every_epoch_is_its_permutation(tasks: int, data: st.DataObject) -> None:
+    counts = data.draw(st.lists(st.integers(1, tasks), max_size=25))
+    cursor, drawn = Cursor(epoch=0, position=0), []
+    for count in counts:
+        taken, cursor = draw(cursor, count, tasks=tasks, seed=3)
+        assert len(set(taken)) == len(taken) == count
+        drawn += taken
+        passed = cursor.epoch * tasks + cursor.position - len(cursor.deferred)
+        assert passed == len(drawn)
+    for start in range(0, len(drawn), tasks):
+        epoch = drawn[start : start + tasks]
+        assert len(set(epoch)) == len(epoch)
+        if len(epoch) == tasks:
+            assert sorted(epoch) == list(range(tasks))
+
+
+def test_drawing_a_step_at_a_time_is_the_order_of_steps() -> None:
+    for tasks in range(1, 17):
+        for per_step in range(1, tasks + 1):
+            for step in range(1, 20):
+                cursor = cursor_of_step(step, tasks=tasks, per_step=per_step)
+                taken, after = draw(cursor, per_step, tasks=tasks, seed=2)
+                assert (after.epoch, taken) == tasks_of_step(step, tasks=tasks, per_step=per_step, seed=2)
+
+
+def test_a_task_that_a_draw_holds_already_comes_first_in_the_next() -> None:
+    orders = [draw(Cursor(epoch=epoch, position=0), 6, tasks=6, seed=0)[0] for epoch in (0, 1)]
+    tail = orders[0][3:]
+    taken, cursor = draw(Cursor(epoch=0, position=3), 6, tasks=6, seed=0)
+    assert taken == tail + [task for task in orders[1] if task not in tail]
+    assert cursor.deferred == tuple(task for task in orders[1][: cursor.position] if task in tail)
+    assert cursor.deferred
+    following, _ = draw(cursor, 3, tasks=6, seed=0)
+    assert sorted(following) == sorted(tail)
+    assert following[: len(cursor.deferred)] == list(cursor.deferred)
+
+
+def test_more_different_tasks_than_there_are() -> None:
+    with pytest.raises(ValueError, match="7 different tasks out of 6"):
+        draw(Cursor(epoch=0, position=0), 7, tasks=6, seed=0)

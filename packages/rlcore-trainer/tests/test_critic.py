@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlcore.errors import UserError
+from rlcore_trainer.config import CriticConfig, PolicyGradientConfig
+from rlcore_trainer.critic import HEAD_FILE, Critic, explained_variance
+from rlcore_trainer.packing import Sequence
+from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+Build = Callable[..., Any]
+ROWS = [
+    Sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, True], prompt_length=2),
+    Sequence(token_ids=[3, 4, 8, 9], loss_mask=[False, False, True, True], prompt_length=2),
+    Sequence(token_ids=[10, 11, 12], loss_mask=[False, True, True], prompt_length=1),
+]
+
+
+def critic(policy: Any, **options: Any) -> Critic:
+    strategy = SingleProcess(SingleProcessConfig())
+    return Critic(CriticConfig(**{"clip": None, **options}), policy, strategy, PolicyGradientConfig())
+
+
+def hidden_before_tokens(trunk: Any, row: Sequence) -> torch.Tensor:
+    hidden = trunk(input_ids=torch.tensor([row.token_ids])).last_hidden_state[0]
+    return hidden[[t - 1 for t, written in enumerate(row.loss_mask) if written]]
+
+
+@pytest.mark.parametrize("kind", ["copy", "head"])
+def test_the_value_of_a_token_is_that_of_the_state_before_it(qwen2: Build, kind: str) -> None:
+    policy = qwen2()
+    made = critic(policy, model=kind)
+    assert all(not values.any() for values in made.values(ROWS).values())
+    torch.nn.init.normal_(made._head.weight)
+    values = made.values(ROWS)
+    for place, row in enumerate(ROWS):
+        expected = hidden_before_tokens(policy.base_model, row) @ made._head.weight[0]
+        torch.testing.assert_close(values[place], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_siblings_that_share_a_prompt_have_the_same_first_value(qwen2: Build) -> None:
+    made = critic(qwen2(), model="copy")
+    torch.nn.init.normal_(made._head.weight)
+    values = made.values(ROWS)
+    torch.testing.assert_close(values[0][0], values[1][0])
+    assert float((values[0][1] - values[1][1]).abs().detach()) > 1e-4
+
+
+def test_a_copy_learns_without_touching_the_policy(qwen2: Build) -> None:
+    policy = qwen2()
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    made = critic(policy, model="copy", learning_rate=0.01)
+    returns = {place: torch.arange(float(row.trained)) for place, row in enumerate(ROWS)}
+    numbers = [made.learn(ROWS, made.values(ROWS), returns, learning_rate=0.0) for _ in range(20)]
+    flat = torch.cat([returns[i] for i in range(3)])
+    assert numbers[0]["critic/loss"] == pytest.approx(float(0.5 * flat.square().mean()))  # all values are 0
+    assert numbers[-1]["critic/loss"] < 0.1 * numbers[0]["critic/loss"]
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+    assert all(parameter.grad is None for parameter in policy.parameters())
+
+
+def test_the_gradient_of_the_value_loss_is_that_of_a_slow_loop(qwen2: Build) -> None:
+    policy = qwen2().double()
+    made = critic(policy, model="copy", clip=0.1)
+    torch.nn.init.normal_(made._head.weight)
+    old = {i: values + 0.2 * (-1) ** i for i, values in made.values(ROWS).items()}
+    returns = {i: torch.linspace(-1, 1, row.trained, dtype=torch.float64) for i, row in enumerate(ROWS)}
+    expected_loss = torch.zeros((), dtype=torch.float64)
+    for place, row in enumerate(ROWS):
+        values = hidden_before_tokens(made._trunk, row) @ made._head.weight[0] + made._head.bias
+        near = torch.minimum(torch.maximum(values, old[place] - 0.1), old[place] + 0.1)
+        worse = torch.maximum((values - returns[place]) ** 2, (near - returns[place]) ** 2)
+        expected_loss = expected_loss + 0.5 * worse.sum() / 6
+    expected = torch.autograd.grad(expected_loss, list(made._module.parameters()))
+    seen: list[torch.Tensor] = []
+    made._strategy.step = lambda *_: (  # type: ignore[method-assign]
+        seen.extend(p.grad.clone() for p in made._module.parameters() if p.grad is not None) or (0.0, True)
+    )
+    assert made.learn(ROWS, old, returns, learning_rate=0.0)["critic/loss"] == pytest.approx(expected_loss.item())
+    for one, other in zip(seen, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_values_that_moved_past_the_clip_have_no_gradient(qwen2: Build) -> None:
+    made = critic(qwen2(), model="head", clip=0.5)
+    values_M = torch.tensor([1.0, 1.0, 0.2], requires_grad=True)
+    loss, metrics = made.loss(values_M, torch.zeros(3), torch.tensor([2.0, -2.0, 2.0]), torch.full((3,), 1 / 3))
+    loss.backward()
+    # Past the clip towards the target: nothing more. Past it away from the target, or within: the plain gradient.
+    torch.testing.assert_close(values_M.grad, torch.tensor([0.0, 3.0, -1.8]) / 3)
+    assert float(metrics["critic/clip_fraction"]) == pytest.approx(1 / 3)
+
+
+def test_a_folder_gives_trunk_and_head(qwen2: Build, model_folder: Path) -> None:
+    policy = qwen2(seed=7)
+    made = critic(policy, model=str(model_folder))
+    assert not made.values(ROWS)[0].any()
+    weight, bias = torch.randn(1, 32), torch.tensor([0.5])
+    save_file({"weight": weight, "bias": bias}, model_folder / HEAD_FILE)
+    made = critic(policy, model=str(model_folder))
+    trunk = AutoModelForCausalLM.from_pretrained(model_folder).base_model
+    expected = hidden_before_tokens(trunk, ROWS[0]) @ weight[0] + bias
+    torch.testing.assert_close(made.values(ROWS)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_head_of_another_width_is_refused(qwen2: Build, model_folder: Path) -> None:
+    save_file({"weight": torch.zeros(1, 8), "bias": torch.zeros(1)}, model_folder / HEAD_FILE)
+    with pytest.raises(UserError, match=r"weight \[1, 32\]") as caught:
+        critic(qwen2(), model=str(model_folder))
+    assert caught.value.where == str(model_folder / HEAD_FILE)
+
+
+@pytest.mark.parametrize("kind", ["copy", "head"])
+def test_a_restored_critic_goes_on_bit_by_bit(qwen2: Build, kind: str) -> None:
+    policy = qwen2()
+    one, other = critic(policy, model=kind, learning_rate=0.01), critic(policy, model=kind, learning_rate=0.01)
+    returns = {place: torch.arange(float(row.trained)) for place, row in enumerate(ROWS)}
+
+    def learn(made: Critic) -> dict[str, float]:
+        return made.learn(ROWS, made.values(ROWS), returns, learning_rate=0.01)
+
+    learn(one)
+    other.restore(copy.deepcopy(one.state()))
+    assert learn(one) == learn(other)
+    for name, value in one.state()["weights"].items():
+        assert torch.equal(value, other.state()["weights"][name])
+
+
+def test_a_half_precision_policy_has_a_head_in_float32(qwen2: Build) -> None:
+    made = critic(qwen2().bfloat16(), model="head")
+    assert made._head.weight.dtype == torch.float32
+    assert made.values(ROWS)[0].dtype == torch.float32
+
+
+def test_explained_variance_is_one_less_the_share_that_is_left() -> None:
+    returns = torch.tensor([0.0, 1.0, 2.0, 3.0])
+    assert explained_variance(returns.clone(), returns) == pytest.approx(1.0)
+    assert explained_variance(returns + 5, returns) == pytest.approx(1.0)
+    assert explained_variance(torch.zeros(4), returns) == pytest.approx(0.0)
+    assert explained_variance(-returns, returns) == pytest.approx(-3.0)
+    assert explained_variance(torch.zeros(3), torch.ones(3)) is None
+    assert explained_variance(torch.zeros(0), torch.zeros(0)) is None

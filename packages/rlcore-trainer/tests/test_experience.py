@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from rlcore.types import EndReason, Group, Task, Trajectory, Turn
+from rlcore_trainer.algorithm_config import AlgorithmConfig
+from rlcore_trainer.experience import Experience
+
+
+def trajectory(written: int, reward: float | None, *, gap: bool = False, **options: Any) -> Trajectory:
+    """Two tokens of prompt, then so many written ones, an observation between the first and the second if asked."""
+    mask = [False, False, *([True, False] if gap else []), *[True] * (written - gap)]
+    return Trajectory(
+        task_id="0",
+        sibling=0,
+        token_ids=tuple(range(len(mask))),
+        loss_mask=tuple(mask),
+        logprobs=tuple([-1.0] * len(mask)),
+        turns=(Turn(kind="observation", start=0, end=2, messages=()),),
+        reward=reward,
+        **{"end_reason": EndReason.DONE, **options},
+    )
+
+
+def group(*members: Trajectory) -> Group:
+    return Group(task=Task(id="0", messages=()), trajectories=members)
+
+
+def experience(groups: Sequence[Group], **options: Any) -> Experience:
+    algorithm = AlgorithmConfig(**options.pop("algorithm", {}))
+    return Experience.of(groups, algorithm, max_response_tokens=10, key=options.pop("key", (0, 1)), **options)
+
+
+def test_the_arrays_are_those_of_the_scored_trajectories() -> None:
+    found = experience(
+        [
+            group(trajectory(1, 0.5), trajectory(3, None), trajectory(2, 1.0, gap=True)),
+            group(trajectory(4, float("nan")), trajectory(2, float("inf"))),
+            group(trajectory(3, 0.25)),
+        ]
+    )
+    assert found.rewards_N.tolist() == [0.5, 1.0, 0.25]
+    assert found.rewards_N.dtype == torch.float64
+    assert found.groups_N.tolist() == [0, 0, 2]
+    assert found.lengths_N.tolist() == [1, 2, 3]
+    assert [sequence.prompt_length for sequence in found.sequences] == [2, 2, 2]
+    assert found.sequences[1].loss_mask == (False, False, True, False, True)
+    assert found.mask_NT.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+def test_a_trajectory_that_failures_left_alone_has_nothing_to_be_compared_with() -> None:
+    groups = [group(trajectory(1, 0.5), trajectory(1, None)), group(trajectory(1, 1.0))]
+    assert experience(groups).rewards_N.tolist() == [1.0]
+    assert experience(groups, grouped=False).rewards_N.tolist() == [0.5, 1.0]
+
+
+def test_the_score_stands_on_the_last_written_token_less_what_comes_off_each() -> None:
+    found = experience([group(trajectory(1, 2.0), trajectory(3, 5.0, gap=True), trajectory(0, 7.0))])
+    assert found.token_rewards().tolist() == [[2, 0, 0], [0, 0, 5], [0, 0, 0]]
+    penalties_NT = torch.tensor([[1.0, 0, 0], [0.5, 0.25, 1], [0, 0, 0]], dtype=torch.float64)
+    assert found.token_rewards(penalties_NT).tolist() == [[1, 0, 0], [-0.5, -0.25, 4], [0, 0, 0]]
+    assert found.rewards_N.tolist() == [2, 5, 7]
+
+
+def test_numbers_of_tokens_are_padded_with_zeros_in_float64() -> None:
+    found = experience([group(trajectory(1, 2.0), trajectory(3, 5.0))])
+    padded = found.padded({1: torch.tensor([0.1, 0.2, 0.3]), 0: torch.tensor([1.0])})
+    assert padded.dtype == torch.float64
+    torch.testing.assert_close(padded.float(), torch.tensor([[1.0, 0, 0], [0.1, 0.2, 0.3]]))
+    assert found.padded({}).abs().sum() == 0
+
+
+def test_long_answers_lose_what_the_paper_says() -> None:
+    """DAPO, eq. 13, with a limit of 10 and a buffer of 4."""
+    lengths = [5, 6, 7, 9, 10, 12]
+    algorithm = {"overlong": {"buffer": 4, "penalty": 2.0}}
+    found = experience([group(*(trajectory(length, 1.0) for length in lengths))], algorithm=algorithm)
+    assert found.rewards_N.tolist() == [1.0, 1.0, 0.5, -0.5, -1.0, -1.0]
+    assert found.metrics["overlong/penalty"] == pytest.approx((0.5 + 1.5 + 2 + 2) / 6)
+
+
+def test_truncated_trajectories_are_marked_only_when_asked_for() -> None:
+    groups = [group(trajectory(2, 1.0, end_reason=EndReason.LENGTH), trajectory(2, 0.0), trajectory(0, 0.0))]
+    assert experience(groups).trained == [0, 1]
+    assert "truncated/masked" not in experience(groups).metrics
+    masked = experience(groups, algorithm={"overlong": {"mask_truncated": True}})
+    assert masked.trained == [1]
+    assert masked.rewards_N.tolist() == [1.0, 0.0, 0.0]
+    assert masked.metrics["truncated/masked"] == 1
+
+
+def test_shuffling_permutes_the_penalised_rewards_by_the_key() -> None:
+    groups = [group(*(trajectory(length, float(length)) for length in range(1, 11)))]
+    plain = {"overlong": {"buffer": 4}}
+    whole = experience(groups, algorithm=plain).rewards_N.tolist()
+    orders = [
+        experience(groups, algorithm={**plain, "shuffle_rewards": True}, key=key).rewards_N.tolist()
+        for key in ((0, 1), (0, 1), (0, 2))
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    assert all(sorted(order) == sorted(whole) != order for order in orders)
+
+
+def test_a_group_without_a_baseline_is_left_out_and_counted() -> None:
+    groups = [group(trajectory(1, 1.0), trajectory(1, 0.0)), group(trajectory(1, 0.5)), group(trajectory(1, 2.0))]
+    found = experience(groups, baselines={0: 0.75, 2: 0.0}, grouped=False)
+    assert found.groups_N.tolist() == [0, 0, 2]
+    assert found.baselines_N.tolist() == [0.75, 0.75, 0.0]
+    assert found.metrics["baselines/missing"] == 1
+    assert all(map(math.isnan, experience(groups).baselines_N.tolist()))
+
+
+def test_nothing_scored_is_nothing_to_learn_from() -> None:
+    found = experience([group(trajectory(1, None)), *experience([]).sequences])
+    assert len(found) == 0
+    assert found.mask_NT.shape == (0, 0)
+    assert found.trained == []
