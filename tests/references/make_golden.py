@@ -1,0 +1,33 @@
+"""Write the golden tensors again: ``uv run python tests/references/make_golden.py`` (installs the peers on first use).
+
+They change when a line or a case of the table does, or with the version of a peer; the test that reads them then says
+which. ``tests/benchmarks/run.py parity`` compares with the peers themselves and says when the golden tensors are old.
+"""
+
+from __future__ import annotations
+
+import json
+
+import peers
+from parity_cases import all_inputs
+from parity_lines import LINES
+from parity_ours import DIVERGENCES, GOLDEN, INPUTS, difference, golden_outputs
+from safetensors.torch import save_file
+
+
+def main() -> None:
+    """Inputs, each peer's outputs, and how far apart the named divergences are."""
+    inputs = all_inputs()
+    GOLDEN.mkdir(exist_ok=True)
+    save_file(inputs, INPUTS)
+    for peer in peers.PEERS:
+        peers.run(peer, "parity_outputs.py", str(INPUTS), str(GOLDEN / f"{peer}.safetensors"))
+    outputs = {peer: golden_outputs(peer) for peer in peers.PEERS}
+    divergences = {
+        line.name: difference(line, inputs, outputs[line.peer])._asdict() for line in LINES if line.divergence
+    }
+    DIVERGENCES.write_text(json.dumps(divergences, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

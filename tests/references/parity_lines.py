@@ -1,0 +1,431 @@
+"""The parity table: each line is one call of a peer's function and the call of ours that must give the same.
+
+``theirs`` are the peer's own words, ``ours`` those of rlcore, so the table is also the dictionary from one to the
+other. Imports nothing: the peers' interpreters read it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+TOLERANCE = 1e-6
+AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+DIVERGENCES = {
+    "kl-bias-correction": "TRL multiplies the KL term by the ratio; ours is algorithm.kl.importance_weighted, off",
+    "cispo-bounds": "verl bounds CISPO's weight by 1±0.2, paper and TRL only above; ours is clip_low=1, clip_high=4",
+    "dual-clip": "verl caps the ratio at 3 where the advantage is negative; ours is algorithm.dual_clip, off",
+    "k3-clamp": "ours and verl bound k3 by 10 nats a token, TRL does not; ours is clamp=None",
+    "empty-rows": "TRL counts trajectories without a trained token in its means, verl and ours do not; count_empty",
+    "advantage-epsilon": "TRL adds 1e-4 to the standard deviation, verl and ours 1e-6; ours is epsilon",
+    "micro-batches": "verl without global_batch_info averages means of micro-batches; ours weighs by the whole batch",
+}
+"""Where the peers differ from each other or from us by decision, and the word that switches it."""
+
+NOT_FLOAT64 = {
+    "trl/correction": "TRL holds the engine's log-probabilities in float32",
+    "trl/loss/clip": "the lines with an engine's gap are float32 for the same reason",
+    "trl/loss/sapo": "TRL holds the steepness in float32",
+    "verl/advantage": "verl adds 1e-8 to the count when it takes a masked mean",
+}
+"""Why some lines stand at 1e-7 and not at 1e-15; the tolerance is the same for all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One comparison. A line with ``divergence`` sets our defaults against the peer's and must differ."""
+
+    peer: str
+    kind: str
+    function: str
+    case: str
+    theirs: dict[str, Any] = field(default_factory=dict)
+    ours: dict[str, Any] = field(default_factory=dict)
+    divergence: str = ""
+    label: str = ""
+
+    @property
+    def group(self) -> str:
+        """Lines of one group are one line of the printed table."""
+        return f"{self.peer}/{self.kind}/{self.function}" + (f"/{self.divergence}" if self.divergence else "")
+
+    @property
+    def name(self) -> str:
+        """Unique, and the key of the golden tensors."""
+        return "/".join(part for part in (self.group, self.label, self.case) if part)
+
+
+def _verl_advantages() -> list[Line]:
+    plain = [
+        ("grpo", "grpo", {"norm_adv_by_std_in_grpo": True}, {}),
+        ("grpo", "grpo", {"norm_adv_by_std_in_grpo": False}, {"normalise_by_std": False}),
+        ("grpo", "dr_grpo", {"norm_adv_by_std_in_grpo": False}, {}),
+        ("rloo", "rloo", {}, {}),
+        ("opo", "opo", {}, {}),
+        ("reinforce_plus_plus_baseline", "reinforce_plus_plus_baseline", {}, {}),
+        ("remax", "remax", {}, {}),
+        *(("reinforce_plus_plus", "reinforce_plus_plus", {"gamma": g}, {"gamma": g}) for g in (1.0, 0.9)),
+        *(
+            ("gae", "gae", {"gamma": g, "lam": lam}, {"gamma": g, "gae_lambda": lam})
+            for g, lam in ((1.0, 1.0), (0.95, 0.8), (1.0, 0.0))
+        ),
+    ]
+    lines = [
+        Line(
+            peer="verl",
+            kind="advantage",
+            function=function,
+            case=case,
+            theirs={"estimator": estimator, "groups": "unequal-groups", **theirs},
+            ours={"groups": "unequal-groups", **ours},
+            label=",".join(f"{key}={value}" for key, value in theirs.items()),
+        )
+        for estimator, function, theirs, ours in plain
+        for case in ("holes", "empty-row", "large")
+    ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="advantage",
+            function="pass_at_k",
+            case=case,
+            theirs={"estimator": "grpo_passk", "groups": "equal-groups", "norm_adv_by_std_in_grpo": std},
+            ours={"groups": "equal-groups", "normalise_by_std": std},
+            label=f"norm_adv_by_std_in_grpo={std}",
+        )
+        for std in (True, False)
+        for case in ("holes", "empty-row", "large")
+    ]
+    return lines
+
+
+def _verl_losses() -> list[Line]:
+    symmetric = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2}
+    higher = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28}
+    wide = {"clip_ratio_low": 0.05, "clip_ratio_high": 0.08}
+    published = {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}
+
+    def clips(theirs: dict[str, Any]) -> dict[str, Any]:
+        return {"clip_low": theirs["clip_ratio_low"], "clip_high": theirs["clip_ratio_high"]}
+
+    no_cap = {"clip_ratio_c": 1e9}
+    cases = ("holes", "empty-row", "large")
+    variants: list[tuple[str, str, dict[str, Any], dict[str, Any], str, tuple[str, ...]]] = [
+        ("vanilla", "clip", symmetric | no_cap, clips(symmetric), "symmetric", cases),
+        ("vanilla", "clip", higher | no_cap, clips(higher), "clip-higher", cases),
+        ("vanilla", "clip", higher, clips(higher) | {"dual_clip": 3.0}, "dual-clip-3", cases),
+        ("gspo", "gspo", wide, clips(wide), "wide", cases),
+        ("gspo", "gspo", published, {}, "published", ("near",)),
+        ("gspo", "gspo_token", wide, clips(wide), "wide", cases),
+        ("gspo", "gspo_token", published, {}, "published", ("near",)),
+        ("cispo", "cispo", {"clip_ratio_low": 1.0, "clip_ratio_high": 4.0}, {}, "upper-5", cases),
+        ("cispo", "cispo", symmetric, clips(symmetric), "both-0.2", cases),
+    ]
+    lines = [
+        Line(
+            peer="verl",
+            kind="loss",
+            function=function,
+            case=case,
+            theirs={"loss": loss, "loss_agg_mode": aggregation, "advantages": advantages, **theirs},
+            ours={"aggregation": aggregation, "advantages": advantages, **ours},
+            label=f"{label},{aggregation},{advantages}",
+        )
+        for loss, function, theirs, ours, label, in_cases in variants
+        for aggregation in AGGREGATIONS
+        for case in in_cases
+        for advantages in (("advantages",) if function == "gspo" else ("advantages", "token-advantages"))
+    ]
+    lines += [
+        Line(  # verl's SAPO knows one aggregation
+            peer="verl",
+            kind="loss",
+            function="sapo",
+            case=case,
+            theirs={"loss": "sapo", "advantages": advantages, **theirs},
+            ours={"aggregation": "seq-mean-token-mean", "advantages": advantages, **ours},
+            label=f"{label},{advantages}",
+        )
+        for theirs, ours, label in (
+            ({}, {}, "published"),
+            ({"tau_pos": 2.0, "tau_neg": 0.7}, {"sapo_positive": 2.0, "sapo_negative": 0.7}, "steep"),
+        )
+        for case in cases
+        for advantages in ("advantages", "token-advantages")
+    ]
+    lines += [  # the weights of the engine's gap multiply the loss
+        Line(
+            peer="verl",
+            kind="loss",
+            function="clip",
+            case=case,
+            theirs={"loss": "vanilla", "loss_agg_mode": "token-mean", "advantages": "advantages", **symmetric, **no_cap}
+            | {"rollout_is": level, "rollout_is_threshold": threshold},
+            ours={"aggregation": "token-mean", "advantages": "advantages", "correction": (mode, level, low, 2.0)},
+            label=f"rollout_is={level},{threshold}",
+        )
+        for level in ("token", "sequence")
+        for mode, threshold, low in (("truncate", 2.0, 0.5), ("mask", "0.5_2.0", 0.5))
+        for case in cases
+    ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="loss",
+            function="clip",
+            case=case,
+            theirs={"loss": "vanilla", "loss_agg_mode": aggregation, "advantages": "advantages", **symmetric, **no_cap}
+            | {"micro_batches": 2, "global_batch_info": True},
+            ours={"aggregation": aggregation, "advantages": "advantages", "micro_batches": 2},
+            label=f"micro-batches,{aggregation}",
+        )
+        for aggregation in AGGREGATIONS
+        for case in ("holes", "empty-row")
+    ]
+    base = {"loss_agg_mode": "token-mean", "advantages": "advantages"}
+    default = {"aggregation": "token-mean", "advantages": "advantages"}
+    lines += [
+        Line(
+            peer="verl",
+            kind="loss",
+            function="clip",
+            case="large",
+            theirs={"loss": "vanilla", **base},
+            ours=default,
+            divergence="dual-clip",
+        ),
+        Line(
+            peer="verl",
+            kind="loss",
+            function="cispo",
+            case="holes",
+            theirs={"loss": "cispo", **base},
+            ours=default,
+            divergence="cispo-bounds",
+        ),
+        Line(
+            peer="verl",
+            kind="loss",
+            function="clip",
+            case="empty-row",
+            theirs={"loss": "vanilla", **base, **no_cap, "micro_batches": 2, "global_batch_info": False},
+            ours=default | {"micro_batches": 2},
+            divergence="micro-batches",
+        ),
+    ]
+    return lines
+
+
+def _verl_rest() -> list[Line]:
+    cases = ("holes", "empty-row", "large")
+    lines = [
+        Line(
+            peer="verl",
+            kind="kl",
+            function=ours,
+            case=case,
+            theirs={"kl_penalty": theirs},
+            ours={},
+            label=theirs,
+        )
+        for theirs, ours in (("kl", "k1"), ("abs", "abs"), ("mse", "mse"), ("low_var_kl", "k3"))
+        for case in cases
+    ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="correction",
+            function=mode,
+            case=case,
+            theirs={"rollout_is": level, "rollout_is_threshold": threshold},
+            ours={"level": level, "low": 0.5, "high": 2.0},
+            label=level,
+        )
+        for level in ("token", "sequence")
+        for mode, threshold in (("truncate", 2.0), ("mask", "0.5_2.0"))
+        for case in cases
+    ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="value-loss",
+            function="value_loss",
+            case=case,
+            theirs={"cliprange_value": clip, "loss_agg_mode": aggregation},
+            ours={"clip": clip, "aggregation": aggregation},
+            label=f"{aggregation},cliprange_value={clip}",
+        )
+        for clip in (0.5, 2.0)
+        for aggregation in AGGREGATIONS
+        for case in cases
+    ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="controller",
+            function="next_coefficient",
+            case="holes",
+            theirs={"init_kl_coef": 0.02, "target_kl": 0.1, "horizon": 100, "n_steps": 64, "measured": measured},
+            ours={"coefficient": 0.02, "target_kl": 0.1, "horizon": 100, "trajectories": 64, "measured": measured},
+            label=f"{len(measured)} steps",
+        )
+        for measured in ([0.1, 0.11, 0.5, 0.0, 0.095, 3.0],)
+    ]
+    return lines
+
+
+def _trl() -> list[Line]:
+    cases = ("holes", "empty-row", "large")
+    kinds = {
+        "grpo": "seq-mean-token-mean",
+        "bnpo": "token-mean",
+        "dapo": "token-mean",
+        "dr_grpo": "seq-mean-token-sum-norm",
+    }
+    variants: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+        ("clip", {}, {}, "symmetric"),
+        ("clip", {"epsilon_high": 0.28}, {"clip_high": 0.28}, "clip-higher"),
+        ("clip", {"delta": 4.0}, {"dual_clip": 4.0}, "delta"),
+        (
+            "gspo",
+            {"importance_sampling_level": "sequence", "epsilon": 0.05, "epsilon_high": 0.08},
+            {"clip_low": 0.05, "clip_high": 0.08},
+            "sequence",
+        ),
+    ]
+
+    def line(function: str, case: str, theirs: dict[str, Any], ours: dict[str, Any], label: str, **more: str) -> Line:
+        common = {"advantages": "advantages", "count_empty": True}
+        return Line(
+            peer="trl",
+            kind="loss",
+            function=function,
+            case=case,
+            theirs=theirs,
+            ours=common | ours,
+            label=label,
+            **more,
+        )
+
+    lines = [
+        line(function, case, {"loss_type": kind, **theirs}, {"aggregation": aggregation, **ours}, f"{label},{kind}")
+        for function, theirs, ours, label in variants
+        for kind, aggregation in kinds.items()
+        for case in cases
+    ]
+    lines += [
+        line(function, case, theirs, {"aggregation": aggregation, **ours}, label)
+        for function, theirs, ours, aggregation, label in (
+            ("cispo", {"loss_type": "cispo", "epsilon_high": 5.0}, {}, "token-mean", "upper-5"),
+            ("sapo", {"loss_type": "sapo"}, {}, "seq-mean-token-mean", "published"),
+            (
+                "gspo",
+                {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
+                {},
+                "seq-mean-token-mean",
+                "published",
+            ),
+        )
+        for case in (("near",) if function == "gspo" else cases)
+    ]
+    lines += [  # the KL term in the loss
+        line(
+            function,
+            case,
+            {"loss_type": kind, "beta": 0.1, "use_bias_correction_kl": weighted, **theirs},
+            {"aggregation": kinds[kind], "kl": (0.1, weighted, None), **ours},
+            f"kl,{kind},use_bias_correction_kl={weighted}",
+        )
+        for function, theirs, ours in (("clip", {}, {}),)
+        for kind in kinds
+        for weighted in (False, True)
+        for case in cases
+    ]
+    lines += [  # the engine's gap
+        line(
+            "clip",
+            case,
+            {"loss_type": "dapo", "vllm_importance_sampling_mode": f"{level}_{mode}", "low": low, "high": 2.0},
+            {"aggregation": "token-mean", "correction": (mode, level, low, 2.0)},
+            f"vllm_importance_sampling_mode={level}_{mode}",
+        )
+        for level in ("token", "sequence")
+        for mode, low in (("truncate", None), ("mask", 0.5))
+        for case in ("holes", "empty-row", "engine-nan")
+    ]
+    lines += [  # gradient accumulation: two micro-batches, one optimiser step
+        line(
+            "clip",
+            case,
+            {"loss_type": "dapo", "micro_batches": 2},
+            {"aggregation": "token-mean", "micro_batches": 2},
+            "micro-batches,dapo",
+        )
+        for case in ("holes", "empty-row")
+    ]
+    lines += [
+        Line(
+            peer="trl",
+            kind="correction",
+            function=mode,
+            case=case,
+            theirs={"vllm_importance_sampling_mode": f"{level}_{mode}", "low": low, "high": 2.0},
+            ours={"level": level, "low": 0.5, "high": 2.0},
+            label=level,
+        )
+        for level in ("token", "sequence")
+        for mode, low in (("truncate", None), ("mask", 0.5))
+        for case in ("holes", "empty-row", "engine-nan")
+    ]
+    groups = {"groups": "equal-groups"}
+    lines += [
+        Line(peer="trl", kind="advantage", function=function, case=case, theirs=theirs, ours=groups | ours, label=label)
+        for function, theirs, ours, label in (
+            ("grpo", {"trainer": "grpo", "scale_rewards": "group"}, {"epsilon": 1e-4}, "scale_rewards=group"),
+            ("grpo", {"trainer": "grpo", "scale_rewards": "none"}, {"normalise_by_std": False}, "scale_rewards=none"),
+            ("dr_grpo", {"trainer": "grpo", "scale_rewards": "none"}, {}, "scale_rewards=none"),
+            ("rloo", {"trainer": "rloo"}, {}, ""),
+        )
+        for case in cases
+    ]
+    ours = {"aggregation": "token-mean"}
+    kl = {"loss_type": "dapo", "beta": 0.1}
+    lines += [
+        line(
+            "clip",
+            "holes",
+            kl,
+            ours | {"kl": (0.1, False, None)},
+            "",
+            divergence="kl-bias-correction",
+        ),
+        line(
+            "clip",
+            "large",
+            kl | {"use_bias_correction_kl": False},
+            ours | {"kl": (0.1, False, 10.0)},
+            "",
+            divergence="k3-clamp",
+        ),
+        line(
+            "clip",
+            "empty-row",
+            {"loss_type": "grpo"},
+            {"aggregation": "seq-mean-token-mean", "count_empty": False},
+            "",
+            divergence="empty-rows",
+        ),
+        Line(
+            peer="trl",
+            kind="advantage",
+            function="grpo",
+            case="holes",
+            theirs={"trainer": "grpo", "scale_rewards": "group"},
+            ours=groups,
+            divergence="advantage-epsilon",
+        ),
+    ]
+    return lines
+
+
+LINES = [*_verl_advantages(), *_verl_losses(), *_verl_rest(), *_trl()]
