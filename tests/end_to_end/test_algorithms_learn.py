@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,7 +23,12 @@ from draw_grid import draw
 REPOSITORY = Path(__file__).parents[2]
 TABLE = REPOSITORY / "docs" / "results" / "algorithms.md"
 PICTURE = REPOSITORY / "docs" / "images" / "algorithms.svg"
+PAGES = REPOSITORY / "docs" / "algorithms"
+CURVE = re.compile(r"<!-- curve: (\S+) -->\n(?:Accuracy on .*\n)?")
+"""Where a page of an algorithm has its line about what was measured."""
 SEEDS = (0, 1)
+STEPS = 15
+"""Half of the recipe's: by then its own curve has been flat for five."""
 OFF_POLICY = "trainer.updates_per_rollout=4"
 CRITIC = ("critic.learning_rate=1e-3", "critic.warmup_steps=2")
 
@@ -125,7 +131,7 @@ def test_every_algorithm_learns_in_a_shortened_run(tmp_path: Path) -> None:
 @pytest.mark.timeout(14400)
 def test_every_algorithm_learns_on_every_seed_and_the_control_does_not(tmp_path: Path) -> None:
     policies = {seed: warmed_up(tmp_path, seed) for seed in SEEDS}
-    found = learn(tmp_path, policies, {**EXPERIMENTS, **CONTROL}, "checkpoint.every=0")
+    found = learn(tmp_path, policies, {**EXPERIMENTS, **CONTROL}, f"trainer.steps={STEPS}", "checkpoint.every=0")
     write_table(found)
     shuffled = found.pop("rewards shuffled")
     reached = {(name, seed): one.last for name, seeds in found.items() for seed, one in seeds.items()}
@@ -141,8 +147,9 @@ def write_table(found: Mapping[str, Mapping[int, Finished]]) -> None:
         "# Every algorithm on the default recipe",
         "",
         "Greedy accuracy on 128 held-out problems by step of reinforcement learning. All runs of a seed start from the",
-        "same warmed-up policy. Each is `rlcore run --plugin gsm8k-tools` with the words of its row; the losses are",
-        f"told apart off policy, with four updates a rollout. Written by `uv run pytest -m proof {_path()}`",
+        f"same warmed-up policy. Each is `rlcore run --plugin gsm8k-tools trainer.steps={STEPS}` with the words of its",
+        "row; the losses are told apart off policy, with four updates a rollout. Written by",
+        f"`uv run pytest -m proof {_path()}`",
         f"at commit {commit.stdout.strip() or 'unknown'} on {os.cpu_count()} cores.",
         "",
         "![Accuracy by step of every algorithm](../images/algorithms.svg)",
@@ -157,6 +164,15 @@ def write_table(found: Mapping[str, Mapping[int, Finished]]) -> None:
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     curves = {name: {str(seed): one.accuracy for seed, one in seeds.items()} for name, seeds in found.items()}
     PICTURE.write_text(draw(json.loads(json.dumps(curves))), encoding="utf-8")
+    for page in PAGES.glob("*.md"):
+        page.write_text(CURVE.sub(lambda match: _curve(match[1], found), page.read_text("utf-8")), encoding="utf-8")
+
+
+def _curve(name: str, found: Mapping[str, Mapping[int, Finished]]) -> str:
+    ends = ", ".join(
+        f"{one.accuracy[min(one.accuracy)]:.3f} to {one.last:.3f} (seed {seed})" for seed, one in found[name].items()
+    )
+    return f"<!-- curve: {name} -->\nAccuracy on the default recipe: {ends}; [the curve](../results/algorithms.md).\n"
 
 
 def _cells(one: Finished, steps: Sequence[int]) -> str:
