@@ -33,8 +33,17 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
         )
     if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
         local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
-    run.load("environment", run.config.environment.id)
+    if run.config.environment.id:
+        run.load("environment", run.config.environment.id)
     _ = run.rewards
+    trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
+    if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
+        _check_tasks(run, purpose, split)
+    if isinstance(trainer, TrainerSpec) and trainer.check:
+        load_attribute(trainer.check)(run)
+
+
+def _check_tasks(run: Run, purpose: Purpose, split: str) -> None:
     splits = [split] if purpose == "evaluation" else ["train"]
     if purpose == "run" and run.config.evaluation.every:
         splits.append("evaluation")
@@ -46,12 +55,8 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
                 where=run.resolved.origin(("data", name)),
                 mend=mend,
             )
-
     if purpose == "run":
         _check_step(run)
-        trainer = run.registry.spec("trainer", run.config.trainer.id)
-        if isinstance(trainer, TrainerSpec) and trainer.check:
-            load_attribute(trainer.check)(run)
 
 
 def _check_step(run: Run) -> None:
@@ -69,7 +74,8 @@ def _check_step(run: Run) -> None:
 def _check_installed(run: Run, purpose: Purpose) -> None:
     config = run.config
     parts = [("engine", config.rollout.engine), ("executor", config.executor.id)]
-    parts += [("environment", config.environment.id), *(("reward", table.id) for table in config.reward)]
+    parts += [("environment", config.environment.id)] if config.environment.id else []
+    parts += [("reward", table.id) for table in config.reward]
     if purpose == "run":
         parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
         parts += [("tracker", id) for id in config.trackers.use]

@@ -66,7 +66,9 @@ class Dataset(Protocol):
 
     Only ``tasks`` is always needed: ``demonstrations`` where a run has a warm-up, ``texts`` where a tokenizer shall be
     built of something else than the demonstrations and the tasks. A dataset that can leave bad rows out also has
-    ``skipped(split) -> int``, which the first lines of a run tell.
+    ``skipped(split) -> int``, which the first lines of a run tell. One whose rows are conversations also has
+    ``conversations(split) -> Sequence[Demonstration]``, all of a split in a fixed order, which supervised training
+    reads instead of ``demonstrations``; a split without any is empty.
     """
 
     def tasks(self, split: str) -> Sequence[Task]:

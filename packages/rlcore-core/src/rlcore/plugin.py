@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import CheckSpec, TrackerSpec
+from rlcore.specs import CheckSpec, DatasetSpec, TrackerSpec
 
 
 @hookimpl
@@ -38,6 +38,17 @@ def rlcore_trackers() -> Iterable[TrackerSpec]:
         config="rlcore.trackers.options:TrackioOptions",
         summary="trackio, a local dashboard.",
         needs=("rlcore-core[trackio]",),
+    )
+
+
+@hookimpl
+def rlcore_datasets() -> Iterable[DatasetSpec]:
+    """Conversations from files."""
+    yield DatasetSpec(
+        id="chat",
+        target="rlcore.chat_data:ChatData",
+        config="rlcore.chat_data:ChatDataConfig",
+        summary="Conversations to imitate, from JSON or JSONL files.",
     )
 
 

@@ -45,7 +45,9 @@ KINDS: Mapping[str, Kind] = {
     "model": Kind("rlcore_models", spec_types.ModelBuilderSpec),
 }
 
-FACTS = frozenset({"blocking", "max_concurrency", "scope", "minimum", "maximum", "trains", "speaks", "tables"})
+FACTS = frozenset(
+    {"blocking", "max_concurrency", "scope", "minimum", "maximum", "trains", "speaks", "tables", "needs_environment"}
+)
 """What a component that is named by its import path says by itself, where a plugin's says it in its spec."""
 
 KNOWN_DISTRIBUTIONS: Mapping[str, str] = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from rlcore.calls import place_of
 from rlcore.config.layers import values_layer
 from rlcore.config.resolve import Purpose, Resolved, resolve
-from rlcore.contracts import Dataset, Environment, Executor, Tracker, WeightSource
+from rlcore.contracts import ChatFormat, Dataset, Environment, Executor, Tracker, WeightSource
 from rlcore.errors import PluginError, UserError
 from rlcore.loading import source_line
 from rlcore.model_folder import BUILTIN, build, check_model_folder, download, local_folder
@@ -206,6 +206,27 @@ class Run:
             parent = Path(self._temporary.name)
         seed = derive_seed(self.config.seed, "model")
         return build(self.registry, id, parent / "model", texts_of(self.dataset), seed, self.options("builder"))
+
+    def chat_format(self, folder: Path) -> ChatFormat:
+        """The format that the run names, or the one that claims a folder with a tokenizer, with the run's parser.
+
+        Raises:
+            PluginError: none knows the folder.
+        """
+        model = self.config.model
+        id = model.chat_format
+        if id == "auto":
+            id = self.registry.plugins.claim("rlcore_chat_format", folder=folder)
+            if id is None:
+                raise PluginError(
+                    "no chat format knows this model's tokenizer",
+                    where=str(folder),
+                    mend="name one: model.chat_format=plain works with any tokenizer",
+                )
+        factory = self.load("chat_format", id)
+        if model.tool_parser == "auto":
+            return cast(ChatFormat, factory(folder))
+        return cast(ChatFormat, factory(folder, parser=self.load("tool_parser", model.tool_parser)()))
 
     def executor(self, source: WeightSource) -> Executor:
         """The selected `Executor` over a `WeightSource`."""

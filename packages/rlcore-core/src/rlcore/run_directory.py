@@ -22,6 +22,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from rlcore.config.resolve import Resolved
 from rlcore.config.secrets import mask_arguments
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
+from rlcore.run_layout import back_up, lay_out, stamped_name
 from rlcore.run_lock import take_lock
 from rlcore.surroundings import changed_versions, surroundings
 from rlcore.whole_files import sweep, told, write_whole
@@ -84,6 +86,8 @@ class RunDirectory:
             (temporary / "config.toml").write_text(toml_text(resolved.tree(), resolved.origin), encoding="utf-8")
             (temporary / "environment.json").write_text(_json(surroundings(list(asked.argv))), encoding="utf-8")
             (temporary / "output.log").touch()
+            if resolved.config.layout == "stamped":
+                lay_out(temporary, asked.argv)
             lock = take_lock(temporary)
             path = _rename_to_free_name(temporary, parent, resolved)
         except BaseException:
@@ -163,6 +167,7 @@ class RunDirectory:
             "overrides": mask_arguments(list(asked.overrides)),
             "changed": changed,
         }
+        back_up(self.path, asked.argv)
         resumes = self.path / "resumes.jsonl"
         earlier = read_text(resumes) if resumes.exists() else ""
         self.write("resumes.jsonl", f"{earlier}{json.dumps(entry)}\n")
@@ -218,10 +223,15 @@ def checkpoints_of(run: Path) -> list[Path]:
 
 
 def best_checkpoint(run: Path) -> Path | None:
-    """The checkpoint with the highest evaluation accuracy (reward where there is none; the later of equals).
+    """The checkpoint that the trainer's link ``best`` names.
 
-    None when no checkpoint has a scored evaluation.
+    Without one that leads to a whole checkpoint: the one with the highest evaluation accuracy (reward where there is
+    none; the later of equals), None when none was scored.
     """
+    linked = (run / "checkpoints" / "best").resolve()
+    for path in checkpoints_of(run):
+        if path.resolve() == linked:
+            return path
     scores: dict[int, tuple[float, float]] = {}
     for line in read_metrics(run / "metrics.jsonl"):
         accuracy, reward = line.get("evaluation/accuracy"), line.get("evaluation/reward")
@@ -301,6 +311,8 @@ def check_name(resolved: Resolved) -> None:
     plain = Path(config.name).name == config.name and config.name not in {"", ".", ".."} and "\0" not in config.name
     if not plain or len(os.fsencode(config.name)) > LONGEST_NAME_BYTES:
         raise UserError(f"name = {config.name!r} is not the name of a folder", where=where, mend="choose a plain name")
+    if config.layout == "stamped":
+        return  # the time makes it another name every second
     path = Path(config.runs) / config.name
     if path.exists():
         mend = f"choose another name, remove it, or continue it with --resume {path}"
@@ -309,7 +321,7 @@ def check_name(resolved: Resolved) -> None:
 
 def _rename_to_free_name(temporary: Path, parent: Path, resolved: Resolved) -> Path:
     while True:
-        path = parent / (resolved.config.name or _new_name(resolved.recipe or resolved.config.environment.id))
+        path = parent / _name(resolved)
         if not path.exists():
             try:
                 os.rename(temporary, path)
@@ -318,13 +330,19 @@ def _rename_to_free_name(temporary: Path, parent: Path, resolved: Resolved) -> P
                 if not path.exists():
                     raise
         check_name(resolved)
+        time.sleep(0.1)  # a stamped name is free again in the next second
 
 
-def _new_name(recipe: str) -> str:
-    name = recipe.removesuffix("/default")
+def _name(resolved: Resolved) -> str:
+    config = resolved.config
+    if config.layout == "plain" and config.name is not None:
+        return config.name
+    name = (resolved.recipe or config.environment.id or config.trainer.id).removesuffix("/default")
     if name.endswith(".toml"):
         name = Path(name).stem
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "run"
+    if config.layout == "stamped":
+        return stamped_name(config.name or slug, datetime.datetime.now())
     return f"{datetime.date.today().isoformat()}-{slug}-{secrets.token_hex(2)}"
 
 

@@ -121,6 +121,8 @@ class TrainerSpec(Spec):
 
     tables: tuple[tuple[str, str], ...] = ()
     """Pairs of table name and ``module:attribute`` of its model, such as ``("algorithm", "…:AlgorithmConfig")``."""
+    needs_environment: bool = True
+    """Whether a run has to have an environment and rewards; without it, either may be left out."""
     check: str | None = None
     """``module:attribute`` of ``check(run)``: raises the `UserError` of tables that contradict each other."""
 

@@ -24,7 +24,7 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
 
 @hookimpl
 def rlcore_trainers() -> Iterable[TrainerSpec]:
-    """The policy-gradient trainer."""
+    """Reinforcement and imitation."""
     yield TrainerSpec(
         id="policy-gradient",
         target="rlcore_trainer.policy_gradient:PolicyGradientTrainer",
@@ -36,6 +36,14 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
             ("critic", "rlcore_trainer.config:CriticConfig"),
         ),
+    )
+    yield TrainerSpec(
+        id="sft",
+        target="rlcore_trainer.supervised:SupervisedTrainer",
+        config="rlcore_trainer.supervised_config:SupervisedConfig",
+        summary="Imitates conversations; needs no environment.",
+        needs_environment=False,
+        check="rlcore_trainer.supervised_check:check",
     )
 
 

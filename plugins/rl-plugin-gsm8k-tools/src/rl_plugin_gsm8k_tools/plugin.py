@@ -46,11 +46,16 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
 
 @hookimpl
 def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """The recipe that runs anywhere, and the one with a real model."""
+    """Those that run anywhere, by reinforcement and by imitation, and the one with a real model."""
     yield RecipeSpec(
         id="gsm8k-tools/default",
         target=f"{_PACKAGE}:recipes/default.toml",
         summary="A tiny model learns which operation the words mean: minutes on two cores.",
+    )
+    yield RecipeSpec(
+        id="gsm8k-tools/sft",
+        target=f"{_PACKAGE}:recipes/sft.toml",
+        summary="A tiny model imitates demonstrations with the calculator: a minute on two cores.",
     )
     yield RecipeSpec(
         id="gsm8k-tools/qwen2.5-3b",

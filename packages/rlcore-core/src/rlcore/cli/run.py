@@ -128,9 +128,13 @@ def headline(run: Run, layered: Layered) -> list[str]:
     config = run.config
     algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
     tasks, steps = getattr(trainer, "tasks_per_step", None), getattr(trainer, "steps", None)
-    decided = [config.trainer.id, getattr(algorithm, "advantage", None), f"{config.rollout.engine} engine"]
-    decided.append(f"device {config.model.device}")
-    decided.append(f"{config.rollout.group_size} trajectories" + (f" × {tasks} tasks" if tasks else " a task"))
+    decided = [config.trainer.id, getattr(algorithm, "advantage", None)]
+    acts = getattr(run.registry.spec("trainer", config.trainer.id), "needs_environment", True)
+    decided += [f"{config.rollout.engine} engine" if acts else None, f"device {config.model.device}"]
+    if acts:
+        decided.append(f"{config.rollout.group_size} trajectories" + (f" × {tasks} tasks" if tasks else " a task"))
+    if (conversations := getattr(trainer, "conversations_per_step", None)) is not None:
+        decided.append(f"{conversations} conversations a step")
     decided += [f"{steps} steps" if steps else None, f"seed {config.seed}"]
     brings = f" ({layered.summary})" if layered.summary else ""
     name = f"{layered.recipe or 'no recipe'}{brings}"

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import KeyPath, Layer, Merged, leaves, merge_layers, nearest_origin
+from rlcore.config.messages import Problem
 from rlcore.config.requirements import check_requirements
 from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, TrackersTable
 from rlcore.config.tables import Judge, Model
@@ -64,7 +65,13 @@ class Resolved:
             {"id": table.id, "weight": table.weight, **_dump(options)}
             for table, options in zip(self.config.reward, self.reward_options, strict=True)
         ]
+        if not self.config.environment.id:
+            del tree["environment"]
+        if not tree["reward"]:
+            del tree["reward"]
         for table, options in self.options.items():
+            if table not in tree and table in COMPONENT_TABLES:
+                continue
             if table == "engine":
                 if values := _dump(options):
                     tree["rollout"][self.config.rollout.engine] = values
@@ -132,12 +139,16 @@ class _Resolver:
         for table in COMPONENT_TABLES:  # a table that only has other keys keeps the default component
             if isinstance(own.get(table), dict) and (default := _default_id(table)):
                 own[table] = {"id": default, **own[table]}
+        if not self._acts():
+            own = {"environment": {"id": ""}, "reward": [], **own}
         if self._brings_its_model():
             own["model"] = {"path": "", **self._table("model")}
         config = self.judge.validate(RunConfig, own, ())
         for table, kind in COMPONENT_TABLES.items():
             self.options[table] = self._component(table, kind, self._table(table), default=_default_id(table))
         self._data()
+        if self._acts() and tree.get("reward") == []:
+            self.judge.bad(("reward",), [], "List should have at least 1 item")
         rewards = tuple(self._reward(index) for index in range(len(_tables(tree.get("reward")))))
         self._engine()
         trackers = self._trackers()
@@ -193,6 +204,12 @@ class _Resolver:
     def _data(self) -> None:
         environment = self._table("environment").get("id")
         explicit = "id" in self._table("data")
+        if not explicit and not self._acts() and "environment" not in self.merged.tree:
+            reason = "needed where there is no environment: data.id=chat reads files of conversations"
+            self.judge.problems.append(
+                Problem(kind="missing key", path="data.id", origin="no layer sets it", reason=reason)
+            )
+            return
         if not explicit and self._spec("environment", str(environment), (), report=False) is None:
             return  # the missing environment is the mistake, not the data that would have followed it
         if not explicit and ":" in str(environment):
@@ -264,6 +281,12 @@ class _Resolver:
         engine = self._table("rollout").get("engine")
         spec = self._spec("engine", engine, (), report=False) if isinstance(engine, str) else None
         return self.purpose == "evaluation" and getattr(spec, "speaks", "tokens") == "messages"
+
+    def _acts(self) -> bool:
+        """Whether there has to be an environment and a reward."""
+        id = self._table("trainer").get("id", _default_id("trainer"))
+        spec = self._spec("trainer", str(id), (), report=False)
+        return self.purpose == "evaluation" or getattr(spec, "needs_environment", True)
 
     def _builder(self) -> None:
         """``builtin:NAME``: the builder is there, and its options are its own."""

@@ -138,13 +138,15 @@ class RunConfig(Table):
     runs: str = "runs"
     """Folder in which run directories are made."""
     name: str | None = None
-    """Name of the run directory; None makes one from date, recipe and a short id."""
+    """Name of the run directory; None makes one from date, recipe and a short id. See also ``layout``."""
     model: ModelTable
     """The policy."""
+    layout: Literal["plain", "stamped"] = "plain"
+    """``stamped`` names the run directory ``<date>_<time>_<name>``, with ``backup``, ``ckpt`` and ``result`` in it."""
     environment: ComponentTable
-    """Where it acts."""
-    reward: Annotated[list[RewardTable], Field(min_length=1)]
-    """What it is judged by."""
+    """Where it acts. A trainer that does not roll out can do without; the id is empty then."""
+    reward: list[RewardTable]
+    """What it is judged by: at least one, but for a trainer that does not roll out."""
     data: dict[str, Any] = {}
     """Which tasks; ``id`` names the dataset and defaults to the environment's id."""
     rollout: RolloutTable = RolloutTable()

@@ -16,9 +16,14 @@ COLUMNS = (
     ("accuracy", "accuracy", "5.3f"),
     ("kl", "kl/mean", "8.1e"),
     ("loss", "loss/total", "+8.4f"),
+    ("loss", "loss", "8.4f"),
     ("tokens", "tokens/sampled", "7,.0f"),
 )
 """Label, metric and format. A column whose metric has not come yet takes no room."""
+EVALUATED = {"loss": "7.4f", "perplexity": "9.3f", "accuracy": ".3f", "reward": ".3f"}
+"""What an evaluation shows, and how. The first of them that came is the one with a curve."""
+CURVES = {"reward/mean": "mean reward in training", "loss": "loss in training"}
+"""What a step has a curve of, one or the other."""
 
 
 class ConsoleTracker:
@@ -26,7 +31,8 @@ class ConsoleTracker:
 
     def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
         self._output = Output()
-        self._rewards: list[tuple[int, float]] = []
+        self._values: list[tuple[int, float]] = []
+        self._title = CURVES["reward/mean"]
         self._evaluations: list[tuple[int, float]] = []
         self._what = "accuracy"
         if directory is not None:
@@ -37,21 +43,24 @@ class ConsoleTracker:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print what came: a line for training, one for an evaluation, one for anything else."""
         self._remember(step, metrics)
-        if "reward/mean" in metrics:
+        if is_step := any(name in metrics for name in CURVES):
             self._output.say(self._step_line(step, metrics))
         if any(name.startswith("evaluation/") for name in metrics):
             self._output.say(self._evaluation_line(step, metrics))
-        elif "reward/mean" not in metrics:
+        elif not is_step:
             shown = [f"{name} {value:.4g}" for name, value in metrics.items() if not name.startswith("time/")]
             self._output.say(f"step {step:>5}  " + "  ".join(shown[:6]))
 
     def _remember(self, step: int, metrics: Mapping[str, float]) -> None:
-        if math.isfinite(metrics.get("reward/mean", math.nan)):
-            self._rewards.append((step, metrics["reward/mean"]))
-        for name in ("evaluation/accuracy", "evaluation/reward"):
+        for name, title in CURVES.items():
             if math.isfinite(metrics.get(name, math.nan)):
-                self._what = name.partition("/")[2]
-                self._evaluations.append((step, metrics[name]))
+                self._title = title
+                self._values.append((step, metrics[name]))
+                break
+        for name in EVALUATED:
+            if math.isfinite(value := metrics.get(f"evaluation/{name}", math.nan)):
+                self._what = name
+                self._evaluations.append((step, value))
                 break
 
     def _step_line(self, step: int, metrics: Mapping[str, float]) -> str:
@@ -63,30 +72,34 @@ class ConsoleTracker:
         parts.append(f"{seconds:6.1f} s")
         if missing := int(metrics.get("not_scored", 0)):
             parts.append(f"not scored {missing}")
-        parts.append(sparkline([value for _, value in self._rewards]))
+        parts.append(sparkline([value for _, value in self._values]))
         return "  ".join(parts)
 
     def _evaluation_line(self, step: int, metrics: Mapping[str, float]) -> str:
         parts = [f"step {step:>5}", "evaluation"]
-        for name in ("accuracy", "reward"):
+        for name, form in EVALUATED.items():
             if (value := metrics.get(f"evaluation/{name}")) is not None:
-                parts.append(f"{name} {value:.3f}")
+                parts.append(f"{name} {value:{form}}")
         if (seconds := metrics.get("time/evaluation_s")) is not None:
             parts.append(f"{seconds:.1f} s")
         if len(self._evaluations) > 1:
-            parts.append(sparkline([value for _, value in self._evaluations], low=0.0, high=1.0))
+            high = None if self._what == "loss" else 1.0
+            parts.append(sparkline([value for _, value in self._evaluations], low=0.0, high=high))
         return "  ".join(parts)
 
     def close(self) -> None:
         """The curve, and the first, best and last evaluation."""
         rows: list[str] = []
-        if len(self._rewards) > 1:
-            rows += ["", *area_chart(*zip(*self._rewards, strict=True), title="mean reward in training")]
+        what = "conversations" if self._what == "loss" else "tasks"
+        if len(self._values) > 1:
+            rows += ["", *area_chart(*zip(*self._values, strict=True), title=self._title)]
         if len(self._evaluations) > 1:
-            rows += ["", *area_chart(*zip(*self._evaluations, strict=True), title=f"{self._what} on held-out tasks")]
+            title = f"{self._what} on held-out {what}"
+            rows += ["", *area_chart(*zip(*self._evaluations, strict=True), title=title)]
         if self._evaluations:
             first, last = self._evaluations[0], self._evaluations[-1]
-            best = max(self._evaluations, key=lambda entry: (entry[1], entry[0]))
+            sign = -1 if self._what == "loss" else 1
+            best = max(self._evaluations, key=lambda entry: (sign * entry[1], sign * entry[0]))
             rows += ["", f"  held-out {self._what}"]
             rows += [
                 f"    {name:<5}  {value:6.3f}   step {step}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 from rlcore.calls import CallFailed, call, describe
-from rlcore.errors import EngineError, PluginError, UserError
+from rlcore.errors import EngineError, UserError
 from rlcore.scoring import Scorer
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.types import Completion, EndReason, Group, RolloutRequest, Sampling, Task, Trajectory, derive_seed
@@ -203,29 +203,11 @@ def make_speech(run: Run, source: WeightSource) -> Speech:
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         return MessageSpeech(engine=engine, max_context_tokens=max_context_tokens)
     folder = source.folder or run.model_folder()
-    chat_format = make_chat_format(run, folder)
+    chat_format = run.chat_format(folder)
     _check_vocabulary(folder)
     max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
     engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
     return TokenSpeech(engine=engine, chat_format=chat_format, max_context_tokens=max_context_tokens)
-
-
-def make_chat_format(run: Run, folder: Path) -> ChatFormat:
-    """The format that the run names, or the one that claims the model's folder, with the parser that the run names."""
-    model = run.config.model
-    id = model.chat_format
-    if id == "auto":
-        id = run.registry.plugins.claim("rlcore_chat_format", folder=folder)
-        if id is None:
-            raise PluginError(
-                "no chat format knows this model's tokenizer",
-                where=str(folder),
-                mend="name one: model.chat_format=plain works with any tokenizer",
-            )
-    factory = run.load("chat_format", id)
-    if model.tool_parser == "auto":
-        return factory(folder)  # type: ignore[no-any-return]
-    return factory(folder, parser=run.load("tool_parser", model.tool_parser)())  # type: ignore[no-any-return]
 
 
 def _check_vocabulary(folder: Path) -> None:

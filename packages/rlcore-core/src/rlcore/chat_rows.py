@@ -1,0 +1,175 @@
+"""A row of a chat file as a `Demonstration`: OpenAI's form, or ``conversations`` of ``from`` and ``value``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from rlcore.errors import DataError
+from rlcore.types import Demonstration, JsonSchema, Message, Role, ToolCall, ToolSchema
+
+ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "tool": "tool",
+    "function_response": "tool",
+    "observation": "tool",
+}
+"""What the speakers of both forms are here. ``function_call`` is an assistant's turn whose text is its calls."""
+NOT_TAKEN = {
+    "reasoning_content": "write it into the content, as <think>…</think> for Qwen3",
+    "function_call": "write it as tool_calls",
+    "audio": "leave it out",
+    "refusal": "write it into the content",
+}
+"""Fields of a message that would be lost, and what to do about them."""
+
+
+def conversation(row: object) -> tuple[Demonstration, dict[str, Any]]:
+    """The conversation of a row, and the row's other fields.
+
+    Raises:
+        DataError: it has none that can be imitated; without the file and line, which the caller knows.
+    """
+    if not isinstance(row, dict):
+        raise DataError("a row must be an object", found=short(row))
+    fields = dict(row)
+    forms = [name for name in ("messages", "conversations") if name in fields]
+    if len(forms) != 1:
+        raise DataError(
+            "a row needs one of the fields 'messages' and 'conversations'",
+            found=f"the fields {', '.join(map(str, row)) or 'none'}",
+            mend="messages is a list of objects with role and content; conversations of objects with from and value",
+        )
+    entries, (name,) = fields.pop(forms[0]), forms
+    if not isinstance(entries, list) or not entries:
+        raise DataError(f"the field {name!r} must be a list of messages", found=short(entries))
+    tools = _tools(fields.pop("tools", None))
+    system = fields.pop("system", None) if name == "conversations" else None
+    messages: list[Message] = []
+    if system:
+        messages.append(Message(role="system", content=_text(system, "system")))
+    for place, entry in enumerate(entries, start=1):
+        try:
+            messages.append(_message(entry, messages, "from" if name == "conversations" else "role"))
+        except DataError as error:
+            raise DataError(f"message {place}: {error.message}", found=error.found, mend=error.mend) from None
+    if not any(message.role == "assistant" for message in messages):
+        found = ", ".join(message.role for message in messages)
+        raise DataError("a conversation needs a message of the assistant, which is what is imitated", found=found)
+    return Demonstration(messages=tuple(messages), tools=tools), fields
+
+
+def short(value: object) -> str:
+    """A value for an error message."""
+    text = f"{type(value).__name__} {value!r}"
+    return text if len(text) <= 120 else text[:117] + "…"
+
+
+def _message(entry: object, earlier: Sequence[Message], speaker: str) -> Message:
+    if not isinstance(entry, dict):
+        raise DataError("it must be an object", found=short(entry))
+    who, text = entry.get(speaker), "value" if speaker == "from" else "content"
+    for key, mend in NOT_TAKEN.items():
+        if entry.get(key):
+            raise DataError(f"the field {key!r} would be lost", found=short(entry[key]), mend=mend)
+    if entry.get("weight", 1) != 1:
+        mend = "end the conversation before it, or put what is not to be imitated into a user's message"
+        raise DataError("every message of the assistant is imitated", found=f"weight {entry['weight']!r}", mend=mend)
+    if who == "function_call":
+        calls = _json(entry.get(text), "a function_call's value")
+        return Message(role="assistant", tool_calls=_calls(calls if isinstance(calls, list) else [calls]))
+    role = ROLES.get(who) if isinstance(who, str) else None
+    if role is None:
+        raise DataError(f"{speaker!r} must be one of {', '.join(ROLES)}", found=short(who))
+    calls = _calls(entry.get("tool_calls") or [])
+    if calls and role != "assistant":
+        raise DataError("only the assistant calls tools", found=f"tool_calls of a {role} message")
+    content = entry.get(text)
+    if content is None and not calls:
+        raise DataError(f"it needs {text!r}", found=f"the fields {', '.join(map(str, entry))}")
+    words = "" if content is None else _text(content, text)
+    if role == "assistant" and not words and not calls:
+        raise DataError("the assistant says nothing", found=short(content), mend="leave the message out")
+    if role != "tool":
+        return Message(role=role, content=words, tool_calls=calls)
+    id = entry.get("tool_call_id")
+    asked = [call for message in earlier for call in message.tool_calls]
+    if not asked:
+        raise DataError("a tool's answer needs a call before it", found="no message with tool_calls before it")
+    named = next((call.name for call in asked if id is not None and call.id == id), None)
+    if id is not None and named is None and any(call.id for call in asked):
+        raise DataError("a tool's answer names the call that it answers", found=f"tool_call_id {id!r}")
+    name = entry.get("name") or named
+    return Message(role=role, content=words, name=name, tool_call_id=None if id is None else str(id))
+
+
+def _text(content: object, name: str) -> str:
+    """A text, or the text parts of a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
+        kinds = [str(part.get("type")) for part in parts if isinstance(part, dict) and part.get("type") != "text"]
+        found = f"a part {kinds[0]}" if kinds else short(content)
+        raise DataError(f"{name!r} must be text, or a list of parts of text", found=found)
+    return "".join(cast(list[str], texts))
+
+
+def _calls(entries: object) -> tuple[ToolCall, ...]:
+    if not isinstance(entries, list):
+        raise DataError("tool_calls must be a list", found=short(entries))
+    calls = []
+    for entry in entries:
+        function = entry.get("function", entry) if isinstance(entry, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise DataError("a tool call needs a name and arguments", found=short(entry))
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            arguments = _json(arguments, f"the arguments of {function['name']}") if arguments.strip() else {}
+        if not isinstance(arguments, dict):
+            raise DataError(f"the arguments of {function['name']} must be an object", found=short(arguments))
+        calls.append(ToolCall(name=function["name"], arguments=arguments, id=str(entry.get("id") or "")))
+    return tuple(calls)
+
+
+def _tools(entries: object) -> tuple[ToolSchema, ...]:
+    """Schemas in OpenAI's form, with or without ``type`` and ``function`` around them, or the JSON text of such."""
+    if isinstance(entries, str):
+        entries = _json(entries, "the field 'tools'") if entries.strip() else None
+    if entries is None:
+        return ()
+    if not isinstance(entries, list):
+        raise DataError("the field 'tools' must be a list", found=short(entries))
+    tools = []
+    for entry in entries:
+        function = entry.get("function", entry) if isinstance(entry, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise DataError("a tool needs a name", found=short(entry))
+        parameters = function.get("parameters") or {"type": "object", "properties": {}}
+        if not isinstance(parameters, dict):
+            raise DataError(f"the parameters of the tool {function['name']} must be a JSON schema", found=short(entry))
+        tools.append(
+            ToolSchema(
+                name=function["name"],
+                description=str(function.get("description") or ""),
+                parameters=cast(JsonSchema, {"properties": {}, **parameters}),
+            )
+        )
+    return tuple(tools)
+
+
+def _json(text: object, what: str) -> object:
+    try:
+        return json.loads(cast(str, text))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{what} must be JSON", found=f"{error}: {short(text)}") from None
+
+
+__all__ = ["conversation", "short"]

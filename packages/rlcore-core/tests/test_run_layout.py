@@ -1,0 +1,138 @@
+"""Runs that need no environment, and the layout ``stamped`` of their directories."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.checks import check_run
+from rlcore.config.layers import values_layer
+from rlcore.config.resolve import Resolved, resolve
+from rlcore.errors import ConfigError, UserError
+from rlcore.registry import Registry
+from rlcore.run import Run
+from rlcore.run_directory import (
+    Asked,
+    RunDirectory,
+    best_checkpoint,
+    check_name,
+    checkpoint_to_resume,
+    config_layer,
+    last_checkpoint,
+)
+
+IMITATES = "imitates.py:Imitates"
+ASKED = Asked(argv=("rlcore", "run", "-c", "a file.toml"))
+
+
+@pytest.fixture
+def imitates(toy: Any) -> None:
+    """A trainer that needs no environment, named by its file."""
+    text = (
+        "class Imitates:\n    needs_environment = False\n    def __init__(self, run): ...\n    def train(self): ...\n"
+    )
+    (toy.work / "imitates.py").write_text(text, encoding="utf-8")
+
+
+def resolved(purpose: Any = "run", **values: Any) -> Resolved:
+    tree = {"model": {"path": "builtin:tiny"}, "trainer": {"id": IMITATES}, **values}
+    return resolve([values_layer(tree, "values")], Registry(), purpose=purpose)
+
+
+def test_a_trainer_that_does_not_roll_out_needs_neither_environment_nor_reward(imitates: None) -> None:
+    found = resolved(data={"id": "toy"})
+    assert found.config.environment.id == ""
+    assert found.config.reward == []
+    check_run(Run(found, Registry()))
+    tree = found.tree()
+    assert "environment" not in tree
+    assert "reward" not in tree
+    again = resolve([values_layer(tree, "again")], Registry())
+    assert again.tree() == tree
+
+
+def test_it_may_have_them_all_the_same(imitates: None) -> None:
+    found = resolved(environment={"id": "toy"}, reward=[{"id": "exact"}])
+    assert found.tree()["environment"]["id"] == "toy"
+    assert found.tree()["data"]["id"] == "toy"
+    with pytest.raises(ConfigError, match="no reward 'exakt'"):
+        resolved(environment={"id": "toy"}, reward=[{"id": "exakt"}])
+    with pytest.raises(ConfigError, match="no environment 'toi'"):
+        resolved(environment={"id": "toi"}, data={"id": "toy"})
+
+
+def test_without_an_environment_the_dataset_is_named(imitates: None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved()
+    assert "missing key  data.id" in str(caught.value)
+    assert "data.id=chat reads files of conversations" in str(caught.value)
+    assert "environment" not in str(caught.value).replace("no environment", "")
+
+
+def test_everybody_else_needs_both(imitates: None) -> None:
+    with pytest.raises(ConfigError, match="missing key  environment"):
+        resolved(trainer={"id": "policy-gradient"}, reward=[{"id": "exact"}])
+    with pytest.raises(ConfigError, match="missing key  reward"):
+        resolved(trainer={"id": "policy-gradient"}, environment={"id": "toy"})
+    with pytest.raises(ConfigError, match="missing key  environment"):
+        resolved(purpose="evaluation", data={"id": "toy"}, reward=[{"id": "exact"}])
+
+
+def stamped(**values: Any) -> Resolved:
+    return resolved(data={"id": "toy"}, layout="stamped", **values)
+
+
+def test_a_stamped_directory_has_the_time_the_tag_and_the_further_names(imitates: None) -> None:
+    directory = RunDirectory.create(stamped(name="SFT"), ASKED)
+    assert re.fullmatch(r"\d{8}_\d{6}_SFT", directory.path.name)
+    assert {"backup", "ckpt", "result", "tensorboard", "output.log"} <= {path.name for path in directory.path.iterdir()}
+    (directory.checkpoints / "000003").mkdir()
+    assert (directory.path / "ckpt" / "000003").is_dir()
+    assert checkpoint_to_resume(directory.path)[1] == last_checkpoint(directory.path)
+    directory.close()
+
+
+def test_the_backup_holds_configuration_versions_and_command(imitates: None) -> None:
+    directory = RunDirectory.create(stamped(name="SFT", seed=7), ASKED)
+    backup = directory.path / "backup"
+    assert "seed = 7" in (backup / "config.toml").read_text("utf-8")
+    assert '"pydantic": ' in (backup / "environment.json").read_text("utf-8")
+    assert (backup / "asked.toml").is_file()
+    assert (backup / "command.txt").read_text("utf-8") == "rlcore run -c 'a file.toml'\n"
+    again = resolve([config_layer(directory.path), values_layer({"seed": 8}, "later")], Registry())
+    directory.resume(again, Asked(argv=("rlcore", "run", "--resume", "x")), None)
+    assert "seed = 8" in (backup / "config.toml").read_text("utf-8")
+    assert (backup / "command.txt").read_text("utf-8").splitlines()[1] == "rlcore run --resume x"
+    directory.close()
+
+
+def test_two_stamped_directories_of_one_second_are_two(imitates: None) -> None:
+    found = stamped(name="SFT")
+    first = RunDirectory.create(found, ASKED)
+    check_name(found)
+    second = RunDirectory.create(found, ASKED)
+    assert first.path != second.path
+    for directory in (first, second):
+        directory.close()
+    with pytest.raises(UserError, match="is not the name of a folder"):
+        check_name(stamped(name="../x"))
+
+
+def test_a_plain_directory_has_no_backup(imitates: None) -> None:
+    directory = RunDirectory.create(resolved(data={"id": "toy"}, name="mine"), ASKED)
+    assert not (directory.path / "backup").exists()
+    directory.close()
+
+
+def test_the_best_checkpoint_is_the_one_that_the_trainer_links(imitates: None) -> None:
+    directory = RunDirectory.create(resolved(data={"id": "toy"}, name="mine"), ASKED)
+    for step in (10, 20):
+        (directory.checkpoints / f"{step:06d}").mkdir()
+    directory.metrics.write_text('{"step": 20, "evaluation/accuracy": 1.0}\n')
+    (directory.checkpoints / "best").symlink_to("000010")
+    assert best_checkpoint(directory.path) == Path("runs/mine/checkpoints/000010")
+    (directory.checkpoints / "000010").rename(directory.checkpoints / "000010.left")
+    assert best_checkpoint(directory.path) == Path("runs/mine/checkpoints/000020")
+    directory.close()

@@ -1,0 +1,361 @@
+"""The supervised trainer on conversations of a few words; the chat format is one token for a header, one for an end."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rlcore.config.messages import ProblemsError
+from rlcore.config.schema import RunConfig
+from rlcore.errors import DataError, UserError
+from rlcore.types import Demonstration, Message
+from rlcore_trainer.packing import Sequence as Tokens
+from rlcore_trainer.schedule import learning_rate
+from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.supervised import SupervisedTrainer
+from rlcore_trainer.supervised_check import check
+from rlcore_trainer.supervised_config import SupervisedConfig
+from rlcore_trainer.supervised_data import batch_of_step, encode, hold_out
+from rlcore_trainer.supervised_loss import supervised_gradient, total_loss
+
+Make = Callable[..., Any]
+HEADERS = {"user": 31, "assistant": 30, "tool": 28}
+END = 29
+
+
+def conversation_ids(messages: Sequence[Message], tools: object = ()) -> tuple[list[int], list[bool]]:
+    ids: list[int] = []
+    mask: list[bool] = []
+    for message in messages:
+        words = [*(int(word[1:]) for word in message.text.split()), END]
+        ids += [HEADERS[message.role], *words]
+        mask += [False, *[message.role == "assistant"] * len(words)]
+    return ids, mask
+
+
+FORMAT: Any = SimpleNamespace(conversation=conversation_ids)
+
+
+def chat(*texts: str) -> Demonstration:
+    """User and assistant in turn."""
+    roles = ("user", "assistant")
+    messages = (Message(role=roles[place % 2], content=text) for place, text in enumerate(texts))  # type: ignore[arg-type]
+    return Demonstration(messages=tuple(messages))
+
+
+def counting(count: int, *, step: int = 1, seed: int = 0) -> list[Demonstration]:
+    """The assistant says the number ``step`` behind the user's, once or twice."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(count):
+        first, second = rng.randrange(20), rng.randrange(20)
+        turns = [f"w{first}", f"w{first + step}"]
+        found.append(chat(*turns, f"w{second}", f"w{second + step}") if rng.random() < 0.5 else chat(*turns))
+    return found
+
+
+class Chats:
+    """Stands in for a `rlcore.run.Run` without an environment."""
+
+    def __init__(self, folder: Path, directory: Path | None, resume_from: Path | None, tables: dict[str, Any]) -> None:
+        self._folder, self.resume_from = folder, resume_from
+        self.directory = SimpleNamespace(path=directory) if directory else None
+        self.rows = {"train": tables.pop("train", counting(10)), "evaluation": tables.pop("held", counting(4, seed=9))}
+        self.stop_after: int | None = tables.pop("stop_after", None)
+        trainer = {"conversations_per_step": 4, "learning_rate": 0.01, "epochs": 2, **tables.pop("trainer", {})}
+        self._options = {"trainer": SupervisedConfig(**trainer), "strategy": SingleProcessConfig()}
+        values: dict[str, Any] = {
+            "model": {"path": str(folder), "device": "cpu"},
+            "environment": {"id": ""},
+            "reward": [],
+            "evaluation": {"every": 2},
+        }
+        self.config = RunConfig(**{**values, **tables})
+        self.resolved = SimpleNamespace(origin=lambda path: "a test")
+        self.logged: dict[int, dict[str, float]] = {}
+        self.said: list[str] = []
+        self.saved: list[int] = []
+        self.dataset = self
+
+    def conversations(self, split: str) -> list[Demonstration]:
+        return self.rows[split]  # type: ignore[no-any-return]
+
+    def tasks(self, split: str) -> list[Any]:
+        return []
+
+    def options(self, table: str) -> Any:
+        return self._options[table]
+
+    def load(self, kind: str, id: str) -> Any:
+        return {"single": SingleProcess}[id]
+
+    def model_folder(self) -> Path:
+        return self._folder
+
+    def chat_format(self, folder: Path) -> Any:
+        return FORMAT
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        self.logged[step] = {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    @property
+    def stop_requested(self) -> bool:
+        return self.stop_after is not None and max(self.logged, default=0) >= self.stop_after
+
+    def checkpoint_saved(self, step: int, path: Path) -> None:
+        self.saved.append(step)
+
+
+@pytest.fixture
+def chats(model_folder: Path, tmp_path: Path) -> Make:
+    """Makes a run; keyword arguments are tables, and rows of ``train`` and ``held``."""
+
+    def make(directory: str | None = None, resume_from: Path | None = None, **tables: Any) -> Chats:
+        return Chats(model_folder, tmp_path / directory if directory else None, resume_from, tables)
+
+    return make
+
+
+def trained(run: Any) -> dict[str, torch.Tensor]:
+    """The weights after the run."""
+    trainer = SupervisedTrainer(run)
+    trainer.train()
+    return {name: value.clone() for name, value in trainer._model.state_dict().items()}
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def sequences(count: int = 7) -> list[Tokens]:
+    return encode(counting(count, seed=3), FORMAT, SupervisedConfig(), limit=100).sequences
+
+
+def gradients(model: Any, batch: list[Tokens], max_tokens: int) -> tuple[float, list[torch.Tensor]]:
+    strategy = SingleProcess(SingleProcessConfig())
+    model.zero_grad()
+    loss = supervised_gradient(model, strategy, batch, max_tokens)
+    return loss, [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def test_only_what_the_assistant_says_is_trained() -> None:
+    (one,) = encode([chat("w1 w2", "w3", "w4", "w5 w6")], FORMAT, SupervisedConfig(), limit=100).sequences
+    assert [token for token, counts in zip(one.token_ids, one.loss_mask, strict=True) if counts] == [3, END, 5, 6, END]
+
+
+def test_the_loss_is_the_mean_over_all_trained_tokens_of_the_unmodified_model(qwen2: Make) -> None:
+    model, batch = qwen2().double(), sequences()
+    loss, found = gradients(model, batch, max_tokens=12)
+    model.zero_grad()
+    losses = []
+    for one in batch:
+        logits = model(input_ids=torch.tensor([list(one.token_ids)]), use_cache=False).logits[0]
+        for t, counts in enumerate(one.loss_mask):
+            if counts:
+                losses.append(-logits[t - 1].log_softmax(-1)[one.token_ids[t]])
+    mean = torch.stack(losses).mean()
+    mean.backward()
+    expected = mean.item()
+    assert loss == pytest.approx(expected, rel=1e-12)
+    for parameter, gradient in zip(model.parameters(), found, strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-9, atol=1e-12)
+    total, tokens = total_loss(model, batch, 12)
+    assert (total / tokens, tokens) == (pytest.approx(expected, rel=1e-12), len(losses))
+
+
+def test_neither_the_token_budget_nor_the_order_changes_the_gradient(qwen2: Make) -> None:
+    model, batch = qwen2().double(), sequences()
+    loss, expected = gradients(model, batch, max_tokens=10_000)
+    for changed, budget in ((batch, 1), (batch, 20), (batch[::-1], 20)):
+        other, found = gradients(model, changed, budget)
+        assert other == pytest.approx(loss, rel=1e-12)
+        for one, two in zip(expected, found, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+
+
+def test_every_epoch_takes_every_conversation_once_in_an_order_of_its_own() -> None:
+    steps = [batch_of_step(step, conversations=10, per_step=4, seed=5) for step in range(1, 7)]
+    assert [epoch for epoch, _ in steps] == [0, 0, 0, 1, 1, 1]
+    assert [len(members) for _, members in steps] == [4, 4, 2, 4, 4, 2]
+    first, second = ([i for epoch, members in steps if epoch == e for i in members] for e in (0, 1))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+    assert batch_of_step(2, conversations=10, per_step=4, seed=6) != steps[1]
+
+
+@pytest.mark.parametrize("budget", [1, 9, 4096])
+def test_the_schedule_ends_with_the_last_step_for_any_accumulation(chats: Make, budget: int) -> None:
+    run = chats(trainer={"warmup_ratio": 0.3, "schedule": "linear", "max_tokens_per_batch": budget, "epochs": 2})
+    trained(run)
+    rates = [run.logged[step]["learning_rate"] for step in sorted(run.logged) if step]
+    assert rates == pytest.approx([0.005, 0.01, 0.01, 0.0075, 0.005, 0.0025])  # six steps, of which two warm up
+    assert sum(run.logged[step]["updates"] for step in range(1, 7)) == 6
+
+
+def test_the_steps_may_be_given_instead_of_the_epochs(chats: Make) -> None:
+    run = chats(trainer={"steps": 4, "schedule": "cosine"})
+    trained(run)
+    assert max(run.logged) == 4
+    assert run.logged[4]["learning_rate"] == pytest.approx(
+        learning_rate(4, steps=4, peak=0.01, schedule="cosine"), rel=1e-12
+    )
+    assert run.logged[4]["data/epoch"] == pytest.approx(4 / 3)
+
+
+def test_what_is_imitated_is_learnt(chats: Make) -> None:
+    run = chats(
+        train=counting(60),
+        held=counting(20, seed=9),
+        trainer={"steps": 80, "learning_rate": 0.02, "conversations_per_step": 8},
+        evaluation={"every": 80},
+    )
+    trained(run)
+    assert run.logged[0]["evaluation/loss"] > 3
+    # Half of the trained tokens are ends. Whoever knows just that, and not what follows a number, has 1.5 nats a token.
+    assert run.logged[80]["evaluation/loss"] < 1.2
+    assert run.logged[80]["evaluation/perplexity"] == pytest.approx(math.exp(run.logged[80]["evaluation/loss"]))
+
+
+def test_evaluation_stands_before_the_first_and_after_the_last_step_and_touches_nothing(chats: Make) -> None:
+    with_it = chats(trainer={"steps": 5}, evaluation={"every": 2})
+    without = chats(trainer={"steps": 5}, evaluation={"every": 0})
+    assert equal(trained(with_it), trained(without))
+    assert [step for step in with_it.logged if "evaluation/loss" in with_it.logged[step]] == [0, 2, 4, 5]
+    assert not any("evaluation/loss" in metrics for metrics in without.logged.values())
+
+
+def test_the_best_checkpoint_is_that_of_the_smallest_evaluation_loss_and_the_last_is_kept(
+    chats: Make, tmp_path: Path
+) -> None:
+    # What is held out counts the other way: the more is learnt, the worse it gets after the first steps.
+    run = chats(
+        directory="run",
+        train=counting(12),
+        held=counting(12, step=2),
+        trainer={"steps": 18, "schedule": "constant", "learning_rate": 0.03},
+        evaluation={"every": 3},
+        checkpoint={"every": 9, "keep": 1},
+    )
+    trained(run)
+    losses = {step: metrics["evaluation/loss"] for step, metrics in run.logged.items() if "evaluation/loss" in metrics}
+    best = min((step for step in losses if step), key=lambda step: losses[step])
+    assert 0 < best < 18
+    links = tmp_path / "run" / "checkpoints"
+    assert (links / "best").resolve().name == f"{best:06d}"
+    assert (links / "last").resolve().name == "000018"
+    assert sorted(path.name for path in links.iterdir() if path.name.isdigit()) == [f"{best:06d}", "000018"]
+
+
+def test_a_run_continued_from_a_checkpoint_is_the_run_without_the_interruption(
+    model_folder: Path, qwen2: Make, chats: Make, tmp_path: Path
+) -> None:
+    qwen2(tie_word_embeddings=True, attention_dropout=0.2).save_pretrained(model_folder)
+    tables: dict[str, Any] = {
+        "trainer": {"epochs": 3, "schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1},
+        "checkpoint": {"every": 2, "keep": 9},
+    }
+    whole = chats(directory="whole", **tables)
+    weights = trained(whole)
+    trained(chats(directory="part", stop_after=5, **tables))
+    again = chats(directory="part", resume_from=tmp_path / "part" / "checkpoints" / "000005", **tables)
+    assert equal(trained(again), weights)
+    assert again.logged == {step: metrics for step, metrics in whole.logged.items() if step > 5}
+    assert 0 not in again.logged
+
+
+def test_dropout_differs_from_step_to_step(model_folder: Path, qwen2: Make, chats: Make) -> None:
+    qwen2(tie_word_embeddings=True, attention_dropout=0.5).save_pretrained(model_folder)
+    run = chats(train=[chat("w1", "w2")], trainer={"steps": 3, "learning_rate": 1e-12}, evaluation={"every": 0})
+    trained(run)
+    assert len({run.logged[step]["loss"] for step in (1, 2, 3)}) == 3
+
+
+def test_long_conversations_are_left_out_and_counted(chats: Make) -> None:
+    rows = [chat("w1", "w2"), chat("w1", "w2 w3 w4 w5 w6 w7")]
+    run = chats(train=rows, trainer={"max_tokens": 8, "epochs": 1})
+    trained(run)
+    assert run.logged[1]["conversations"] == 1
+    assert run.logged[1]["data/unused"] == 1
+    assert any("of 2 training conversations 1 left out, longer than 8 tokens" in line for line in run.said)
+
+
+def test_long_conversations_are_cut_and_counted() -> None:
+    rows = [chat("w1", "w2"), chat("w1", "w2 w3 w4 w5 w6 w7"), chat("w1 w2 w3 w4 w5 w6 w7 w8", "w9")]
+    found = encode(rows, FORMAT, SupervisedConfig(on_long="cut"), limit=8)
+    assert [list(one.token_ids) for one in found.sequences] == [[31, 1, 29, 30, 2, 29], [31, 1, 29, 30, 2, 3, 4, 5]]
+    assert (found.cut, found.untrained, found.skipped) == (1, 1, 0)
+    assert found.sentence("training", 8) == (
+        "of 3 training conversations 1 cut to 8 tokens, 1 left out, nothing of the assistant in them"
+    )
+
+
+def test_long_conversations_may_stop_the_run() -> None:
+    with pytest.raises(DataError, match="conversation 2 is longer than 8 tokens") as caught:
+        encode([chat("w1", "w2"), chat("w1", "w2 w3 w4 w5 w6 w7")], FORMAT, SupervisedConfig(on_long="raise"), limit=8)
+    assert caught.value.found == "11 tokens, beginning 'w1'"
+
+
+def test_the_model_limits_the_length_where_nobody_else_does(model_folder: Path, qwen2: Make, chats: Make) -> None:
+    qwen2(tie_word_embeddings=True, max_position_embeddings=8).save_pretrained(model_folder)
+    run = chats(train=[chat("w1", "w2"), chat("w1", "w2 w3 w4 w5 w6 w7")], trainer={"epochs": 1})
+    trained(run)
+    assert any("longer than 8 tokens" in line for line in run.said)
+
+
+def test_held_out_conversations_are_not_trained_on() -> None:
+    rows = [chat(f"w{i % 6}", f"w{i % 6 + 1}") for i in range(12)]  # each stands there twice
+    found = encode(rows, FORMAT, SupervisedConfig(), limit=100).sequences
+    train, held = hold_out(found, 3, seed=1)
+    contents = [{tuple(one.token_ids) for one in part} for part in (train, held)]
+    assert not contents[0] & contents[1]
+    assert len(contents[0] | contents[1]) == 6
+    assert hold_out(found, 3, seed=2)[1] != held
+    with pytest.raises(DataError, match="leaves nothing to train on"):
+        hold_out(found, 12, seed=1)
+
+
+def test_a_dataset_without_evaluation_rows_is_evaluated_by_what_is_held_out(chats: Make) -> None:
+    run = chats(held=[], trainer={"held_out": 3, "epochs": 1})
+    check(run)
+    trained(run)
+    assert any(line.startswith("held out  3 conversations") for line in run.said)
+    assert "evaluation/loss" in run.logged[2]
+
+
+def test_evaluation_rows_that_are_trained_on_are_told(chats: Make) -> None:
+    rows = counting(10)
+    run = chats(train=rows, held=rows[:2], trainer={"steps": 1})
+    trained(run)
+    assert any("2 evaluation conversations are trained on too" in line for line in run.said)
+
+
+def test_bad_input_is_refused(chats: Make) -> None:
+    with pytest.raises(DataError, match="an evaluation needs conversations that are not trained on"):
+        check(chats(held=[]))
+    with pytest.raises(DataError, match="no conversations to train on"):
+        check(chats(train=[]))
+    with pytest.raises(ProblemsError, match="there is no environment"):
+        check(chats(trainer={"rollouts": True}))
+    with pytest.raises(ProblemsError, match="never leave its warm-up"):
+        check(chats(trainer={"steps": 4, "warmup_steps": 4}))
+    with pytest.raises(ProblemsError, match="says the same in steps"):
+        check(chats(trainer={"warmup_ratio": 0.1, "warmup_steps": 4}))
+    with pytest.raises(UserError, match="never leave its warm-up of 9 steps"):
+        SupervisedTrainer(chats(trainer={"warmup_steps": 9})).train()
+    with pytest.raises(UserError, match="no conversation is left to train on"):
+        SupervisedTrainer(chats(trainer={"max_tokens": 3})).train()
+
+
+def test_a_stop_keeps_what_was_learnt(chats: Make) -> None:
+    run = chats(directory="run", stop_after=3, checkpoint={"every": 0}, evaluation={"every": 0})
+    trained(run)
+    assert run.saved == [3]

@@ -1,0 +1,126 @@
+"""Supervised training against TRL's SFTTrainer: trained tokens per second, same model, same tokens, same batches.
+
+The model is ``builtin:tiny-qwen2`` (0.9 million parameters). ``one-problem`` imitates generated demonstrations of
+gsm8k-tools, all about as long; ``one-to-eight`` puts so many of them behind one another into a conversation, which
+then differ in length as those of people do. Each side makes one epoch in steps of 32 conversations with AdamW in
+float32, and is measured from its first step to its last: not while it starts, loads or encodes. TRL pads, as packing
+there needs a kernel for GPUs; its gradient checkpointing is switched off. Both have to come to the same mean loss.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from comparison import Comparison
+from rlcore.run import Run
+from rlcore_trainer.supervised import SupervisedTrainer
+
+VERSIONS = ("rlcore-trainer", "torch", "transformers")
+TRL = Path(__file__).parents[1] / "references" / "trl"
+CONVERSATIONS_PER_STEP, RATE = 32, 5e-4
+AGREE = 0.03
+"""Relative difference of the mean losses: batches are the same in size but not in order."""
+
+
+def conversations(count: int, most: int) -> list[dict[str, Any]]:
+    """Rows of the dataset ``chat``: one to ``most`` demonstrations each."""
+    from rl_plugin_gsm8k_tools.calculator import calculator
+    from rl_plugin_gsm8k_tools.demonstrations import as_rows
+    from rl_plugin_gsm8k_tools.problems import demonstrations
+
+    rng, drawn, rows = random.Random(0), demonstrations(count * most, seed=0), []
+    for _ in range(count):
+        messages = [row for _ in range(rng.randint(1, most)) for row in as_rows(next(drawn))]
+        rows.append({"messages": messages, "tools": [calculator.schema.as_json()]})
+    return rows
+
+
+class Noted(Run):
+    """A run that keeps its numbers."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Keep them."""
+        self.__dict__.setdefault("noted", []).append(dict(metrics))
+
+
+def make(rows: Path, model: str) -> tuple[Any, SupervisedTrainer]:
+    """A run and its trainer, which has read everything and has done nothing."""
+    run = Noted.create(
+        {
+            "model": {"path": model},
+            "data": {"id": "chat", "train": [str(rows)]},
+            "trainer": {
+                "id": "sft",
+                "conversations_per_step": CONVERSATIONS_PER_STEP,
+                "learning_rate": RATE,
+                "schedule": "constant",
+            },
+            "evaluation": {"every": 0},
+        }
+    )
+    trainer = SupervisedTrainer(run)
+    trainer.prepare()
+    return run, trainer
+
+
+def comparison(name: str, folder: Path, count: int, most: int, *, floor: float) -> Comparison:
+    """One epoch by either side."""
+    rows, tokens, model = folder / f"{name}.jsonl", folder / f"{name}.json", folder / f"{name}-model"
+    rows.write_text("\n".join(map(json.dumps, conversations(count, most))), encoding="utf-8")
+    run, trainer = make(rows, "builtin:tiny-qwen2")
+    shutil.copytree(run.model_folder(), model)
+    encoded = [
+        {"input_ids": list(one.token_ids), "assistant_masks": [int(counts) for counts in one.loss_mask]}
+        for one in trainer.train_sequences
+    ]
+    trained = sum(sum(row["assistant_masks"]) for row in encoded)
+    tokens.write_text(json.dumps(encoded), encoding="utf-8")
+    losses: dict[str, float] = {}
+
+    def ours() -> float:
+        run, trainer = make(rows, str(model))
+        started = time.perf_counter()
+        trainer.train()
+        seconds = time.perf_counter() - started
+        assert sum(metrics["tokens/trained"] for metrics in run.noted) == trained
+        losses["ours"] = sum(metrics["loss"] for metrics in run.noted) / len(run.noted)
+        print(f"  rlcore: {trained / seconds:,.0f} trained tokens/s", flush=True)
+        return seconds
+
+    def peer() -> float:
+        output = folder / f"{name}-measured.json"
+        script = [str(TRL / "sft_seconds.py"), str(model), str(tokens), str(output)]
+        command = ["uv", "run", "--frozen", "--project", str(TRL), "python", *script]
+        done = subprocess.run(
+            [*command, str(CONVERSATIONS_PER_STEP), str(RATE)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        measured = json.loads(output.read_text(encoding="utf-8"))
+        assert measured["tokens"] == trained
+        assert abs(measured["loss"] / losses["ours"] - 1) < AGREE, (measured, losses)
+        print(f"  trl {measured['version']}: {trained / measured['seconds']:,.0f} trained tokens/s", flush=True)
+        return float(measured["seconds"])
+
+    return Comparison(name=name, ours=ours, peer=peer, floor=floor)
+
+
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+"""Folders that live as long as the process."""
+
+
+def comparisons() -> list[Comparison]:
+    """Conversations of many lengths, and of one, where no padding can be saved and so little else."""
+    _KEPT.append(tempfile.TemporaryDirectory())
+    folder = Path(_KEPT[-1].name)
+    return [
+        comparison("one-to-eight", folder, 320, 8, floor=1.5),
+        comparison("one-problem", folder, 640, 1, floor=1.0),
+    ]
