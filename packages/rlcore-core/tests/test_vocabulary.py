@@ -98,6 +98,12 @@ def test_a_critic_counts_where_the_estimator_has_one() -> None:
     assert tree("algorithm.adv_estimator=gae") == {"algorithm": {"advantage": "gae"}, "critic": {"model": "copy"}}
 
 
+def test_our_own_critic_is_left_to_our_own_words() -> None:
+    reading = read_words(["critic.learning_rate=1e-3", "critic.warmup_steps=2"], VERL)
+    assert reading.own == ["critic.learning_rate=1e-3", "critic.warmup_steps=2"]
+    assert reading.layer.problems == ()
+
+
 @pytest.mark.parametrize(
     ("estimator", "ours"),
     [("reinforce_plus_plus_baseline", "reinforce-plus-plus-baseline"), ("grpo_passk", "pass-at-k"), ("opo", "opo")],

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 GROUP = "rlcore.plugins"
-HOSTS = ("rlcore-core", "rlcore-rollout", "rlcore-trainer")
+HOSTS = ("rlcore-core", "rlcore-rollout", "rlcore-trainer", "rlcore-merge")
 """The distributions that bring hooks. Their names and ids are theirs, whatever else is installed."""
-CHECKED = (*HOSTS, "rlcore", "rlcore-merge")
+CHECKED = (*HOSTS, "rlcore")
 """The distributions whose versions a plugin's requirements are compared with before it is imported."""
 
 

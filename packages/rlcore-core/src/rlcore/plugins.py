@@ -39,6 +39,8 @@ HOOK_OWNERS: Mapping[str, str] = {
     "rlcore_algorithms": "rlcore-trainer",
     "rlcore_strategies": "rlcore-trainer",
     "rlcore_models": "rlcore-trainer",
+    "rlcore_mergers": "rlcore-merge",
+    "rlcore_checkpoint_layout": "rlcore-merge",
 }
 """Hooks of packages that may be absent. A plugin that has one is then partly inactive, not broken."""
 

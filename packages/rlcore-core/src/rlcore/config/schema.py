@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Table(BaseModel):
-    """A table of the configuration: unknown keys are errors, values do not change, docstrings document fields."""
+    """A table of the configuration: unknown keys are errors, values do not change, docstrings document fields, and
+    numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ComponentTable(BaseModel):

@@ -23,6 +23,7 @@ WANTED = {
     "int_from_float": "an integer",
     "float_parsing": "a number",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "string_type": "a text",

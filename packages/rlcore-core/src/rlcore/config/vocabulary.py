@@ -47,8 +47,8 @@ class Vocabulary:
 
     @property
     def tables(self) -> set[str]:
-        """The top-level names that are this system's alone."""
-        return {key.partition(".")[0] for key in self.meanings} - set(RunConfig.model_fields)
+        """The top-level names that are this system's alone: no table of a run's, nor of a trainer of ours."""
+        return {key.partition(".")[0] for key in self.meanings} - set(RunConfig.model_fields) - {"critic"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
