@@ -24,6 +24,7 @@ BUDGET = {
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS,
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
+    "rlcore-merge": CORE | {"numpy"},
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-string-equal": CORE,
 }

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Table(BaseModel):
-    """A table of the configuration: unknown keys are errors, values do not change, docstrings document fields, and
-    numbers are finite."""
+    """A table: unknown keys are errors, values do not change, numbers are finite, docstrings document fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 

@@ -1,0 +1,227 @@
+"""``rlcore merge``, and the argument list of verl's merger."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rlcore.errors import EngineError, UserError
+
+if TYPE_CHECKING:
+    from rlcore_merge.comparison import Comparison
+    from rlcore_merge.merging import Merged
+
+_VERBS = ("merge", "test")
+
+
+class MergeCommand(click.Command):
+    """Takes ``merge`` or ``test`` before verl's own options, as its merger is called."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave the verb out where the options are verl's."""
+        if args and args[0] in _VERBS and any(arg.split("=")[0] in {"--backend", "--local_dir"} for arg in args):
+            ctx.meta["verb"] = args[0]
+            args = args[1:]
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=MergeCommand,
+    short_help="Make one Hugging Face folder of a checkpoint.",
+    epilog="""\b
+    Examples:
+      rlcore merge runs/NAME --out merged
+      rlcore merge checkpoints/global_step_100 --out merged --dtype bf16
+      rlcore merge outputs/checkpoint-200 --base Qwen2.5-3B-Instruct --out merged
+      rlcore merge checkpoints/global_step_100 --adapter --out adapter
+      rlcore merge merged --check REFERENCE
+      rlcore merge merge --backend fsdp --local_dir DIR --target_dir merged""",
+)
+@click.argument("source", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    "--target_dir",
+    "out",
+    type=click.Path(path_type=Path),
+    help="A new folder, which appears whole or not at all.",
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["keep", "bf16", "fp16", "fp32"]),
+    default="keep",
+    show_default=True,
+    help="What floating-point weights are written as.",
+)
+@click.option("--max-shard-size", default="5GB", show_default=True, help="Of one file.")
+@click.option("--base", metavar="FOLDER", help="What an adapter was trained on; else where config and tokenizer are.")
+@click.option(
+    "--check",
+    "--test_hf_dir",
+    "reference",
+    metavar="REFERENCE",
+    type=click.Path(path_type=Path),
+    help="Compare with a checkpoint of any layout; exit status 1 when they differ.",
+)
+@click.option("--tolerance", default=0.0, show_default=True, help="Largest difference that --check takes as equal.")
+@click.option("--adapter", is_flag=True, help="Write the adapter instead of merging it.")
+@click.option("--lora-alpha", type=float, help="Of an adapter whose checkpoint does not say it.")
+@click.option("--allow-zero-delta", is_flag=True, help="Take an adapter that changes nothing.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Ranges in work at a time; by default the cores, at most 8."
+)
+@click.option(
+    "--upload", "--hf_upload_path", "repository", metavar="REPO", help="Send the result to the Hugging Face hub."
+)
+@click.option("--private", is_flag=True, help="Make the hub's repository private.")
+@click.option("--local_dir", type=click.Path(path_type=Path), help="As SOURCE.")
+@click.option("--backend", help="verl's: fsdp. The layout is recognised without it.")
+@click.option("--trust-remote-code", is_flag=True, hidden=True)
+@click.option("--use_cpu_initialization", is_flag=True, hidden=True)
+@click.option("--tie-word-embedding", is_flag=True, hidden=True)
+@click.option("--is-value-model", is_flag=True, hidden=True)
+@click.pass_context
+def merge(
+    ctx: click.Context,
+    /,
+    source: Path | None,
+    out: Path | None,
+    dtype: str,
+    max_shard_size: str,
+    base: str | None,
+    reference: Path | None,
+    tolerance: float,
+    adapter: bool,
+    lora_alpha: float | None,
+    allow_zero_delta: bool,
+    threads: int | None,
+    repository: str | None,
+    private: bool,
+    local_dir: Path | None,
+    backend: str | None,
+    **without_effect: bool,
+) -> int:
+    """Make one Hugging Face folder of a sharded or adapter checkpoint, whichever trainer wrote it."""
+    source = _source(source, local_dir, backend, without_effect)
+    if out is None and reference is None:
+        if ctx.meta.get("verb") != "merge":
+            raise click.UsageError("give --out, a new folder, or --check, a reference")
+        out = Path("tmp")  # where verl writes when it is not told
+    if out is None and repository is not None:
+        raise click.UsageError("--upload needs --out")
+    if out is not None:
+        # Read when numpy is imported: ranges are what threads share, and products within one must not be shared again.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        from rlcore_merge.merging import merge as run
+
+        with _Progress() as progress:
+            merged = run(
+                source,
+                out,
+                dtype=dtype,
+                max_shard_size=max_shard_size,
+                base=base,
+                adapter=adapter,
+                lora_alpha=lora_alpha,
+                allow_zero_delta=allow_zero_delta,
+                threads=threads,
+                progress=progress,
+            )
+        for note in merged.notes:
+            click.echo(f"note: {note}", err=True)
+        _say(merged)
+    status = 0 if reference is None else _check(out or source, reference, base, tolerance)
+    if repository is not None and out is not None and status == 0:
+        from rlcore_merge.upload import upload
+
+        click.echo(f"uploaded to {upload(out, repository, private=private)}")
+    return status
+
+
+def _source(source: Path | None, local_dir: Path | None, backend: str | None, without_effect: dict[str, bool]) -> Path:
+    if backend not in (None, "fsdp"):
+        raise UserError(
+            "this backend cannot be merged",
+            found=f"--backend {backend}",
+            mend="verl's own merger reads Megatron's checkpoints: python -m verl.model_merger",
+        )
+    for option, given in without_effect.items():
+        if given:
+            why = "only the checkpoint's weights are read, no model is built"
+            click.echo(f"note: --{option.replace('_', '-')} has no effect: {why}", err=True)
+    if source is not None and local_dir is not None:
+        raise click.UsageError("give the folder once: as SOURCE or as --local_dir")
+    found = source or local_dir
+    if found is None:
+        raise click.UsageError("give the checkpoint's folder")
+    return found
+
+
+def _say(merged: Merged) -> None:
+    from rlcore_merge.comparison_table import size
+
+    what = f"{merged.tensors} tensors, {size(merged.bytes)} in {merged.seconds:.1f} s ({merged.layout})"
+    click.echo(f"wrote {merged.folder}: {what}")
+
+
+def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
+    from dataclasses import replace
+
+    from rlcore_merge.comparison import compare
+    from rlcore_merge.comparison_table import lines
+    from rlcore_merge.layouts import Layouts
+    from rlcore_merge.logits import largest_difference
+
+    layouts = Layouts()
+    comparison: Comparison = compare(left, right, base=base, tolerance=tolerance, layouts=layouts)
+    folders = [layouts.find(folder.expanduser()) for folder in (left, right)]
+    if all(layout == "huggingface" for _, layout in folders):
+        logits, note = largest_difference(folders[0][0], folders[1][0])
+    else:
+        logits, note = None, "one of them is no Hugging Face folder"
+    if logits is not None and logits <= tolerance:
+        logits = 0.0
+    comparison = replace(comparison, logits=logits, logits_note=note)
+    for line in lines(comparison):
+        click.echo(line)
+    return 0 if comparison.equal else 1
+
+
+class _Progress:
+    """One line on a terminal, rewritten as bytes are written; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._percent = -1
+
+    def __enter__(self) -> Callable[[int, int], None] | None:
+        return self._show if sys.stderr.isatty() else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._percent >= 0:
+            sys.stderr.write("\r\x1b[K")
+
+    def _show(self, done: int, total: int) -> None:
+        percent = 100 * done // max(total, 1)
+        if percent != self._percent:
+            self._percent = percent
+            sys.stderr.write(f"\r{percent:3d} % of {total / 1e9:.2f} GB")
+            sys.stderr.flush()
+
+
+def main() -> int:
+    """The command alone, as ``python -m rlcore_merge``; exit status as of ``rlcore``."""
+    try:
+        status = merge.main(prog_name="rlcore merge", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (UserError, EngineError) as error:
+        click.echo(f"error: {error}", err=True)
+        return 2
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,136 @@
+"""Everything of a Hugging Face folder that is not weights: config, tokenizer, processor, chat template, code."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import UserError
+
+from rlcore_merge.elements import Kind
+from rlcore_merge.tensors import Tensor, size_of
+
+_WEIGHTS = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".distcp",
+    ".gguf",
+    ".h5",
+    ".msgpack",
+    ".onnx",
+    ".pkl",
+    ".pickle",
+)
+_TAKEN = re.compile(
+    r"(config|generation_config|preprocessor_config|processor_config|video_preprocessor_config|image_processor_config"
+    r"|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template|chat_templates|modules"
+    r"|sentence_bert_config|normalizer|prompt_config)\.json|merges\.txt|vocab\.txt|bpe\.codes|.*\.(model|tiktoken|jinja|py)"
+    r"|tokenizer.*|LICENSE.*|NOTICE.*"
+)
+_QUANTISED = re.compile(
+    r"\.(absmax|quant_map|quant_state\..*|qweight|qzeros|scales|g_idx|SCB|weight_scale(_inv)?|weight_packed)$"
+)
+
+
+def read_config(folders: Iterable[Path]) -> dict[str, Any] | None:
+    """The ``config.json`` of the first folder that has one. Raises `UserError` when it is no JSON object."""
+    for folder in folders:
+        path = folder / "config.json"
+        if path.is_file():
+            try:
+                config = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise UserError("config.json cannot be read", found=str(error), where=str(path)) from None
+            if not isinstance(config, dict):
+                raise UserError("config.json is no JSON object", found=type(config).__name__, where=str(path))
+            return config
+    return None
+
+
+def is_quantised(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether weights are stored as integers or eight-bit numbers with scales beside them."""
+    return any(_QUANTISED.search(name) or tensor.kind.name.startswith("F8_") for name, tensor in tensors.items())
+
+
+def copy(folders: Sequence[Path], out: Path) -> list[str]:
+    """Copy the files that are no weights, each from the first folder that has it; returns their names."""
+    copied: list[str] = []
+    for folder in folders:
+        for path in sorted(folder.iterdir()):
+            if path.name in copied or path.suffix in _WEIGHTS or not _TAKEN.fullmatch(path.name) or not path.is_file():
+                continue
+            shutil.copyfile(path, out / path.name)
+            copied.append(path.name)
+        templates = folder / "additional_chat_templates"
+        if templates.is_dir() and templates.name not in copied:
+            shutil.copytree(templates, out / templates.name)
+            copied.append(templates.name)
+    return copied
+
+
+def write_config(
+    config: Mapping[str, Any],
+    out: Path,
+    *,
+    kind: Kind | None,
+    changes: Mapping[str, Any],
+    quantised: bool,
+    names: Iterable[str],
+) -> list[str]:
+    """Write ``config.json`` as the written weights need it; returns what was changed, in words.
+
+    Args:
+        config: as it was
+        out: the folder
+        kind: of most of the written elements
+        changes: keys that must have other values
+        quantised: whether the weights still are
+        names: of the written tensors
+    """
+    new, said = dict(config), []
+    if kind is not None:
+        _set_dtype(new, kind.torch_name)
+    for key, value in changes.items():
+        if isinstance(text := new.get("text_config"), dict) and key in text:
+            new["text_config"] = {**text, key: value}
+        new[key] = value
+    if not quantised and new.pop("quantization_config", None) is not None:
+        said.append("quantization_config was removed from config.json: the weights are not quantised")
+    architectures = [str(name) for name in new.get("architectures") or []]
+    plain = [name.removeprefix("FSDP") for name in architectures]
+    names = set(names)
+    if "score.weight" in names and "lm_head.weight" not in names:
+        plain = [re.sub("ForCausalLM$", "ForTokenClassification", name) for name in plain]
+    if plain != architectures:
+        new["architectures"] = plain
+        said.append(f"architectures in config.json: {', '.join(plain)} instead of {', '.join(architectures)}")
+    (out / "config.json").write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return said
+
+
+def _set_dtype(config: dict[str, Any], name: str) -> None:
+    key = "torch_dtype" if "torch_dtype" in config and "dtype" not in config else "dtype"
+    config[key] = name
+    for part, value in config.items():
+        if part.endswith("_config") and isinstance(value, dict) and {"dtype", "torch_dtype"} & value.keys():
+            inner = dict(value)
+            for inner_key in {"dtype", "torch_dtype"} & value.keys():
+                inner[inner_key] = name
+            config[part] = inner
+
+
+def main_kind(kinds: Mapping[str, Kind], tensors: Mapping[str, Tensor]) -> Kind | None:
+    """The floating kind that most elements are written in."""
+    sizes: dict[str, int] = {}
+    for name, kind in kinds.items():
+        if kind.floating:
+            sizes[kind.name] = sizes.get(kind.name, 0) + size_of(tensors[name])
+    found = max(sizes, key=lambda name: sizes[name], default=None)
+    return next((kind for kind in kinds.values() if kind.name == found), None)

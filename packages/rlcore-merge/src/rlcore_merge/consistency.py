@@ -1,0 +1,95 @@
+"""Whether tensors and ``config.json`` belong together, from names and shapes alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore.errors import UserError
+
+from rlcore_merge.tensors import Tensor
+
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings)\.weight$")
+_LAYER = re.compile(r"^(?P<stack>(?:.*\.)?(?:layers|h|blocks))\.(?P<index>\d+)\.")
+_VISION = re.compile(r"(^|\.)(visual|vision\w*|audio\w*|image_\w+)\.")
+
+
+def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) -> None:
+    """Refuse a model that its own config.json contradicts.
+
+    Args:
+        tensors: by name
+        config: the content of config.json
+        where: the folder it came from
+
+    Raises:
+        UserError: the embedding, a projection or the number of layers is another.
+    """
+    text = {**config, **(config.get("text_config") or {})}
+    embedding = next((name for name in tensors if _EMBEDDING.search(name) and not _VISION.search(name)), None)
+    wrong = []
+    if embedding is not None and len(tensors[embedding].shape) == 2:
+        rows, width = tensors[embedding].shape
+        if text.get("vocab_size") not in (None, rows):
+            wrong.append(f"{embedding} has {rows} rows, vocab_size is {text['vocab_size']}")
+        expected = (
+            text.get("word_embed_proj_dim")
+            or text.get("embedding_size")
+            or text.get("hidden_size")
+            or text.get("n_embd")
+        )
+        if expected not in (None, width):
+            wrong.append(f"{embedding} is {width} wide, hidden_size is {expected}")
+    wrong += _layers(tensors, text)
+    wrong += _projections(tensors, text)
+    if wrong:
+        raise UserError(
+            "the tensors contradict config.json",
+            found="; ".join(wrong[:3]),
+            where=where,
+            mend="take the config.json that the model was trained with, or a checkpoint that is whole",
+        )
+
+
+def _layers(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]:
+    wanted = text.get("num_hidden_layers") or text.get("n_layer")
+    if not isinstance(wanted, int):
+        return []
+    stacks: dict[str, set[int]] = {}
+    for name in tensors:
+        if (match := _LAYER.match(name)) and not _VISION.search(name):
+            stacks.setdefault(match["stack"], set()).add(int(match["index"]))
+    if not stacks:
+        return []
+    stack = max(stacks, key=lambda name: len(stacks[name]))
+    missing = sorted(set(range(wanted)) - stacks[stack])
+    if not missing:
+        return []
+    return [f"{stack} lacks {len(missing)} of {wanted} layers, such as {missing[0]}"]
+
+
+def _projections(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]:
+    """The widths that a config of the usual decoder names, in layer 0."""
+    hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
+    heads, groups = text.get("num_attention_heads"), text.get("num_key_value_heads")
+    size = text.get("head_dim") or (
+        hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else None
+    )
+    widths = {
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+        "self_attn.k_proj.weight": (
+            groups * size if isinstance(groups, int) and isinstance(size, int) else None,
+            hidden,
+        ),
+    }
+    wrong = []
+    for end, wanted in widths.items():
+        found = next((name for name in tensors if name.endswith(f"layers.0.{end}") and not _VISION.search(name)), None)
+        if found is None or not all(isinstance(length, int) for length in wanted):
+            continue
+        if tensors[found].shape != wanted and len(tensors[found].shape) == 2:
+            wrong.append(f"{found} is {list(tensors[found].shape)}, config.json means {list(wanted)}")
+    return wrong

@@ -1,0 +1,118 @@
+"""Kinds of elements, and conversion between them, without torch.
+
+Arrays hold elements as they are stored: bfloat16 as ``uint16`` and float8 as ``uint8``, for numpy has no such kinds.
+Legend: ``_E`` elements of a tensor in row-major order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of element: its name in safetensors files, its name in torch, and how numpy stores it."""
+
+    name: str
+    torch_name: str
+    storage: np.dtype[Any]
+    floating: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.storage.itemsize
+
+
+def _kind(name: str, torch_name: str, storage: str, *, floating: bool = False) -> Kind:
+    return Kind(name, torch_name, np.dtype(storage), floating)
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        _kind("F64", "float64", "<f8", floating=True),
+        _kind("F32", "float32", "<f4", floating=True),
+        _kind("F16", "float16", "<f2", floating=True),
+        _kind("BF16", "bfloat16", "<u2", floating=True),
+        _kind("F8_E4M3", "float8_e4m3fn", "u1"),
+        _kind("F8_E5M2", "float8_e5m2", "u1"),
+        _kind("F8_E8M0", "float8_e8m0fnu", "u1"),
+        _kind("I64", "int64", "<i8"),
+        _kind("I32", "int32", "<i4"),
+        _kind("I16", "int16", "<i2"),
+        _kind("I8", "int8", "i1"),
+        _kind("U64", "uint64", "<u8"),
+        _kind("U32", "uint32", "<u4"),
+        _kind("U16", "uint16", "<u2"),
+        _kind("U8", "uint8", "u1"),
+        _kind("BOOL", "bool", "u1"),
+        _kind("C64", "complex64", "<c8"),
+    )
+}
+"""By their names in safetensors files. Only those that are ``floating`` are ever converted."""
+
+BY_TORCH_NAME: dict[str, Kind] = {kind.torch_name: kind for kind in KINDS.values()}
+
+REQUESTED: dict[str, str | None] = {"keep": None, "bf16": "BF16", "fp16": "F16", "fp32": "F32"}
+"""The values of ``--dtype``."""
+
+BLOCK = 1 << 15
+"""Elements that are converted at a time, so that all steps of a conversion find them in the processor's cache."""
+
+_SHIFT, _ONE, _HALF = np.uint32(16), np.uint32(1), np.uint32(0x7FFF)
+
+
+def to_float32(stored_E: Array, kind: Kind) -> npt.NDArray[np.float32]:
+    """Stored elements as float32; exact for all kinds but F64. A view where they are float32 already."""
+    if kind.name == "BF16":
+        wide: npt.NDArray[np.uint32] = stored_E.astype(np.uint32)
+        wide <<= _SHIFT
+        return wide.view(np.float32)
+    if not kind.floating:
+        raise ValueError(f"{kind.name} is not a floating kind")
+    return stored_E.astype(np.float32, copy=False)
+
+
+def from_float32(values_E: npt.NDArray[np.float32], kind: Kind) -> Array:
+    """Float32 values rounded to the nearest of a kind, ties to even, as torch does; NaN stays NaN."""
+    if kind.name == "BF16":
+        return _to_bfloat16(np.ascontiguousarray(values_E))
+    if kind.name == "F16":
+        with np.errstate(over="ignore"):
+            return values_E.astype(np.float16)
+    return values_E.astype(kind.storage, copy=False)
+
+
+def convert(stored_E: Array, source: Kind, target: Kind) -> Array:
+    """Elements of one kind as another; the same array where nothing is to be done."""
+    if source is target:
+        return stored_E
+    return from_float32(to_float32(stored_E, source), target)
+
+
+def _to_bfloat16(values_E: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    flat = values_E.reshape(-1)
+    rounded = np.empty(flat.size, np.uint16)
+    scratch = np.empty(min(BLOCK, flat.size), np.uint32)
+    for start in range(0, flat.size, BLOCK):
+        part = flat[start : start + BLOCK]
+        bits = part.view(np.uint32)
+        work = scratch[: part.size]
+        np.right_shift(bits, _SHIFT, out=work)
+        np.bitwise_and(work, _ONE, out=work)
+        np.add(work, _HALF, out=work)
+        np.add(work, bits, out=work)
+        rounded[start : start + part.size] = work.view(np.uint16)[1::2]
+        # The sum of squares is NaN when any value is: one pass instead of a mask for each block.
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = np.dot(part, part)
+        if np.isnan(total):
+            rounded[start : start + part.size][np.isnan(part)] = 0x7FC0
+    return rounded.reshape(values_E.shape)

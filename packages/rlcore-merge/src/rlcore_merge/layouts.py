@@ -1,0 +1,208 @@
+"""Which layout a folder has, and where in it the checkpoint lies.
+
+Names are looked at, never contents, and nothing heavy is imported before a layout is found: a wrong folder is told in
+a moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.errors import UserError, did_you_mean
+
+from rlcore_merge.specs import MergerSpec
+
+if TYPE_CHECKING:
+    from rlcore.plugins import Plugins
+
+    from rlcore_merge.checkpoint import Checkpoint, Request
+
+OWN = (
+    MergerSpec(
+        id="peft",
+        target="rlcore_merge.sources.peft:open_folder",
+        summary="Adapters of peft: LoRA, rsLoRA, DoRA.",
+        looked_for="adapter_config.json (a peft adapter)",
+    ),
+    MergerSpec(
+        id="verl-fsdp",
+        target="rlcore_merge.sources.fsdp:open_folder",
+        summary="verl's FSDP folders, one file for each process.",
+        looked_for="model_world_size_W_rank_R.pt (verl's FSDP)",
+    ),
+    MergerSpec(
+        id="torch-dcp",
+        target="rlcore_merge.sources.dcp:open_folder",
+        summary="torch.distributed.checkpoint, and accelerate's FSDP folders.",
+        looked_for=".metadata with *.distcp (torch.distributed.checkpoint, accelerate's FSDP)",
+    ),
+    MergerSpec(
+        id="deepspeed-zero",
+        target="rlcore_merge.sources.deepspeed:open_folder",
+        summary="DeepSpeed ZeRO, stages 1 to 3.",
+        looked_for="*_optim_states.pt (DeepSpeed's ZeRO)",
+    ),
+    MergerSpec(
+        id="huggingface",
+        target="rlcore_merge.sources.huggingface:open_folder",
+        summary="Hugging Face folders, safetensors or .bin, and rlcore's own checkpoints.",
+        looked_for="model.safetensors or pytorch_model.bin, or their index (a Hugging Face folder)",
+    ),
+)
+_WHOLE = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "pytorch_model_fsdp.bin",
+)
+
+
+def own_layout(folder: Path) -> str | None:
+    """The id of the layout of a folder among `OWN`, by the names in it."""
+    try:
+        names = {entry.name for entry in os.scandir(folder)}
+    except OSError:
+        return None
+    if "adapter_config.json" in names:
+        return "peft"
+    if any(name.startswith("model_world_size_") and name.endswith(".pt") for name in names):
+        return "verl-fsdp"
+    if ".metadata" in names:
+        return "torch-dcp"
+    if any(name.endswith("_optim_states.pt") and "zero_pp_rank_" in name for name in names):
+        return "deepspeed-zero"
+    if names & set(_WHOLE) or ("config.json" in names and any(name.endswith(".safetensors") for name in names)):
+        return "huggingface"
+    return None
+
+
+class Layouts:
+    """The layouts of this process: rlcore's own and those of plugins."""
+
+    def __init__(self, plugins: Plugins | None = None) -> None:
+        self._given = plugins
+        self._loaded: Plugins | None = None
+
+    @property
+    def _plugins(self) -> Plugins:
+        from rlcore.plugins import Plugins
+
+        if self._loaded is None:
+            self._loaded = self._given or Plugins()
+        return self._loaded
+
+    def of(self, folder: Path) -> str | None:
+        """The layout of exactly this folder. Plugins are asked only for what is not rlcore's own."""
+        answer = own_layout(folder) or self._plugins.claim("rlcore_checkpoint_layout", folder=folder)
+        return str(answer) if answer is not None else None
+
+    def specs(self) -> list[MergerSpec]:
+        """All layouts."""
+        offered = [offer.spec for offer in self._plugins.offers("rlcore_mergers", MergerSpec)]
+        own = {spec.id for spec in OWN}
+        return [*OWN, *(spec for spec in offered if isinstance(spec, MergerSpec) and spec.id not in own)]
+
+    def open(self, source: Path, request: Request) -> Checkpoint:
+        """Find the checkpoint in a folder and describe it.
+
+        Raises:
+            UserError: there is none, or it is not whole.
+        """
+        from rlcore.loading import load_attribute
+
+        folder, layout = self.find(source)
+        own = {spec.id: spec for spec in OWN}
+        spec = own.get(layout) or next((spec for spec in self.specs() if spec.id == layout), None)
+        if spec is None:
+            raise UserError(f"no installed plugin reads the layout {layout!r}", where=str(folder))
+        opened: Checkpoint = load_attribute(spec.target, what=f"the layout {layout!r}", needs=spec.needs)(
+            folder, request
+        )
+        if folder != source:
+            opened.notes.insert(0, f"the checkpoint is in {folder}")
+        return opened
+
+    def find(self, source: Path) -> tuple[Path, str]:
+        """The folder that has a layout: the source itself, or the one in it that is meant.
+
+        Raises:
+            UserError: there is none; the sentence says what was looked for and what is near.
+        """
+        if not source.is_dir():
+            self._no_folder(source)
+        for folder in _inside(source):
+            if (layout := own_layout(folder)) is not None:
+                return folder, layout
+        for folder in _inside(source):
+            if (layout := self.of(folder)) is not None:
+                return folder, layout
+        near = [folder for folder in _around(source) if own_layout(folder) is not None]
+        names = [entry.name for entry in sorted(source.iterdir())[:6]]
+        raise UserError(
+            "there is no checkpoint in this folder",
+            found=f"{', '.join(names)}{', …' if len(names) == 6 else ''}" if names else "nothing: the folder is empty",
+            where=str(source),
+            mend=f"{near[0]} has one" + (f", and {len(near) - 1} more" if near[1:] else "")
+            if near
+            else "looked for " + "; ".join(spec.looked_for for spec in self.specs() if spec.looked_for),
+        )
+
+    @staticmethod
+    def _no_folder(source: Path) -> None:
+        if source.is_file():
+            raise UserError(
+                "a folder is wanted",
+                found="a file",
+                where=str(source),
+                mend=f"give the folder that it lies in: {source.parent}",
+            )
+        parent = source.parent
+        near = did_you_mean(source.name, [path.name for path in parent.iterdir()]) if parent.is_dir() else None
+        raise UserError("there is no such folder", found="nothing", where=str(source), mend=near or "check the path")
+
+
+def _inside(source: Path) -> Iterator[Path]:
+    """The places where a checkpoint that is called by this folder may lie, the likeliest first."""
+    yield source
+    yield source / "actor"
+    yield source / "model"
+    for checkpoints in (source / "checkpoints", source):
+        for name in ("best", "last"):
+            yield checkpoints / name / "model"
+            if (checkpoints / name / "adapter").is_dir():
+                yield checkpoints / name / "adapter"
+    yield source / "pytorch_model_fsdp_0"
+    for pointer, pattern in (("latest", "{}"), ("latest_checkpointed_iteration.txt", "global_step_{}")):
+        path = source / pointer
+        if path.is_file():
+            named = pattern.format(path.read_text(encoding="utf-8", errors="replace").strip()[:100])
+            if named and "/" not in named and "\0" not in named:
+                yield source / named
+                yield source / named / "actor"
+    yield source / "lora_adapter"
+
+
+def _around(source: Path) -> Iterator[Path]:
+    """Folders below that a person may have meant, and those above."""
+    try:
+        children = sorted((path for path in source.iterdir() if path.is_dir()), key=_by_number, reverse=True)[:50]
+    except OSError:
+        return
+    for child in children:
+        yield from _inside(child)
+    for child in children:
+        yield from (
+            sorted(path for path in child.iterdir() if path.is_dir())[:20]
+            if os.access(child, os.R_OK | os.X_OK)
+            else []
+        )
+    yield from (source.parent, source.parent / "actor")
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    digits = "".join(filter(str.isdigit, path.name))
+    return int(digits or 0), path.name

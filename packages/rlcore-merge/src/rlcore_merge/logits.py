@@ -1,0 +1,53 @@
+"""The logits of two folders on one prompt, where transformers is installed."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+PROMPT = "The quick brown fox jumps over the lazy dog. 12 * 7 ="
+
+
+def largest_difference(left: Path, right: Path, prompt: str = PROMPT) -> tuple[float | None, str]:
+    """The largest absolute difference of the next-token logits in float32, and why there is none where it is None.
+
+    One model is loaded at a time. Without a tokenizer the first 16 ids are the prompt.
+    """
+    if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
+        return None, "transformers is not installed"
+    for folder in (left, right):
+        if not (folder / "config.json").is_file():
+            return None, f"{folder} has no config.json"
+    try:
+        ids = _ids(left, prompt)
+        outputs = [_logits(folder, ids) for folder in (left, right)]
+    except (ImportError, OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
+        return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if outputs[0].shape != outputs[1].shape:
+        return float("inf"), f"shapes {list(outputs[0].shape)} and {list(outputs[1].shape)}"
+    return float((outputs[0] - outputs[1]).abs().max()), ""
+
+
+def _ids(folder: Path, prompt: str) -> list[int]:
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json")):
+        return list(range(16))
+    from transformers import AutoTokenizer
+
+    return [int(token) for token in AutoTokenizer.from_pretrained(folder)(prompt)["input_ids"]]
+
+
+def _logits(folder: Path, ids: list[int]) -> Any:
+    import torch
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    name = (config.architectures or ["AutoModelForCausalLM"])[0]
+    kind = getattr(transformers, name, transformers.AutoModelForCausalLM)
+    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        found = model(input_ids=torch.tensor([ids])).logits.float().clone()
+    del model
+    gc.collect()
+    return found

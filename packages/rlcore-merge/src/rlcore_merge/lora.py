@@ -1,0 +1,346 @@
+"""Low-rank adapters: their tensors' names, their settings, and which tensor of the base each one changes.
+
+LoRA (Hu et al. 2021, arXiv:2106.09685, §4.1): ``W' = W + s·B·A`` with ``s = α/r``; rsLoRA (Kalajdzievski 2023,
+arXiv:2312.03732): ``s = α/√r``; DoRA (Liu et al. 2024, arXiv:2402.09353, eq. 5): ``W' = m · V / ‖V‖`` with
+``V = W + s·B·A`` and the norm of each output's row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rlcore.errors import UserError, did_you_mean
+
+from rlcore_merge.checkpoint import Adapter, Checkpoint
+from rlcore_merge.lowrank import Delta, LowRank, Shifted, vector_of
+from rlcore_merge.tensors import Tensor, size_of
+
+PARTS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
+_PART = re.compile(rf"^(?P<module>.+)\.(?P<part>{'|'.join(PARTS)})(?P<rest>\..+)?$")
+_SAVED = re.compile(r"\.modules_to_save\.[^.]+\.")
+_MEND = "give the base that the adapter was trained on: --base FOLDER"
+
+
+def is_adapter_name(name: str) -> bool:
+    """Whether a tensor is part of an adapter by its name."""
+    return _PART.match(name) is not None or _SAVED.search(name) is not None
+
+
+def plain(name: str) -> str:
+    """A name without what peft puts before it and into it."""
+    name = re.sub(r"^(base_model\.model\.|base_model\.)", "", name)
+    name = _SAVED.sub(".", name).replace(".base_layer.", ".")
+    if match := _PART.match(name):
+        rest = (match["rest"] or "").split(".")[1:]
+        last = [rest[-1]] if rest and rest[-1] in {"weight", "bias"} else []
+        if match["part"] in {"lora_A", "lora_B"} and not last:
+            last = ["weight"]
+        if match["part"] == "lora_magnitude_vector":
+            last = []
+        return ".".join([match["module"], match["part"], *last])
+    return name
+
+
+def separate(tensors: Mapping[str, Tensor], where: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The base's tensors and the adapter's of a state dict that holds both, or the adapter's alone.
+
+    Raises:
+        UserError: it holds more than one adapter.
+    """
+    base: dict[str, Tensor] = {}
+    adapter: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        into = adapter if is_adapter_name(name) else base
+        short = plain(name)
+        if ".original_module." in short:
+            into, short = base, short.replace(".original_module.", ".")
+        if short in into:
+            raise UserError(
+                "the checkpoint holds more than one adapter",
+                found=f"{short} twice",
+                where=where,
+                mend="save one adapter, or merge them with peft first",
+            )
+        into[short] = tensor
+    return base, adapter
+
+
+def take_out(checkpoint: Checkpoint, alpha: float | None) -> None:
+    """Where low-rank matrices stand among a checkpoint's tensors, make an adapter of them.
+
+    Raises:
+        UserError: nothing says α, or there is more than one adapter.
+    """
+    if not any(is_adapter_name(name) for name in checkpoint.tensors):
+        return
+    base, adapter = separate(checkpoint.tensors, str(checkpoint.folder))
+    settings = settings_of_folder(checkpoint.folder, adapter, alpha)
+    checkpoint.tensors = base
+    checkpoint.buffers = frozenset(name for name in base if name in checkpoint.buffers)
+    checkpoint.adapter = Adapter(settings=settings, tensors=adapter, where=str(checkpoint.folder))
+
+
+def settings_of_folder(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None) -> dict[str, Any]:
+    """The settings of an adapter inside a training checkpoint, in the words of ``adapter_config.json``.
+
+    Read from ``adapter_config.json`` or ``lora_train_meta.json`` beside the weights or in ``lora_adapter/``.
+
+    Raises:
+        UserError: nothing says α.
+    """
+    for path in (
+        folder / "adapter_config.json",
+        folder / "lora_adapter" / "adapter_config.json",
+        folder / "lora_train_meta.json",
+    ):
+        if path.is_file():
+            settings = read_settings(path)
+            break
+    else:
+        settings = {}
+    if alpha is not None:
+        settings["lora_alpha"] = alpha
+    if not settings.get("lora_alpha"):
+        raise UserError(
+            "the scale of the adapter is not known",
+            found="no lora_alpha: there is no lora_train_meta.json and no adapter_config.json",
+            where=str(folder),
+            mend="give the value of the training's configuration: --lora-alpha NUMBER",
+        )
+    ranks = sorted(
+        tensor.shape[0] for name, tensor in tensors.items() if ".lora_A." in name or name.endswith("lora_embedding_A")
+    )
+    settings.setdefault("r", max(set(ranks), key=ranks.count) if ranks else 0)
+    return settings
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The JSON object of a file. Raises `UserError` when it is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path.name} cannot be read", found=str(error), where=str(path)) from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path.name} is no JSON object", found=type(content).__name__, where=str(path))
+    return content
+
+
+def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> dict[str, Tensor]:
+    """The base's tensors with those that the adapter changes replaced by what they become, computed when read.
+
+    Args:
+        base: the model that the adapter was trained on; its ``changes`` and ``notes`` say when tied weights part
+        adapter: what is merged
+        zero_is_fine: whether a difference of nothing but zeros is taken
+
+    Raises:
+        UserError: a part has no weight in the base or another shape, or changes nothing.
+    """
+    _supported(adapter)
+    tensors = dict(base.tensors)
+    modules: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    saved: dict[str, Tensor] = {}
+    for name, tensor in adapter.tensors.items():
+        if match := _PART.match(name):
+            modules[match["module"]][name[len(match["module"]) + 1 :]] = tensor
+        else:
+            saved[name] = tensor
+    for name, tensor in saved.items():
+        target = _find(name, base, tensors, adapter)
+        _same_shape(name, tensor, tensors[target], adapter)
+        tensors[target] = tensor
+    empty = []
+    for module, parts in modules.items():
+        target = _find(f"{module}.weight", base, tensors, adapter)
+        delta = _delta(module, parts, tensors[target], adapter)
+        if delta.is_zero():
+            empty.append(module)
+        tensors[target] = LowRank(tensors[target], delta)
+        if "lora_B.bias" in parts:
+            bias = _find(f"{module}.bias", base, tensors, adapter)
+            tensors[bias] = Shifted(tensors[bias], vector_of(parts["lora_B.bias"]) * np.float32(delta.scale))
+    if empty and not zero_is_fine:
+        raise UserError(
+            "the adapter changes nothing",
+            found=f"B·A is zero in {len(empty)} of {len(modules)} modules, such as {empty[0]}",
+            where=adapter.where,
+            mend="take a checkpoint that was trained; --allow-zero-delta when this is meant",
+        )
+    return tensors
+
+
+def _supported(adapter: Adapter) -> None:
+    settings = adapter.settings
+    kind = settings.get("peft_type", "LORA")
+    wrong = []
+    if kind not in {"LORA", "PeftType.LORA", None}:
+        wrong.append(f"peft_type {kind}")
+    wrong += [
+        key
+        for key in (
+            "target_parameters",
+            "megatron_config",
+            "layer_replication",
+            "trainable_token_indices",
+            "use_qalora",
+        )
+        if settings.get(key)
+    ]
+    if wrong:
+        raise UserError(
+            "this kind of adapter cannot be merged",
+            found=", ".join(wrong),
+            where=adapter.where,
+            mend="merge it with peft's merge_and_unload",
+        )
+
+
+def _find(name: str, base: Checkpoint, tensors: dict[str, Tensor], adapter: Adapter) -> str:
+    """The base's name of a tensor. A tied output layer that the base does not hold becomes one of its own."""
+    for candidate in _spellings(name):
+        if candidate in tensors:
+            untouched = candidate.endswith("embed_tokens.weight") and "lm_head.weight" not in tensors
+            if untouched and not adapter.settings.get("ensure_weight_tying") and tied(base):
+                # The adapter was trained with an output layer that it did not change.
+                _part_with_tie(base)
+                tensors["lm_head.weight"] = tensors[candidate]
+            return candidate
+    if name.endswith("lm_head.weight") and tied(base):
+        embedding = next((key for key in base.tensors if key.endswith("embed_tokens.weight")), None)
+        if embedding is not None:
+            _part_with_tie(base)
+            tensors[name] = base.tensors[embedding]
+            return name
+    near = did_you_mean(name, tensors)
+    raise UserError(
+        "the adapter changes a weight that the base does not have",
+        found=f"{name}" + (f"; {near}" if near else ""),
+        where=f"{adapter.where}, base {base.folder}",
+        mend=_MEND,
+    )
+
+
+def tied(checkpoint: Checkpoint) -> bool:
+    """Whether the configuration says that input and output embeddings are one."""
+    from rlcore_merge.companions import read_config
+
+    config = read_config(checkpoint.companions) or {}
+    return bool({**(config.get("text_config") or {}), **config}.get("tie_word_embeddings", False))
+
+
+def _part_with_tie(base: Checkpoint) -> None:
+    if "tie_word_embeddings" not in base.changes:
+        base.changes["tie_word_embeddings"] = False
+        base.notes.append("the adapter changes only one of the tied embeddings: they are written as two")
+
+
+def _spellings(name: str) -> list[str]:
+    """A name as several versions of transformers write it: vision-language models were renamed between them."""
+    spellings = [name]
+    for old, new in (
+        ("model.language_model.", "model."),
+        ("model.language_model.", "language_model.model."),
+        ("language_model.model.", "model.language_model."),
+        ("model.visual.", "visual."),
+        ("model.vision_tower.", "vision_tower."),
+        ("visual.", "model.visual."),
+        ("vision_tower.", "model.vision_tower."),
+        ("model.", "model.language_model."),
+        ("lm_head.", "language_model.lm_head."),
+    ):
+        if name.startswith(old):
+            spellings.append(new + name.removeprefix(old))
+    return spellings
+
+
+def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Adapter) -> Delta:
+    embedding = "lora_embedding_A" in parts or "lora_embedding_B" in parts
+    names = ("lora_embedding_A", "lora_embedding_B") if embedding else ("lora_A.weight", "lora_B.weight")
+    missing = [name for name in names if name not in parts]
+    if missing:
+        raise UserError("the adapter is not whole", found=f"{module} has no {missing[0]}", where=adapter.where)
+    down, up = parts[names[0]], parts[names[1]]
+    transposed = embedding or bool(adapter.settings.get("fan_in_fan_out"))
+    inputs, outputs = size_of(down) // max(down.shape[0], 1), up.shape[0]
+    wanted = (inputs, outputs) if transposed else (outputs, inputs)
+    rows = weight.shape[0] if weight.shape else 0
+    if (rows, size_of(weight) // max(rows, 1)) != wanted or down.shape[0] != size_of(up) // max(outputs, 1):
+        raise UserError(
+            f"the adapter does not fit {module}",
+            found=f"B {list(up.shape)} · A {list(down.shape)}, and the base's weight is {list(weight.shape)}",
+            where=adapter.where,
+            mend=_MEND,
+        )
+    if weight.kind.name not in {"F64", "F32", "F16", "BF16"}:
+        raise UserError(
+            "the base is quantised",
+            found=f"{module}.weight is {weight.kind.name}",
+            where=adapter.where,
+            mend="give the unquantised base: --base FOLDER",
+        )
+    magnitude = parts.get("lora_magnitude_vector")
+    if magnitude is not None and (embedding or len(weight.shape) != 2 or transposed):
+        raise UserError(
+            f"DoRA on {module} cannot be merged",
+            found="only plain linear layers can",
+            where=adapter.where,
+            mend="merge it with peft's merge_and_unload",
+        )
+    rank = down.shape[0]
+    return Delta(
+        down=down,
+        up=up,
+        scale=scale(module, rank, adapter),
+        transposed=transposed,
+        magnitude=None if magnitude is None else vector_of(magnitude),
+    )
+
+
+def scale(module: str, rank: int, adapter: Adapter) -> float:
+    """``α/r``, or ``α/√r`` for rsLoRA, with the patterns of single modules.
+
+    Raises:
+        UserError: the settings say another rank than the tensors have, or no α.
+    """
+    settings = adapter.settings
+    expected = _pattern(settings.get("rank_pattern"), module, settings.get("r"))
+    if expected is not None and int(expected) != rank:
+        raise UserError(
+            f"the adapter's settings contradict its tensors in {module}",
+            found=f"r = {expected}, and A has {rank} rows",
+            where=adapter.where,
+        )
+    alpha = _pattern(settings.get("alpha_pattern"), module, settings.get("lora_alpha"))
+    if alpha is None:
+        raise UserError(
+            "the scale of the adapter is not known",
+            found="no lora_alpha in its settings",
+            where=adapter.where,
+            mend="--lora-alpha NUMBER",
+        )
+    return float(alpha) / sqrt(rank) if settings.get("use_rslora") else float(alpha) / rank
+
+
+def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> Any:
+    """As peft: the first key that is a regular expression for the end of the module's path."""
+    for key, value in (patterns or {}).items():
+        if re.match(rf"(.*\.)?({key})$", module):
+            return value
+    return default
+
+
+def _same_shape(name: str, tensor: Tensor, weight: Tensor, adapter: Adapter) -> None:
+    if tensor.shape != weight.shape:
+        raise UserError(
+            f"the adapter's {name} has another shape than the base's",
+            found=f"{list(tensor.shape)} instead of {list(weight.shape)}",
+            where=adapter.where,
+            mend=_MEND,
+        )

@@ -1,0 +1,127 @@
+"""Weights that a low-rank adapter changes, computed in float32 when a range of them is read.
+
+Legend: ``_RO`` rows of a weight by the rest of its axes, ``_RI`` rank by inputs, ``_OR`` outputs by rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcore_merge.elements import KINDS, Array, Kind, to_float32
+from rlcore_merge.tensors import Shape, Tensor, size_of
+
+Float32 = npt.NDArray[np.float32]
+
+
+def vector_of(tensor: Tensor) -> Float32:
+    """All elements of a small tensor, as float32."""
+    return to_float32(tensor.read(0, size_of(tensor)), tensor.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What an adapter adds to a weight: ``scale · B · A``, transposed where weights are stored (input, output)."""
+
+    down: Tensor
+    """A: rank by inputs."""
+    up: Tensor
+    """B: outputs by rank."""
+    scale: float
+    transposed: bool
+    magnitude: Float32 | None = None
+    """DoRA's m, one for each output."""
+
+    def is_zero(self) -> bool:
+        """Whether one factor is nothing but zeros, as an adapter is before its first step."""
+        return not all(_any(factor) for factor in (self.up, self.down))
+
+    def rows(self, begin: int, end: int) -> Float32:
+        """Rows of the scaled product, in the orientation of the weight."""
+        rank = self.down.shape[0]
+        inputs = size_of(self.down) // rank
+        down_RI = vector_of(self.down).reshape(rank, inputs)
+        if self.transposed:
+            up_OR = vector_of(self.up).reshape(-1, rank)
+            product: Float32 = np.ascontiguousarray(down_RI[:, begin:end].T) @ up_OR.T
+        else:
+            part = to_float32(self.up.read(begin * rank, (end - begin) * rank), self.up.kind)
+            product = part.reshape(-1, rank) @ down_RI
+        product *= np.float32(self.scale)
+        return product
+
+
+def _any(tensor: Tensor) -> bool:
+    size = size_of(tensor)
+    return any(
+        bool(np.any(to_float32(tensor.read(start, min(1 << 20, size - start)), tensor.kind)))
+        for start in range(0, size, 1 << 20)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """A weight and what an adapter makes of it; read as float32, kept in the weight's own kind."""
+
+    weight: Tensor
+    delta: Delta
+
+    @property
+    def kind(self) -> Kind:
+        """Float32, whatever the weight is."""
+        return KINDS["F32"]
+
+    @property
+    def keeps(self) -> Kind:
+        """What it is written as when the dtype is kept."""
+        return getattr(self.weight, "keeps", self.weight.kind)
+
+    @property
+    def shape(self) -> Shape:
+        """Of the weight."""
+        return self.weight.shape
+
+    def read(self, start: int, count: int) -> Array:
+        """As `rlcore_merge.tensors.Tensor.read`; whole rows are computed."""
+        row = prod(self.shape[1:])
+        begin, end = start // row, -(-(start + count) // row)
+        weight_RO = to_float32(self.weight.read(begin * row, (end - begin) * row), self.weight.kind).reshape(-1, row)
+        changed_RO = weight_RO + self.delta.rows(begin, end)
+        if self.delta.magnitude is not None:
+            norms = np.linalg.norm(changed_RO, axis=1)
+            changed_RO *= (self.delta.magnitude[begin:end] / norms)[:, None]
+        flat: npt.NDArray[Any] = changed_RO.reshape(-1)
+        return flat[start - begin * row : start - begin * row + count]
+
+
+@dataclass(frozen=True, slots=True)
+class Shifted:
+    """A bias and what an adapter adds to it."""
+
+    bias: Tensor
+    difference: Float32
+
+    @property
+    def kind(self) -> Kind:
+        """Float32, whatever the bias is."""
+        return KINDS["F32"]
+
+    @property
+    def keeps(self) -> Kind:
+        """What it is written as when the dtype is kept."""
+        return self.bias.kind
+
+    @property
+    def shape(self) -> Shape:
+        """Of the bias."""
+        return self.bias.shape
+
+    def read(self, start: int, count: int) -> Array:
+        """As `rlcore_merge.tensors.Tensor.read`."""
+        bias = to_float32(self.bias.read(start, count), self.bias.kind)
+        total: npt.NDArray[Any] = bias + self.difference[start : start + count]
+        return total

@@ -1,0 +1,273 @@
+"""Reads pickles of tensors without running anything that they name.
+
+A pickle is a program that calls what it imports. Here nothing is imported: each name on a closed list stands for a
+function of this module or for an inert record of its arguments and state, and any other name ends the reading. This
+is stricter than ``torch.load(weights_only=True)``, which imports and calls what its own list allows, and it needs
+neither torch nor a process group.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, NoReturn, Self
+
+from rlcore.errors import UserError
+
+from rlcore_merge.elements import BY_TORCH_NAME, Kind
+from rlcore_merge.tensors import Shape
+
+
+class ForbiddenName(UserError):
+    """A pickle names something that is no part of a checkpoint's data."""
+
+
+class Record:
+    """An object of a pickle: what it was made with and the state that it was given. It does nothing."""
+
+    name = ""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Keep what it is made with."""
+        record = object.__new__(cls)
+        record.arguments, record.state = arguments, named
+        return record
+
+    arguments: tuple[Any, ...]
+    state: Any
+
+    def __init__(self, *arguments: Any, **named: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None:
+        # Of an object with slots: (its dictionary or None, its slots).
+        self.state = state[1] if isinstance(state, tuple) and len(state) == 2 and state[0] is None else state
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    def append(self, item: Any) -> None:
+        """Items of lists that are records are not kept."""
+
+    def extend(self, items: Any) -> None:
+        """As `append`."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value of its state."""
+        return self.state.get(key, default) if isinstance(self.state, Mapping) else default
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A storage of a torch file: the kind of its elements, None where its tensors say it, and its key in the file."""
+
+    kind: Kind | None
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A tensor of a torch file."""
+
+    storage: Storage
+    kind: Kind
+    offset: int
+    """In elements."""
+    shape: Shape
+    strides: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Distributed:
+    """A tensor of which the file holds some blocks: a ``DTensor`` or a ``ShardedTensor`` with its state."""
+
+    name: str
+    shape: Shape
+    state: Any
+
+
+def _integers(values: Any) -> Shape:
+    return tuple(int(value) for value in values)
+
+
+def _tensor(storage: Storage, offset: int, shape: Any, strides: Any, *_: Any) -> Strided:
+    if not isinstance(storage, Storage) or storage.kind is None:
+        raise pickle.UnpicklingError("a tensor without a typed storage")
+    return Strided(storage, storage.kind, int(offset), _integers(shape), _integers(strides))
+
+
+def _tensor_of_kind(
+    storage: Storage, offset: int, shape: Any, strides: Any, _: Any, __: Any, kind: Any, *___: Any
+) -> Strided:
+    if not isinstance(storage, Storage) or not isinstance(kind, Kind):
+        raise pickle.UnpicklingError("a tensor of a kind that is not known")
+    return Strided(storage, kind, int(offset), _integers(shape), _integers(strides))
+
+
+def _parameter(data: Any, *_: Any) -> Any:
+    return data
+
+
+def _typed(function: Any, type_: Any, arguments: Any, state: Any) -> Any:
+    name = getattr(type_, "name", "").rpartition(".")[2]
+    if name in {"DTensor", "ShardedTensor"}:
+        return Distributed(name, _integers(arguments[2]), state)
+    if callable(function) and not isinstance(function, type):
+        return function(*arguments)
+    raise pickle.UnpicklingError(f"a tensor of the type {name or type_!r}")
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    if isinstance(owner, type) and issubclass(owner, Record):
+        return _record(f"{owner.name}.{name}")
+    raise ForbiddenName("a checkpoint was refused: it is not data alone", found=f"getattr of {owner!r}", mend=_DISTRUST)
+
+
+def _size(values: Any = ()) -> Shape:
+    return _integers(values)
+
+
+def _record(name: str) -> type[Record]:
+    return type("Record", (Record,), {"name": name})
+
+
+_DISTRUST = (
+    "do not trust this file; if you wrote it yourself, save only the state dict: torch.save(model.state_dict(), FILE)"
+)
+
+_STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+}
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": OrderedDict,
+    "builtins.getattr": _attribute,
+    "__builtin__.getattr": _attribute,
+    "builtins.set": set,
+    "__builtin__.set": set,
+    "builtins.list": list,
+    "builtins.dict": dict,
+    "builtins.tuple": tuple,
+    "builtins.slice": slice,
+    "torch.Size": _size,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v3": _tensor_of_kind,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch._tensor._rebuild_from_type_v2": _typed,
+}
+
+_MODULES = {
+    "torch": "Tensor device memory_format layout",
+    "torch.serialization": "_get_layout",
+    "torch.storage": "UntypedStorage TypedStorage",
+    "torch._utils": "_rebuild_wrapper_subclass",
+    "torch.nn.parameter": "Parameter Buffer",
+    "torch._tensor": "Tensor",
+    "pathlib": "PosixPath WindowsPath PurePosixPath PureWindowsPath Path",
+    "pathlib._local": "PosixPath WindowsPath",
+    "argparse": "Namespace",
+    "torch.distributed.tensor": "DTensor",
+    "torch.distributed.tensor._api": "DTensor",
+    "torch.distributed._tensor.api": "DTensor",
+    "torch.distributed.tensor._dtensor_spec": "DTensorSpec TensorMeta ShardOrderEntry",
+    "torch.distributed._tensor._dtensor_spec": "DTensorSpec TensorMeta",
+    "torch.distributed._tensor.placement_types": "DTensorSpec TensorMeta Shard Replicate Partial _Partial "
+    "_StridedShard",
+    "torch.distributed.tensor.placement_types": "Shard Replicate Partial _Partial _StridedShard _MaskPartial",
+    "torch.distributed.tensor._ops._embedding_ops": "_MaskPartial",
+    "torch.distributed.device_mesh": "DeviceMesh",
+    "torch.distributed._tensor.device_mesh": "DeviceMesh",
+    "torch.distributed._mesh_layout": "_MeshLayout _FlatLayout",
+    "torch.distributed._shard.sharded_tensor.api": "ShardedTensor",
+    "torch.distributed._shard.sharded_tensor.shard": "Shard",
+    "torch.distributed._shard.sharded_tensor.metadata": "ShardedTensorMetadata TensorProperties MEM_FORMAT_ENCODING",
+    "torch.distributed._shard.metadata": "ShardMetadata",
+    "torch.distributed._shard.sharding_spec.chunk_sharding_spec": "ChunkShardingSpec",
+    "torch.distributed._shard.sharding_spec.api": "EnumerableShardingSpec",
+    "torch.distributed.remote_device": "_remote_device",
+    "torch.distributed.checkpoint.metadata": "Metadata MetadataIndex TensorStorageMetadata BytesStorageMetadata "
+    "ChunkStorageMetadata TensorProperties _MEM_FORMAT_ENCODING StorageMeta",
+    "torch.distributed.checkpoint.filesystem": "_StorageInfo _StoragePrefix",
+    "deepspeed.runtime.fp16.loss_scaler": "LossScaler DynamicLossScaler LossScaleConfig LossScaleProfile",
+    "deepspeed.runtime.zero.config": "ZeroStageEnum DeepSpeedZeroConfig",
+    "deepspeed.runtime.zero.offload_config": "OffloadDeviceEnum DeepSpeedZeroOffloadParamConfig "
+    "DeepSpeedZeroOffloadOptimizerConfig",
+    "deepspeed.utils.tensor_fragment": "fragment_address",
+    "deepspeed.runtime.fp16.fused_optimizer": "FP16_Optimizer",
+    "deepspeed.runtime.zero.partition_parameters": "ZeroParamStatus ZeroParamType",
+}
+
+_NAMES = {f"{module}.{name}" for module, names in _MODULES.items() for name in names.split()}
+
+
+class Reader(pickle.Unpickler):
+    """Unpickles one file; names that are not listed end it."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        super().__init__(file)
+        self._where = where
+        self._known: dict[str, Any] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What a name stands for."""
+        full = f"{module}.{name}"
+        if full not in self._known:
+            self._known[full] = self._resolve(module, name, full)
+        return self._known[full]
+
+    def _resolve(self, module: str, name: str, full: str) -> Any:
+        if full in _FUNCTIONS:
+            return _FUNCTIONS[full]
+        if module in {"torch", "torch.storage"} and name in _STORAGES:
+            return BY_TORCH_NAME[_STORAGES[name]]
+        if module == "torch" and name in BY_TORCH_NAME:
+            return BY_TORCH_NAME[name]
+        if full in _NAMES:
+            return _record(full)
+        self._forbid(full)
+
+    def _forbid(self, full: str) -> NoReturn:
+        raise ForbiddenName(
+            "a checkpoint was refused: it is not data alone",
+            found=f"it asks for {full}",
+            where=self._where,
+            mend=_DISTRUST,
+        )
+
+    def persistent_load(self, pid: Any) -> Storage:
+        """A reference to a storage: ``("storage", type, key, device, elements)``."""
+        if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] != "storage":
+            raise pickle.UnpicklingError("a reference that is not to a storage")
+        return Storage(pid[1] if isinstance(pid[1], Kind) else None, str(pid[2]))
+
+
+def load(file: IO[bytes], where: str) -> Any:
+    """The object of a pickle, with `Record`, `Strided` and `Distributed` in place of anything that is not plain data.
+
+    Raises:
+        ForbiddenName: it names something else; the sentence says what.
+        UserError: it is damaged.
+    """
+    try:
+        return Reader(file, where).load()
+    except ForbiddenName as error:
+        raise ForbiddenName(error.message, found=error.found, where=where, mend=error.mend) from None
+    except Exception as error:  # a damaged pickle raises anything
+        raise UserError(
+            "a file of the checkpoint cannot be read",
+            found=f"its pickle is damaged or of an unknown form: {type(error).__name__}: {error}",
+            where=where,
+            mend="copy or save the file again",
+        ) from None

@@ -1,0 +1,47 @@
+"""What rlcore-merge offers, through the same hooks as any plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import CommandSpec
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from rlcore_merge.specs import MergerSpec
+
+
+@hookimpl
+def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
+    """Make the hooks of this package known."""
+    from rlcore_merge import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@hookimpl
+def rlcore_commands() -> Iterable[CommandSpec]:
+    """The command ``rlcore merge``."""
+    yield CommandSpec(
+        id="merge", target="rlcore_merge.cli:merge", summary="Make one Hugging Face folder of a checkpoint."
+    )
+
+
+@hookimpl
+def rlcore_mergers() -> Iterable[MergerSpec]:
+    """The layouts that are known without a plugin."""
+    from rlcore_merge.layouts import OWN
+
+    yield from OWN
+
+
+@hookimpl
+def rlcore_checkpoint_layout(folder: Path) -> str | None:
+    """The layout of a folder, by the names in it."""
+    from rlcore_merge.layouts import own_layout
+
+    return own_layout(folder)

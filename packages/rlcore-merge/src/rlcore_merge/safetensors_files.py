@@ -1,0 +1,70 @@
+"""Files of the safetensors format: eight bytes of length, a JSON header, the tensors without gaps."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import UserError
+
+from rlcore_merge.elements import KINDS, Kind
+from rlcore_merge.tensors import MappedFile, Shape, Stored
+
+ALIGNMENT = 8
+
+
+def read(path: Path) -> tuple[dict[str, Stored], Mapping[str, str]]:
+    """The tensors of a file and its metadata, nothing loaded.
+
+    Raises:
+        UserError: it is truncated, damaged, or holds a kind of element that is not known.
+    """
+    file = MappedFile(path)
+    try:
+        if file.size < 8:
+            raise ValueError("shorter than its length field")
+        (length,) = struct.unpack("<Q", file.buffer[:8])
+        if 8 + length > file.size:
+            raise ValueError(f"a header of {length:,} bytes in {file.size:,}")
+        header: dict[str, Any] = json.loads(file.buffer[8 : 8 + length].decode("utf-8"))
+        metadata = header.pop("__metadata__", {})
+        tensors = {name: _tensor(file, 8 + length, name, entry) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            "a safetensors file cannot be read",
+            found=f"it is truncated or damaged: {error}",
+            where=str(path),
+            mend="copy or save the file again",
+        ) from None
+    return tensors, metadata
+
+
+def _tensor(file: MappedFile, data: int, name: str, entry: Mapping[str, Any]) -> Stored:
+    if entry["dtype"] not in KINDS:
+        raise ValueError(f"{name} has the unknown dtype {entry['dtype']}")
+    kind = KINDS[entry["dtype"]]
+    shape = tuple(int(length) for length in entry["shape"])
+    begin, end = entry["data_offsets"]
+    if end - begin != prod(shape) * kind.size:
+        raise ValueError(f"{name} has {end - begin:,} bytes for the shape {list(shape)}")
+    return Stored(file, data + begin, kind, shape)
+
+
+def header(tensors: Mapping[str, tuple[Kind, Shape]], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+    """The first bytes of a file with these tensors, and the position in the file at which each begins."""
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+    offsets, at = {}, 0
+    # Wide elements first keep every tensor aligned to its own element.
+    for name in sorted(tensors, key=lambda name: (-tensors[name][0].size, name)):
+        kind, shape = tensors[name]
+        size = prod(shape) * kind.size
+        entries[name] = {"dtype": kind.name, "shape": list(shape), "data_offsets": [at, at + size]}
+        offsets[name] = at
+        at += size
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    text += b" " * (-len(text) % ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text, {name: 8 + len(text) + offset for name, offset in offsets.items()}

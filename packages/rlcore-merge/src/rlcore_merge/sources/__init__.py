@@ -1,0 +1,1 @@
+"""Layouts of checkpoints, each read into a `rlcore_merge.checkpoint.Checkpoint`."""

@@ -1,0 +1,164 @@
+"""Folders of ``torch.distributed.checkpoint``: ``.metadata`` and ``__R_N.distcp``; accelerate's FSDP folders are such.
+
+``.metadata`` lists for every tensor its chunks, and for every chunk a range of a file, which is a small archive of
+``torch.save`` of its own. Nested keys are joined by dots there; the paths that they were made from tell what belongs
+to the model and what to the optimiser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import UserError
+
+from rlcore_merge import lora, pickles
+from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
+from rlcore_merge.elements import Array, Kind
+from rlcore_merge.pickles import Record, Strided
+from rlcore_merge.provenance import digest
+from rlcore_merge.tensors import Assembled, MappedFile, Piece, Shape, Stored, Tensor
+from rlcore_merge.torch_files import TorchFile
+
+_MODEL = {"model", "module", "state_dict", "model_state_dict", "app", "policy"}
+_OTHERS = {
+    "optim", "optimizer", "optimizers", "optimizer_state_dict", "optim_state_dict", "lr_scheduler", "scheduler",
+    "dataloader", "train_state", "rng", "step",
+}  # fmt: skip
+
+
+def open_folder(folder: Path, request: Request) -> Checkpoint:
+    """Read ``.metadata`` alone; the files of the chunks are opened when they are read, and must be there and whole."""
+    path = folder / ".metadata"
+    with path.open("rb") as file:
+        metadata = pickles.load(file, str(path))
+    if not isinstance(metadata, Record) or not metadata.name.endswith(".Metadata"):
+        raise UserError("this is no metadata of torch.distributed.checkpoint", where=str(path))
+    try:
+        return _checkpoint(folder, metadata, request)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise UserError("the checkpoint's metadata cannot be read", found=found, where=str(path)) from None
+
+
+def _checkpoint(folder: Path, metadata: Record, request: Request) -> Checkpoint:
+    ranges = {}
+    for index, place in metadata.get("storage_data").items():
+        offset = index.get("offset")
+        ranges[index.get("fqn"), None if offset is None else tuple(offset)] = place
+    files: dict[str, MappedFile] = {}
+    tensors: dict[str, Tensor] = {}
+    names = _names(metadata)
+    for key, entry in metadata.get("state_dict_metadata").items():
+        if key in names and entry.name.endswith(".TensorStorageMetadata"):
+            tensors[names[key]] = _tensor(folder, key, entry, ranges, files)
+    if not tensors:
+        raise UserError("the checkpoint holds no tensors of a model", where=str(folder))
+    checkpoint = Checkpoint(
+        layout="torch-dcp",
+        folder=folder,
+        tensors=plain_names(tensors, str(folder)),
+        companions=config_folders(folder, request.base, "huggingface"),
+        inputs=[folder / ".metadata", *(file.path for file in files.values())],
+        identity={".metadata": digest((folder / ".metadata").read_bytes())},
+    )
+    lora.take_out(checkpoint, request.alpha)
+    return checkpoint
+
+
+def _names(metadata: Record) -> dict[str, str]:
+    """For each key that belongs to the model, the name of its tensor."""
+    paths = metadata.get("planner_data")
+    names = {}
+    for key in metadata.get("state_dict_metadata"):
+        path = paths.get(key, (key,)) if isinstance(paths, Mapping) else (key,)
+        path = tuple(str(part) for part in path)
+        if _OTHERS & set(path[:-1]) or (len(path) == 1 and path[0].partition(".")[0] in _OTHERS):
+            continue
+        while len(path) > 1 and path[0] in _MODEL:
+            path = path[1:]
+        names[key] = ".".join(path)
+    return names
+
+
+def _tensor(
+    folder: Path, key: str, entry: Record, ranges: Mapping[Any, Record], files: dict[str, MappedFile]
+) -> Tensor:
+    kind = entry.get("properties").state[0]
+    if not isinstance(kind, Kind):
+        raise ValueError(f"{key} is of a kind that is not known")
+    shape = tuple(entry.get("size"))
+    pieces = []
+    for chunk in entry.get("chunks"):
+        offsets, sizes = tuple(chunk.get("offsets")), tuple(chunk.get("sizes"))
+        if not prod(sizes) and prod(shape):
+            continue
+        place = ranges.get((key, offsets)) or ranges.get((key, None))
+        if place is None:
+            raise UserError(f"the metadata do not say where {key} lies", where=str(folder))
+        if place.get("transform_descriptors"):
+            raise UserError(f"{key} is stored compressed", where=str(folder), mend="save without stream transforms")
+        name = place.get("relative_path")
+        if name not in files:
+            files[name] = _file(folder, name)
+        begin, length = int(place.get("offset")), int(place.get("length"))
+        if begin + length > files[name].size:
+            found = f"{files[name].size:,} bytes, and {key} ends at {begin + length:,}"
+            raise UserError(
+                "a file of the checkpoint is truncated",
+                found=found,
+                where=str(folder / name),
+                mend="copy or save the file again",
+            )
+        pieces.append(Piece(offsets, _Chunk(files[name], begin, length, kind, sizes, key)))
+    covered = sum(prod(piece.block.shape) for piece in pieces)
+    if covered != prod(shape):
+        raise UserError(
+            f"the checkpoint does not hold all of {key}",
+            found=f"{covered:,} of {prod(shape):,} elements",
+            where=str(folder),
+        )
+    return Assembled(kind, shape, sorted(pieces, key=lambda piece: piece.offsets))
+
+
+def _file(folder: Path, name: str) -> MappedFile:
+    path = folder / name
+    if folder.resolve() not in path.resolve().parents:
+        raise UserError("the metadata point outside of the folder", found=name, where=str(folder))
+    if not path.is_file():
+        raise UserError(
+            "a file of the checkpoint is missing",
+            found=f"no {name}",
+            where=str(folder),
+            mend="copy the files of all nodes into one folder",
+        )
+    return MappedFile(path)
+
+
+class _Chunk:
+    """A tensor in an archive that is a range of a file; the archive is opened when the chunk is first read."""
+
+    def __init__(self, file: MappedFile, begin: int, length: int, kind: Kind, shape: Shape, key: str) -> None:
+        self._file, self._begin, self._length, self._key = file, begin, length, key
+        self.kind, self.shape = kind, shape
+
+    @cached_property
+    def stored(self) -> Stored:
+        """Where its elements lie."""
+        archive = TorchFile(self._file, self._begin, self._length)
+        tensor = archive.content
+        if not isinstance(tensor, Strided) or tensor.shape != self.shape or tensor.kind is not self.kind:
+            found = f"{list(tensor.shape)} {tensor.kind.name}" if isinstance(tensor, Strided) else type(tensor).__name__
+            raise UserError(
+                f"{self._key} is another tensor than the metadata say",
+                found=f"{found} instead of {list(self.shape)} {self.kind.name}",
+                where=str(self._file.path),
+            )
+        return archive.stored(tensor)
+
+    def array(self) -> Array:
+        """All elements, as a view of the file."""
+        return self.stored.array()

@@ -1,0 +1,203 @@
+"""DeepSpeed's ZeRO folders, stages 1 to 3: float32 master weights, cut into one vector for each process.
+
+Stages 1 and 2: the parameters of a group follow each other in one vector, which is cut into equal parts, padded at the
+end. Stage 3: each parameter is cut by itself into parts of ``ceil(elements / processes)``, and each process's parts
+follow each other. Names and shapes stand in the model's file (``param_shapes``), with the buffers and what is frozen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import UserError
+
+from rlcore_merge import lora
+from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
+from rlcore_merge.elements import KINDS
+from rlcore_merge.pickles import Record
+from rlcore_merge.provenance import identity
+from rlcore_merge.tensors import Assembled, MappedFile, Piece, Reshaped, Shape, Stored, Tensor
+from rlcore_merge.torch_files import TorchFile
+
+_OPTIMISER = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt")
+_AGAIN = "copy the files of all nodes into one folder, or take an earlier checkpoint"
+
+
+def open_folder(folder: Path, request: Request) -> Checkpoint:
+    """Read the tables of contents and say for each parameter in which ranges of which vectors it lies.
+
+    Raises:
+        UserError: a file is missing or damaged, or the processes disagree.
+    """
+    paths = _optimiser_files(folder)
+    files = [TorchFile(MappedFile(path)) for path in paths]
+    states = [_state(file, path, len(paths)) for file, path in zip(files, paths, strict=True)]
+    stage = int(_number(states[0].get("zero_stage")))
+    model_paths = _model_files(folder, stage, len(paths))
+    models = [TorchFile(MappedFile(path)) for path in model_paths]
+    try:
+        groups = [dict(group) for group in models[0].content["param_shapes"]]
+        vectors = [_vectors(file, state, stage) for file, state in zip(files, states, strict=True)]
+        tensors = _by_parameter(groups, vectors) if stage == 3 else _by_group(groups, vectors)
+        buffers = set(models[0].content.get("buffer_names") or ())
+        module = models[0].content["module"] or {}
+        # In stage 3 parameters are empty there; buffers are whole.
+        for name in buffers & set(module):
+            tensors[name] = models[0].stored(module[name])
+        _frozen(tensors, models, stage)
+        _shared(tensors, models[0].content.get("shared_params"))
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise UserError(
+            "the checkpoint's files do not fit together", found=found, where=str(folder), mend=_AGAIN
+        ) from None
+    order = {name: place for place, name in enumerate(module)}
+    tensors = dict(sorted(tensors.items(), key=lambda item: order.get(item[0], len(order))))
+    named = dict(zip(tensors, plain_names(tensors, str(folder)), strict=True))
+    checkpoint = Checkpoint(
+        layout="deepspeed-zero",
+        folder=folder,
+        tensors={named[name]: tensor for name, tensor in tensors.items()},
+        companions=config_folders(folder, request.base),
+        inputs=[*model_paths, *paths],
+        buffers=frozenset(named[name] for name in buffers & set(named)),
+        identity={
+            path.name: identity(file) for path, file in zip([*paths, *model_paths], [*files, *models], strict=True)
+        },
+    )
+    lora.take_out(checkpoint, request.alpha)
+    return checkpoint
+
+
+def _optimiser_files(folder: Path) -> list[Path]:
+    found: dict[int, Path] = {}
+    for path in sorted(folder.glob("*_optim_states.pt")):
+        if match := _OPTIMISER.fullmatch(path.name):
+            if int(match[2]):
+                raise UserError(
+                    "checkpoints of DeepSpeed with model parallelism cannot be merged",
+                    found=path.name,
+                    where=str(folder),
+                )
+            found[int(match[1])] = path
+    missing = [rank for rank in range(max(found)) if rank not in found]
+    if missing:
+        name = found[max(found)].name.replace(f"rank_{max(found)}_mp", f"rank_{missing[0]}_mp")
+        raise UserError("a process's file is missing", found=f"no {name}", where=str(folder), mend=_AGAIN)
+    return [found[rank] for rank in sorted(found)]
+
+
+def _model_files(folder: Path, stage: int, world: int) -> list[Path]:
+    if stage < 3:
+        names = ["mp_rank_00_model_states.pt"]
+    else:
+        names = [f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt" for rank in range(world)]
+    for name in names:
+        if not (folder / name).is_file():
+            raise UserError("a file of the checkpoint is missing", found=f"no {name}", where=str(folder), mend=_AGAIN)
+    return [folder / name for name in names]
+
+
+def _state(file: TorchFile, path: Path, world: int) -> Mapping[str, Any]:
+    try:
+        state: Mapping[str, Any] = file.content["optimizer_state_dict"]
+        count = state["partition_count"]
+        counts = [int(value) for value in count] if isinstance(count, list | tuple) else [int(count)]
+    except (KeyError, TypeError, ValueError):
+        raise UserError(
+            "this is no file of ZeRO's optimiser", where=str(path), mend="only ZeRO checkpoints have one"
+        ) from None
+    if max(counts) != world:
+        raise UserError(
+            f"{max(counts)} processes saved this checkpoint",
+            found=f"the files of {world}",
+            where=str(path.parent),
+            mend=_AGAIN,
+        )
+    return state
+
+
+def _number(value: Any) -> Any:
+    return value.arguments[0] if isinstance(value, Record) else value
+
+
+def _vectors(file: TorchFile, state: Mapping[str, Any], stage: int) -> list[Stored]:
+    key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
+    return [file.stored(vector) for vector in state[key]]
+
+
+def _by_group(groups: Sequence[Mapping[str, Shape]], vectors: Sequence[Sequence[Stored]]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for number, shapes in enumerate(groups):
+        parts = [of_process[number] for of_process in vectors]
+        at = 0
+        for name, shape in shapes.items():
+            tensors[name] = _from_ranges(name, tuple(shape), _cut(parts, at, prod(shape)))
+            at += prod(shape)
+    return tensors
+
+
+def _cut(parts: Sequence[Stored], start: int, count: int) -> list[Stored]:
+    """A range of vectors that follow each other."""
+    found, at = [], 0
+    for part in parts:
+        begin, end = max(start, at), min(start + count, at + part.shape[0])
+        if begin < end:
+            found.append(part.part(begin - at, end - begin))
+        at += part.shape[0]
+    return found
+
+
+def _by_parameter(groups: Sequence[Mapping[str, Shape]], vectors: Sequence[Sequence[Stored]]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    world, at = len(vectors), 0
+    for name, shape in ((name, tuple(shape)) for group in groups for name, shape in group.items()):
+        each = -(-prod(shape) // world)
+        ranges, left = [], prod(shape)
+        for of_process in vectors:
+            ranges += _cut(of_process, at, min(each, left))
+            left -= min(each, left)
+        tensors[name] = _from_ranges(name, shape, ranges)
+        at += each
+    return tensors
+
+
+def _from_ranges(name: str, shape: Shape, ranges: Sequence[Stored]) -> Tensor:
+    held = sum(part.shape[0] for part in ranges)
+    if held != prod(shape):
+        raise ValueError(f"{name} has {held:,} of {prod(shape):,} elements")
+    if len(ranges) == 1:
+        return ranges[0].reshaped(shape)
+    pieces, at = [], 0
+    for part in ranges:
+        pieces.append(Piece((at,), part))
+        at += part.shape[0]
+    kind = ranges[0].kind if ranges else KINDS["F32"]
+    return Reshaped(Assembled(kind, (prod(shape),), pieces), shape)
+
+
+def _frozen(tensors: dict[str, Tensor], models: Sequence[TorchFile], stage: int) -> None:
+    shapes = models[0].content.get("frozen_param_shapes") or {}
+    for name, shape in shapes.items():
+        parts = [model.stored(model.content["frozen_param_fragments"][name]) for model in models]
+        if stage < 3:
+            tensors[name] = parts[0]
+            continue
+        left, ranges = prod(shape), []
+        for part in parts:
+            ranges.append(part.reshaped((prod(part.shape),)).part(0, min(left, prod(part.shape))))
+            left -= min(left, prod(part.shape))
+        tensors[name] = _from_ranges(name, tuple(shape), ranges)
+
+
+def _shared(tensors: dict[str, Tensor], pairs: Any) -> None:
+    items = pairs.items() if isinstance(pairs, Mapping) else [tuple(pair) for pair in pairs or ()]
+    for name, source in items:
+        if source in tensors:
+            tensors.setdefault(name, tensors[source])

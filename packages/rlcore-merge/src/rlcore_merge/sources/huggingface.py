@@ -1,0 +1,104 @@
+"""Plain Hugging Face folders: safetensors, or ``.bin`` files of ``torch.save``, whole or in shards with an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlcore.errors import UserError
+
+from rlcore_merge import lora, safetensors_files
+from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
+from rlcore_merge.pickles import Strided
+from rlcore_merge.provenance import digest, identity
+from rlcore_merge.tensors import MappedFile, Tensor
+from rlcore_merge.torch_files import TorchFile
+
+_WHOLE = ("model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin")
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+
+
+def open_folder(folder: Path, request: Request) -> Checkpoint:
+    """Read the headers of all files.
+
+    Raises:
+        UserError: a shard that the index names is missing, or a file is damaged.
+    """
+    paths, expected = _files(folder)
+    tensors: dict[str, Tensor] = {}
+    identities = {}
+    for path in paths:
+        found, identities[path.name] = _read(path)
+        for name, tensor in found.items():
+            if name in tensors:
+                raise UserError(
+                    "two files hold the same tensor", found=name, where=str(path), mend="remove the older file"
+                )
+            tensors[name] = tensor
+    missing = sorted(set(expected) - set(tensors))
+    if missing:
+        raise UserError(
+            "the folder does not hold all tensors that its index names",
+            found=f"{len(missing)} are missing, such as {missing[0]}",
+            where=str(folder),
+            mend="copy all files of the weights, and the index that belongs to them",
+        )
+    checkpoint = Checkpoint(
+        layout="huggingface",
+        folder=folder,
+        tensors=plain_names(tensors, str(folder)),
+        companions=config_folders(folder, request.base) if not (folder / "config.json").is_file() else [folder],
+        inputs=paths,
+        identity=identities,
+    )
+    lora.take_out(checkpoint, request.alpha)
+    return checkpoint
+
+
+def _files(folder: Path) -> tuple[list[Path], list[str]]:
+    """The files of the weights and the names that an index says they hold."""
+    for name in _WHOLE[:1]:
+        if (folder / name).is_file():
+            return [folder / name], []
+    for name in _INDEXES:
+        if (folder / name).is_file():
+            return _indexed(folder / name)
+    for name in _WHOLE[1:]:
+        if (folder / name).is_file():
+            return [folder / name], []
+    return sorted(folder.glob("*.safetensors")), []
+
+
+def _indexed(index: Path) -> tuple[list[Path], list[str]]:
+    try:
+        places: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted(set(places.values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError("the index of the weights cannot be read", found=repr(error), where=str(index)) from None
+    for name in names:
+        if "/" in name or "\\" in name or not (index.parent / name).is_file():
+            raise UserError(
+                "a file of the weights is missing",
+                found=f"no {name}",
+                where=str(index),
+                mend="copy all files that the index names",
+            )
+    return [index.parent / name for name in names], list(places)
+
+
+def _read(path: Path) -> tuple[Mapping[str, Tensor], str]:
+    if path.suffix == ".safetensors":
+        stored, _ = safetensors_files.read(path)
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            return stored, digest(file.read(length))
+    archive = TorchFile(MappedFile(path))
+    content = archive.content
+    if isinstance(content, Mapping) and "state_dict" in content and isinstance(content["state_dict"], Mapping):
+        content = content["state_dict"]
+    if not isinstance(content, Mapping):
+        raise UserError("this is no state dict", found=type(content).__name__, where=str(path))
+    return {name: archive.stored(value) for name, value in content.items() if isinstance(value, Strided)}, identity(
+        archive
+    )

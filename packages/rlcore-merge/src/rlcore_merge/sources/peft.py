@@ -1,0 +1,82 @@
+"""Adapter folders of peft: ``adapter_config.json`` with ``adapter_model.safetensors`` or ``.bin``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlcore.errors import UserError
+
+from rlcore_merge import lora, safetensors_files
+from rlcore_merge.checkpoint import Adapter, Checkpoint, Request
+from rlcore_merge.pickles import Strided
+from rlcore_merge.provenance import digest, identity
+from rlcore_merge.tensors import MappedFile, Tensor
+from rlcore_merge.torch_files import TorchFile
+
+FINGERPRINT = "rlcore_base_fingerprint"
+
+
+def open_folder(folder: Path, request: Request) -> Checkpoint:
+    """Read the settings and the header of the weights.
+
+    Raises:
+        UserError: the weights are missing or damaged.
+    """
+    settings = lora.read_settings(folder / "adapter_config.json")
+    if request.alpha is not None:
+        settings["lora_alpha"] = request.alpha
+    path, tensors, metadata, found = _weights(folder)
+    saved, adapter = lora.separate(tensors, str(folder))
+    fingerprint = metadata.get(FINGERPRINT) or settings.get(FINGERPRINT)
+    return Checkpoint(
+        layout="peft",
+        folder=folder,
+        tensors={},
+        # A tokenizer that was saved with the adapter is the one it was trained with.
+        companions=[folder],
+        inputs=[path],
+        identity={path.name: found},
+        adapter=Adapter(settings=settings, tensors={**adapter, **saved}, where=str(folder), fingerprint=fingerprint),
+    )
+
+
+def _weights(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, str], str]:
+    path = folder / "adapter_model.safetensors"
+    if path.is_file():
+        stored, metadata = safetensors_files.read(path)
+        return path, dict(stored), dict(metadata), digest(path.read_bytes()[: 1 << 20])
+    path = folder / "adapter_model.bin"
+    if path.is_file():
+        archive = TorchFile(MappedFile(path))
+        tensors = {name: archive.stored(value) for name, value in archive.content.items() if isinstance(value, Strided)}
+        return path, dict(tensors), {}, identity(archive)
+    raise UserError(
+        "the adapter has no weights",
+        found="adapter_config.json alone",
+        where=str(folder),
+        mend="copy adapter_model.safetensors too",
+    )
+
+
+def base_folder(adapter: Adapter) -> Path | None:
+    """The folder that the settings name as the base, where it is on this machine or in the hub's cache."""
+    name = adapter.settings.get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        return None
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    return cached(name)
+
+
+def cached(name: str) -> Path | None:
+    """The snapshot of a hub's model in the cache of this machine."""
+    import os
+
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    folder = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{name.replace('/', '--')}"
+    head = folder / "refs" / "main"
+    if not head.is_file():
+        return None
+    snapshot = folder / "snapshots" / head.read_text(encoding="utf-8").strip()
+    return snapshot if snapshot.is_dir() else None

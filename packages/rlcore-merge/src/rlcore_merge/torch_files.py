@@ -1,0 +1,134 @@
+"""Files of ``torch.save``: a zip archive of one pickle and one uncompressed record for each storage."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from rlcore.errors import UserError
+
+from rlcore_merge import pickles
+from rlcore_merge.pickles import Strided
+from rlcore_merge.tensors import MappedFile, Stored, row_major
+
+_LOCAL_HEADER = 30
+"""Bytes of a zip member's own header before its name; the lengths of name and extra field are its last two words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    position: int
+    size: int
+    checksum: int
+
+
+class _Window(io.RawIOBase):
+    """A range of a mapped file as a file of its own, which `zipfile` can search without copying the rest."""
+
+    def __init__(self, file: MappedFile, start: int, size: int) -> None:
+        self._file, self._start, self._size, self._at = file, start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        count = left if size is None or size < 0 else min(size, left)
+        begin = self._start + self._at
+        self._at += count
+        return bytes(self._file.buffer[begin : begin + count])
+
+
+class TorchFile:
+    """One archive, which may be a part of a larger file. Opening it reads its table of contents and its pickle."""
+
+    def __init__(self, file: MappedFile, start: int = 0, size: int | None = None) -> None:
+        self.file = file
+        where = str(file.path)
+        window = _Window(file, start, file.size - start if size is None else size)
+        try:
+            with zipfile.ZipFile(window) as archive:
+                self._members = {
+                    info.filename.partition("/")[2]: self._member(info, start) for info in archive.infolist()
+                }
+                names = [info.filename for info in archive.infolist()]
+                pickled = archive.read(next(name for name in names if name.endswith("/data.pkl")))
+                order = next((archive.read(name) for name in names if name.endswith("/byteorder")), b"little")
+        except (zipfile.BadZipFile, StopIteration, struct.error, OSError, RuntimeError) as error:
+            raise _unreadable(file, window, error) from None
+        if order != b"little":
+            raise UserError(
+                "the checkpoint is of a big-endian machine", found=order.decode("ascii", "replace"), where=where
+            )
+        self.content: Any = pickles.load(io.BytesIO(pickled), where)
+
+    def _member(self, info: zipfile.ZipInfo, start: int) -> _Member:
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise zipfile.BadZipFile("a compressed record")
+        header = start + info.header_offset
+        name, extra = struct.unpack("<HH", self.file.buffer[header + _LOCAL_HEADER - 4 : header + _LOCAL_HEADER])
+        return _Member(header + _LOCAL_HEADER + name + extra, info.file_size, info.CRC)
+
+    def stored(self, tensor: Strided) -> Stored:
+        """Where a tensor's elements lie."""
+        member = self._members.get(f"data/{tensor.storage.key}")
+        if member is None:
+            raise UserError(
+                "a file of the checkpoint is not whole",
+                found=f"its storage {tensor.storage.key} is missing",
+                where=str(self.file.path),
+                mend="copy or save the file again",
+            )
+        size = tensor.kind.size
+        stored = Stored(self.file, member.position + tensor.offset * size, tensor.kind, tensor.shape, tensor.strides)
+        end = stored.position + stored._span * size
+        if end > member.position + member.size:
+            raise UserError(
+                "a file of the checkpoint is damaged",
+                found=f"a tensor of shape {list(tensor.shape)} in a storage of {member.size:,} bytes",
+                where=str(self.file.path),
+                mend="copy or save the file again",
+            )
+        whole = stored.position == member.position and end == member.position + member.size
+        if whole and member.checksum and tensor.strides == row_major(tensor.shape):
+            object.__setattr__(stored, "checksum", member.checksum)
+        return stored
+
+    @property
+    def checksums(self) -> Mapping[str, int]:
+        """CRC-32 of every record, by name: together they identify the content."""
+        return {name: member.checksum for name, member in self._members.items()}
+
+
+def _unreadable(file: MappedFile, window: IO[bytes] | _Window, error: Exception) -> UserError:
+    window.seek(0)
+    start = window.read(4)
+    if start == b"PK\x03\x04":
+        found = f"the end of the archive is missing ({file.size:,} bytes are there)"
+        return UserError(
+            "a file of the checkpoint is truncated",
+            found=found,
+            where=str(file.path),
+            mend="copy or save the file again",
+        )
+    old = start[:1] == b"\x80"
+    return UserError(
+        "a file of the checkpoint cannot be read",
+        found="the form that torch wrote before 1.6" if old else f"no archive of torch.save ({error})",
+        where=str(file.path),
+        mend="load it with torch and save it again" if old else "copy or save the file again",
+    )

@@ -1,0 +1,179 @@
+"""Writes safetensors files element by element at positions that are computed before: nothing is ever held whole.
+
+Every thread takes the next range of the next tensor, reads it, converts it and writes it in its place. Memory is what
+the threads have in hand, whatever the size of the model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from rlcore.errors import UserError
+
+from rlcore_merge import safetensors_files
+from rlcore_merge.elements import KINDS, REQUESTED, Array, Kind, convert, to_float32
+from rlcore_merge.tensors import Tensor, ranges
+
+RANGE = 1 << 20
+"""Elements that a thread has in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to write: its header and, for each tensor, where its elements begin."""
+
+    name: str
+    header: bytes
+    positions: Mapping[str, int]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All files of an output."""
+
+    tensors: Mapping[str, Tensor]
+    kinds: Mapping[str, Kind]
+    files: tuple[File, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.size for file in self.files)
+
+
+def kept(tensor: Tensor) -> Kind:
+    """What a tensor is written as when its dtype is kept."""
+    kind: Kind = getattr(tensor, "keeps", tensor.kind)
+    return kind
+
+
+def plan(
+    tensors: Mapping[str, Tensor], *, dtype: str, buffers: frozenset[str], limit: int, stem: str = "model"
+) -> Plan:
+    """Which tensor goes where. Tensors keep their order; a shard ends before it would grow beyond ``limit`` bytes."""
+    name = REQUESTED[dtype]
+    target = None if name is None else KINDS[name]
+    kinds = {
+        key: target if target is not None and kept(tensor).floating and key not in buffers else kept(tensor)
+        for key, tensor in tensors.items()
+    }
+    shards: list[list[str]] = [[]]
+    size = 0
+    for key, tensor in tensors.items():
+        grows = prod(tensor.shape) * kinds[key].size
+        if shards[-1] and size + grows > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(key)
+        size += grows
+    names = [f"{stem}.safetensors"]
+    if len(shards) > 1:
+        names = [f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    files = []
+    for file_name, keys in zip(names, shards, strict=True):
+        described = {key: (kinds[key], tensors[key].shape) for key in keys}
+        header, positions = safetensors_files.header(described, {"format": "pt"})
+        total = len(header) + sum(prod(shape) * kind.size for kind, shape in described.values())
+        files.append(File(file_name, header, positions, total))
+    return Plan(tensors, kinds, tuple(files))
+
+
+def write(plan: Plan, folder: Path, *, threads: int, told: Callable[[int], None]) -> None:
+    """Write all files and, where there are several, the index.
+
+    Args:
+        plan: what goes where
+        folder: where it goes
+        threads: how many ranges are in work at a time
+        told: called with the bytes that were written since the last call
+
+    Raises:
+        UserError: a value does not fit the dtype.
+        OSError: the disk is full.
+    """
+    for file in plan.files:
+        descriptor = os.open(folder / file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            os.truncate(descriptor, file.size)
+            _put(descriptor, file.header, 0)
+            _in_threads(plan, file, descriptor, threads, told)
+        finally:
+            os.close(descriptor)
+    if len(plan.files) > 1:
+        index = {
+            "metadata": {"total_size": plan.size - sum(len(file.header) for file in plan.files)},
+            "weight_map": {key: file.name for file in plan.files for key in file.positions},
+        }
+        stem = plan.files[0].name.partition("-")[0]
+        (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _in_threads(plan: Plan, file: File, descriptor: int, threads: int, told: Callable[[int], None]) -> None:
+    work, lock = _work(plan, file), threading.Lock()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            while not failures:
+                with lock:
+                    item = next(work, None)
+                if item is None:
+                    return
+                key, start, count = item
+                told(_write_range(plan, key, start, count, descriptor, file.positions[key]))
+        except BaseException as error:
+            failures.append(error)
+
+    helpers = [threading.Thread(target=run, daemon=True) for _ in range(threads - 1)]
+    for helper in helpers:
+        helper.start()
+    run()
+    for helper in helpers:
+        helper.join()
+    if failures:
+        raise failures[0]
+
+
+def _work(plan: Plan, file: File) -> Iterator[tuple[str, int, int]]:
+    for key in file.positions:
+        for start, count in ranges(plan.tensors[key], RANGE):
+            yield key, start, count
+
+
+def _write_range(plan: Plan, key: str, start: int, count: int, descriptor: int, position: int) -> int:
+    tensor, kind = plan.tensors[key], plan.kinds[key]
+    stored = tensor.read(start, count)
+    converted = convert(stored, tensor.kind, kind)
+    if kind.name == "F16" and tensor.kind is not kind:
+        _refuse_overflow(key, stored, converted, tensor.kind)
+    data = np.ascontiguousarray(converted).reshape(-1).view(np.uint8).data
+    _put(descriptor, data, position + start * kind.size)
+    return len(data)
+
+
+def _put(descriptor: int, data: bytes | memoryview, position: int) -> None:
+    view = memoryview(data)
+    while len(view):
+        written = os.pwrite(descriptor, view, position)
+        view, position = view[written:], position + written
+
+
+def _refuse_overflow(key: str, stored: Array, converted: Array, kind: Kind) -> None:
+    if not np.isinf(converted).any():
+        return
+    values = to_float32(stored, kind)
+    beyond = np.isinf(converted) & np.isfinite(values)
+    if beyond.any():
+        raise UserError(
+            f"{key} does not fit fp16",
+            found=f"{float(np.abs(values[beyond]).max()):g}, and the largest number is 65504",
+            mend="--dtype bf16, or fp32",
+        )

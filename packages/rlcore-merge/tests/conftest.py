@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints that four gloo processes wrote."""
+    folder = tmp_path_factory.mktemp("processes")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(HERE / "writers.py"), str(folder), str(port)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.fixture
+def huggingface(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a Hugging Face folder of given tensors."""
+
+    def write(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] | None = None, name: str = "base") -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(config or {}))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def peft_adapter(tmp_path: Path) -> Callable[..., Path]:
+    """Writes an adapter folder as peft documents it."""
+
+    def write(tensors: Mapping[str, torch.Tensor], settings: Mapping[str, Any], name: str = "adapter") -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        prefixed = {f"base_model.model.{key}": value.contiguous() for key, value in tensors.items()}
+        save_file(prefixed, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(
+            json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 6, **settings})
+        )
+        return folder
+
+    return write

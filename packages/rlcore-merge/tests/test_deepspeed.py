@@ -1,0 +1,116 @@
+"""DeepSpeed's ZeRO folders, written in their documented form."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+from rlcore.errors import UserError
+from rlcore_merge import merge
+from safetensors.torch import load_file
+
+WORLD = 2
+GROUPS = [{"a.weight": (3, 5), "b.weight": (7, 1)}, {"a.bias": (3,), "scale": ()}]
+
+
+def values() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) for group in GROUPS for name, shape in group.items()}
+
+
+def module(whole: bool) -> dict[str, torch.Tensor]:
+    given = values()
+    order = ["a.weight", "a.bias", "b.weight", "scale"]
+    half = {name: given[name].bfloat16() if whole else torch.empty(0, dtype=torch.bfloat16) for name in order}
+    return {**half, "buffer": torch.arange(3.0)}
+
+
+def shapes() -> list[OrderedDict[str, torch.Size]]:
+    return [OrderedDict((name, torch.Size(shape)) for name, shape in group.items()) for group in GROUPS]
+
+
+def model_file(stage: int) -> dict[str, object]:
+    return {
+        "module": module(stage < 3),
+        "buffer_names": ["buffer"],
+        "param_shapes": shapes(),
+        "frozen_param_shapes": None,
+        "shared_params": {"tied.weight": "a.weight"},
+        "ds_version": "0.19.8",
+    }
+
+
+def write_stage_2(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    given = values()
+    torch.save(model_file(2), folder / "mp_rank_00_model_states.pt")
+    for rank in range(WORLD):
+        partitions = []
+        for group in GROUPS:
+            flat = torch.cat([given[name].reshape(-1) for name in group])
+            flat = torch.cat([flat, torch.zeros(-flat.numel() % (2 * WORLD))])
+            partitions.append(flat.chunk(WORLD)[rank].clone())
+        state = {
+            "zero_stage": 2,
+            "partition_count": [WORLD] * len(GROUPS),
+            "single_partition_of_fp32_groups": partitions,
+        }
+        torch.save({"optimizer_state_dict": state}, folder / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+
+
+def write_stage_3(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    given = values()
+    for rank in range(WORLD):
+        torch.save(model_file(3), folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt")
+        flats = []
+        for group in GROUPS:
+            parts = []
+            for name in group:
+                flat = given[name].reshape(-1)
+                flat = torch.cat([flat, torch.full((-flat.numel() % WORLD,), 9.0)])
+                parts.append(flat.chunk(WORLD)[rank])
+            flats.append(torch.cat(parts))
+            flats[-1].of_group = len(flats)  # DeepSpeed's vectors carry attributes, which changes how they are pickled
+        state = {"zero_stage": 3, "partition_count": WORLD, "fp32_flat_groups": flats}
+        torch.save(
+            {"optimizer_state_dict": state, "loss_scaler": None},
+            folder / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
+        )
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_the_float32_weights_come_back_bit_for_bit(tmp_path: Path, stage: int) -> None:
+    (write_stage_2 if stage == 2 else write_stage_3)(tmp_path / "run" / "global_step5")
+    (tmp_path / "run" / "latest").write_text("global_step5")
+    merge(tmp_path / "run", tmp_path / "out")
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    expected = {**values(), "buffer": torch.arange(3.0), "tied.weight": values()["a.weight"]}
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_a_missing_process_and_a_wrong_number_of_them_are_told(tmp_path: Path) -> None:
+    write_stage_3(tmp_path / "in")
+    (tmp_path / "in" / "zero_pp_rank_0_mp_rank_00_optim_states.pt").rename(tmp_path / "kept.pt")
+    with pytest.raises(UserError) as caught:
+        merge(tmp_path / "in", tmp_path / "out")
+    assert "no zero_pp_rank_0_mp_rank_00_optim_states.pt" in str(caught.value)
+    (tmp_path / "kept.pt").rename(tmp_path / "in" / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    (tmp_path / "in" / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    with pytest.raises(UserError, match="2 processes saved this checkpoint"):
+        merge(tmp_path / "in", tmp_path / "out")
+
+
+def test_vectors_that_are_too_short_are_refused(tmp_path: Path) -> None:
+    write_stage_2(tmp_path / "in")
+    path = tmp_path / "in" / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    content = torch.load(path)
+    content["optimizer_state_dict"]["single_partition_of_fp32_groups"][0] = torch.zeros(3)
+    torch.save(content, path)
+    with pytest.raises(UserError, match="do not fit together") as caught:
+        merge(tmp_path / "in", tmp_path / "out")
+    assert "b.weight" in str(caught.value)

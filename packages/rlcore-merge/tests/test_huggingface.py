@@ -1,0 +1,328 @@
+"""Plain folders: shards, dtypes, ties, what is copied; the output folder; the comparison; the command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from rlcore.errors import UserError
+from rlcore_merge import compare, merge
+from rlcore_merge.cli import merge as command
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+Write = Callable[..., Path]
+
+TENSORS = {
+    "model.embed_tokens.weight": torch.randn(10, 4, generator=torch.Generator().manual_seed(0)),
+    "model.layers.0.w.weight": torch.randn(300, 4, generator=torch.Generator().manual_seed(1)),
+    "model.layers.1.w.weight": torch.randn(300, 4, generator=torch.Generator().manual_seed(2)).bfloat16(),
+    "model.layers.1.flags": torch.tensor([True, False]),
+    "model.layers.1.empty": torch.zeros(0, 3),
+    "model.layers.1.count": torch.tensor(7),
+}
+CONFIG = {"vocab_size": 10, "hidden_size": 4, "num_hidden_layers": 2, "dtype": "float32", "text_config": None}
+
+
+def all_of(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
+
+
+def test_shards_and_their_index_hold_every_tensor_once(huggingface: Write, tmp_path: Path) -> None:
+    merge(huggingface(TENSORS, CONFIG), tmp_path / "out", max_shard_size="5KB")
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert len(set(index["weight_map"].values())) == 2
+    for name, file in index["weight_map"].items():
+        with safe_open(tmp_path / "out" / file, "pt") as opened:
+            assert torch.equal(opened.get_tensor(name), TENSORS[name])
+    assert index["weight_map"].keys() == TENSORS.keys()
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in TENSORS.values())
+    merge(tmp_path / "out", tmp_path / "again")
+    assert compare(tmp_path / "again", tmp_path / "base").equal
+
+
+@pytest.mark.parametrize(
+    ("word", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)]
+)
+def test_floating_tensors_take_the_dtype_and_others_keep_theirs(
+    huggingface: Write, tmp_path: Path, word: str, dtype: torch.dtype
+) -> None:
+    merge(huggingface(TENSORS, CONFIG), tmp_path / "out", dtype=word)
+    found = all_of(tmp_path / "out")
+    for name, tensor in TENSORS.items():
+        expected = tensor.to(dtype) if tensor.is_floating_point() else tensor
+        assert found[name].dtype == expected.dtype
+        assert torch.equal(found[name], expected)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
+
+
+def test_files_of_torch_save_are_read(tmp_path: Path) -> None:
+    torch.save(
+        {name: tensor.t() if tensor.ndim == 2 else tensor for name, tensor in TENSORS.items()},
+        tmp_path / "pytorch_model.bin",
+    )
+    merge(tmp_path, tmp_path / "out")
+    found = all_of(tmp_path / "out")
+    assert all(
+        torch.equal(found[name].t() if tensor.ndim == 2 else found[name], tensor) for name, tensor in TENSORS.items()
+    )
+
+
+def test_values_beyond_fp16_are_refused(huggingface: Write, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not fit fp16") as caught:
+        merge(huggingface({"w": torch.tensor([1.0, 1e6])}), tmp_path / "out", dtype="fp16")
+    assert "bf16" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tied_output_layer_is_written_once(huggingface: Write, tmp_path: Path) -> None:
+    tied = {**TENSORS, "lm_head.weight": TENSORS["model.embed_tokens.weight"].clone()}
+    merge(huggingface(tied, {**CONFIG, "tie_word_embeddings": True}), tmp_path / "out")
+    assert all_of(tmp_path / "out").keys() == TENSORS.keys()
+    apart = {**tied, "lm_head.weight": tied["lm_head.weight"] + 1}
+    merged = merge(huggingface(apart, {**CONFIG, "tie_word_embeddings": True}, name="apart"), tmp_path / "two")
+    assert all_of(tmp_path / "two").keys() == apart.keys()
+    assert json.loads((tmp_path / "two" / "config.json").read_text())["tie_word_embeddings"] is False
+    assert any("differ" in note for note in merged.notes)
+
+
+def test_everything_but_weights_comes_along(huggingface: Write, tmp_path: Path) -> None:
+    base = huggingface(TENSORS, {**CONFIG, "quantization_config": {"bits": 4}})
+    kept = [
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "preprocessor_config.json",
+        "chat_template.jinja",
+        "modeling_own.py",
+        "merges.txt",
+        "tokenizer.model",
+    ]
+    for name in [*kept, "optimizer.pt", "trainer_state.json", "notes.txt"]:
+        (base / name).write_text("{}")
+    merge(base, tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {*kept, "config.json", "model.safetensors", "rlcore-merge.json"}
+    assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
+    record = json.loads((tmp_path / "out" / "rlcore-merge.json").read_text())
+    assert record["layout"] == "huggingface"
+    assert record["inputs"][0]["bytes"] == (base / "model.safetensors").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"vocab_size": 11}, "vocab_size is 11"),
+        ({"hidden_size": 8}, "hidden_size is 8"),
+        ({"num_hidden_layers": 3}, "such as 2"),
+    ],
+)
+def test_a_config_that_the_tensors_contradict_is_refused(
+    huggingface: Write, tmp_path: Path, config: dict[str, int], sentence: str
+) -> None:
+    with pytest.raises(UserError, match="contradict") as caught:
+        merge(huggingface(TENSORS, {**CONFIG, **config}), tmp_path / "out")
+    assert sentence in str(caught.value)
+
+
+def test_quantised_weights_are_kept_and_not_converted(huggingface: Write, tmp_path: Path) -> None:
+    quantised = {"w.weight": torch.zeros(4, 1, dtype=torch.uint8), "w.weight.absmax": torch.ones(1)}
+    base = huggingface(quantised, {"quantization_config": {"bits": 4}})
+    merge(base, tmp_path / "out")
+    assert "quantization_config" in json.loads((tmp_path / "out" / "config.json").read_text())
+    with pytest.raises(UserError, match="quantised"):
+        merge(base, tmp_path / "other", dtype="bf16")
+
+
+def test_the_best_checkpoint_of_a_run_is_taken(huggingface: Write, tmp_path: Path) -> None:
+    checkpoints = tmp_path / "run" / "checkpoints"
+    for name, value in (("000010", 1.0), ("000020", 2.0)):
+        (checkpoints / name).mkdir(parents=True)
+        huggingface({"w": torch.tensor([value])}, name=f"run/checkpoints/{name}/model")
+    (checkpoints / "last").symlink_to("000020")
+    (checkpoints / "best").symlink_to("000010")
+    for number, (source, value) in enumerate(
+        ((tmp_path / "run", 1.0), (checkpoints / "000020", 2.0), (checkpoints, 1.0))
+    ):
+        merge(source, tmp_path / str(number))
+        assert all_of(tmp_path / str(number))["w"].item() == value
+
+
+def test_an_output_that_exists_is_left_alone(huggingface: Write, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match="exists"):
+        merge(huggingface(TENSORS), tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_full_disk_is_told_before_anything_is_written(
+    huggingface: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    usage = shutil.disk_usage(tmp_path)
+    base = huggingface(TENSORS)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(UserError, match="not enough room"):
+        merge(base, tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"base"}
+
+
+def test_a_missing_shard_and_a_missing_tensor_are_named(huggingface: Write, tmp_path: Path) -> None:
+    base = huggingface(TENSORS)
+    (base / "model.safetensors").rename(base / "model-00001-of-00002.safetensors")
+    index = {"weight_map": dict.fromkeys(TENSORS, "model-00001-of-00002.safetensors")}
+    index["weight_map"]["more"] = "model-00001-of-00002.safetensors"
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match="all tensors that its index names") as caught:
+        merge(base, tmp_path / "out")
+    assert "more" in str(caught.value)
+    index["weight_map"]["more"] = "model-00002-of-00002.safetensors"
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError) as caught:
+        merge(base, tmp_path / "out")
+    assert "no model-00002-of-00002.safetensors" in str(caught.value)
+
+
+def test_a_truncated_safetensors_file_is_named(huggingface: Write, tmp_path: Path) -> None:
+    base = huggingface(TENSORS)
+    path = base / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match="truncated") as caught:
+        merge(base, tmp_path / "out")
+    assert str(path) in str(caught.value)
+
+
+def test_a_comparison_names_what_differs(huggingface: Write) -> None:
+    changed = {**TENSORS, "model.layers.0.w.weight": TENSORS["model.layers.0.w.weight"] + 0.5}
+    changed["model.layers.1.w.weight"] = TENSORS["model.layers.1.w.weight"].float()
+    changed["model.layers.1.count"] = torch.tensor([7])
+    changed["new"] = changed.pop("model.layers.1.flags")
+    left, right = huggingface(changed, name="left"), huggingface(TENSORS, name="right")
+    rows = {row.name: row for row in compare(left, right).rows}
+    assert rows.keys() == {
+        "model.layers.0.w.weight",
+        "model.layers.1.w.weight",
+        "model.layers.1.count",
+        "model.layers.1.flags",
+        "new",
+    }
+    assert rows["model.layers.0.w.weight"].difference == pytest.approx(0.5, abs=1e-6)
+    assert rows["model.layers.1.w.weight"].problem == "dtype F32, the reference's is BF16"
+    assert "shape" in rows["model.layers.1.count"].problem
+    assert compare(left, left).equal
+    assert not compare(left, right, tolerance=1.0).equal
+
+
+def test_a_difference_of_nan_is_no_equality(huggingface: Write) -> None:
+    left = huggingface({"w": torch.tensor([float("nan"), 1.0])}, name="left")
+    right = huggingface({"w": torch.tensor([0.0, 1.0])}, name="right")
+    assert compare(left, right).rows[0].difference == float("inf")
+    assert compare(left, left).equal
+
+
+def test_the_command_checks_and_says_so_by_its_status(huggingface: Write, tmp_path: Path) -> None:
+    base = huggingface(TENSORS)
+    (base / "config.json").unlink()
+    other = huggingface({**TENSORS, "model.layers.1.count": torch.tensor(8)}, name="other")
+    out = tmp_path / "out"
+    run = CliRunner().invoke(command, [str(base), "--out", str(out), "--check", str(base)], standalone_mode=False)
+    assert run.return_value == 0, run.output
+    assert "6 tensors compared: equal" in run.output
+    run = CliRunner().invoke(command, [str(out), "--check", str(other)], standalone_mode=False)
+    assert run.return_value == 1
+    assert "model.layers.1.count  values  largest difference 1" in run.output
+
+
+def test_a_wrong_folder_says_what_was_looked_for_and_what_is_near(huggingface: Write, tmp_path: Path) -> None:
+    huggingface(TENSORS, name="deeper")
+    with pytest.raises(UserError) as caught:
+        merge(tmp_path, tmp_path / "out")
+    assert f"{tmp_path / 'deeper'} has one" in str(caught.value)
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "nothing" / "inner").mkdir()
+    with pytest.raises(UserError) as caught:
+        merge(tmp_path / "nothing" / "inner", tmp_path / "out")
+    assert "model_world_size_W_rank_R.pt" in str(caught.value)
+    with pytest.raises(UserError) as caught:
+        merge(tmp_path / "deepre", tmp_path / "out")
+    assert "did you mean 'deeper'?" in str(caught.value)
+
+
+def test_a_wrong_folder_is_told_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; from rlcore.errors import UserError; from rlcore_merge import merge\n"
+        "try: merge(sys.argv[1], sys.argv[1] + '/out')\n"
+        "except UserError: print(sorted({'torch', 'transformers', 'numpy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+BIG = """
+import os, sys, threading
+from pathlib import Path
+import numpy as np
+from rlcore_merge import writing
+from rlcore_merge.merging import merge
+def anonymous():
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0])
+start, peak = anonymous(), 0
+def seen(done, total):
+    global peak
+    peak = max(peak, anonymous())
+    if len(sys.argv) > 3:
+        os.write(1, b"writing\\n"); threading.Event().wait()
+merge(sys.argv[1], sys.argv[2], dtype="bf16", threads=2, progress=seen)
+print((peak - start) // 1024)
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 MB of zeros, which take no room on the disk."""
+    from rlcore_merge.elements import KINDS
+    from rlcore_merge.safetensors_files import header
+
+    folder = tmp_path_factory.mktemp("large")
+    start, _ = header({f"layer.{index}": (KINDS["F32"], (5000, 5000)) for index in range(3)}, {})
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(start)
+        file.truncate(len(start) + 3 * 5000 * 5000 * 4)
+    return folder
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+def test_memory_does_not_grow_with_the_model(large: Path, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", BIG, str(large), str(tmp_path / "out")], capture_output=True, text=True, check=True
+    )
+    assert int(run.stdout) < 100
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size > 3 * 5000 * 5000 * 2
+
+
+def test_a_killed_merge_leaves_no_output_and_the_next_one_cleans_up(large: Path, tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", BIG, str(large), str(tmp_path / "out"), "wait"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "writing\n"
+            with pytest.raises(UserError, match="another process is writing"):
+                merge(large, tmp_path / "out")
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert [path.name for path in tmp_path.iterdir()] == [".out.partial"]
+    small = tmp_path / "small"
+    small.mkdir()
+    torch.save({"w": torch.ones(2)}, small / "pytorch_model.bin")
+    merge(small, tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "small"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"model.safetensors", "rlcore-merge.json"}

@@ -1,0 +1,83 @@
+"""Reading ranges of tensors in pieces, against numpy; boxes of placements, against torch.chunk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rlcore_merge.elements import KINDS
+from rlcore_merge.sharding import Mesh, Placement, box, chunk
+from rlcore_merge.tensors import Assembled, MappedFile, Piece, Stored, ranges
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> MappedFile:
+    path = tmp_path_factory.mktemp("numbers") / "file"
+    path.write_bytes(np.arange(4096, dtype=np.float32).tobytes())
+    return MappedFile(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),
+    parts=st.lists(st.integers(1, 3), min_size=4, max_size=4),
+    numbers=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
+)
+def test_any_range_of_any_grid_of_blocks_is_read(
+    file: MappedFile, shape: tuple[int, ...], parts: list[int], numbers: tuple[int, int]
+) -> None:
+    whole = np.empty(shape, np.float32)
+    pieces, at = [], 0
+    for place in np.ndindex(*parts[: len(shape)]):
+        cuts = [chunk(length, count, index) for length, count, index in zip(shape, parts, place, strict=False)]
+        lengths = tuple(end - begin for begin, end in cuts)
+        stored = Stored(file, at * 4, KINDS["F32"], lengths)
+        whole[tuple(slice(begin, end) for begin, end in cuts)] = stored.array()
+        pieces.append(Piece(tuple(begin for begin, _ in cuts), stored))
+        at += stored.array().size
+    tensor = Assembled(KINDS["F32"], shape, [piece for piece in pieces if 0 not in piece.block.shape])
+    start = numbers[0] % whole.size
+    count = numbers[1] % (whole.size - start) + 1
+    assert np.array_equal(tensor.read(start, count), whole.reshape(-1)[start : start + count])
+
+
+def test_strides_are_followed(file: MappedFile) -> None:
+    expected = torch.arange(4096.0)[5 : 5 + 12].reshape(3, 4).T
+    tensor = Stored(file, 20, KINDS["F32"], (4, 3), (1, 4))
+    assert np.array_equal(tensor.read(0, 12), expected.reshape(-1).numpy())
+    assert np.array_equal(tensor.read(4, 5), expected.reshape(-1).numpy()[4:9])
+
+
+def test_ranges_cover_a_tensor_once_and_fall_on_rows(file: MappedFile) -> None:
+    tensor = Stored(file, 0, KINDS["F32"], (10, 30))
+    found = list(ranges(tensor, 100))
+    assert found == [(0, 90), (90, 90), (180, 90), (270, 30)]
+    assert list(ranges(Stored(file, 0, KINDS["F32"], ()), 100)) == [(0, 1)]
+    assert list(ranges(Stored(file, 0, KINDS["F32"], (0, 3)), 100)) == []
+
+
+@pytest.mark.parametrize("length", [1, 3, 7, 8, 13])
+def test_strided_splits_are_nested_the_other_way_round(length: int) -> None:
+    whole = torch.arange(length)
+    placements = [Placement(0, split_factor=2), Placement(0)]
+    for outer in range(3):
+        for inner in range(2):
+            offsets, lengths = box((length,), placements, Mesh((3, 2), (outer, inner)))
+            halves = [*whole.chunk(2), whole[:0], whole[:0]][:2]
+            thirds = [*halves[inner].chunk(3), whole[:0], whole[:0], whole[:0]][:3]
+            assert torch.equal(whole[offsets[0] : offsets[0] + lengths[0]], thirds[outer])
+
+
+def test_a_strided_split_that_fits_no_mesh_is_refused() -> None:
+    with pytest.raises(ValueError, match="factor 5"):
+        box((8,), [Placement(0, split_factor=5), Placement(0)], Mesh((2, 2), (0, 0)))
+
+
+def test_a_file_that_ends_early_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345678")
+    with pytest.raises(Exception, match="truncated"):
+        Stored(MappedFile(tmp_path / "file"), 0, KINDS["F32"], (3,))

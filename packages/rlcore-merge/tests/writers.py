@@ -1,0 +1,108 @@
+"""Writes checkpoints of four processes with torch itself: ``python writers.py FOLDER PORT``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardedStateDictConfig, StateDictType, fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+CONFIG = {
+    "architectures": ["FSDPQwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "vocab_size": 7,
+    "hidden_size": 4,
+    "num_hidden_layers": 1,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float32",
+}
+
+
+class Model(nn.Module):
+    """Seven rows and three on four processes: uneven and empty shards; buffers, one of them first by name; a tie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(7, 4)
+        self.layer = nn.Linear(4, 3)
+        self.norm = nn.LayerNorm(1)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("Abuffer", torch.arange(5.0) / 3)
+        self.register_buffer("count", torch.tensor(3.5))
+        self.register_buffer("ids", torch.arange(3))
+
+
+def two_layers() -> nn.Sequential:
+    """Ten outputs on two by two processes: strided shards, uneven ones too."""
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 10), nn.Linear(10, 6))
+
+
+def write_processes(rank: int, folder: str, port: int) -> None:
+    """What one of four processes writes."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="4")
+    dist.init_process_group("gloo", rank=rank, world_size=4)
+
+    def save(name: str, state: Mapping[str, Any]) -> None:
+        out = Path(folder) / name
+        (out / "huggingface").mkdir(parents=True, exist_ok=True)
+        torch.save(dict(state), out / f"model_world_size_4_rank_{rank}.pt")
+        if rank == 0:
+            (out / "huggingface" / "config.json").write_text(json.dumps(CONFIG))
+
+    line = init_device_mesh("cpu", (4,), mesh_dim_names=("dp_shard",))
+    model = Model()
+    fully_shard(model.layer)
+    fully_shard(model, mesh=line)
+    save("fsdp2", model.state_dict())
+    dcp.save({"model": model.state_dict(), "step": torch.tensor(3)}, checkpoint_id=f"{folder}/dcp")
+    hybrid = Model()
+    fully_shard(hybrid, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("ddp", "fsdp")))
+    save("hsdp", hybrid.state_dict())
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    pair = two_layers()
+    parallelize_module(pair, grid["tp"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    fully_shard(pair, mesh=grid["dp"])
+    save("tensor-parallel", pair.state_dict())
+    weight = two_layers()[0].weight.detach()
+    save(
+        "placements",
+        {
+            "second-axis": distribute_tensor(weight, line, [Shard(1)]),
+            "replicated": distribute_tensor(weight, line, [Replicate()]),
+            "both-axes": distribute_tensor(weight, grid, [Shard(1), Shard(0)]),
+            "nested": distribute_tensor(weight, grid, [Shard(0), Shard(0)]),
+        },
+    )
+    for name, arguments in (("fsdp1", {}), ("fsdp1-mesh", {"device_mesh": line})):
+        old = FullyShardedDataParallel(Model(), device_id=torch.device("cpu"), use_orig_params=True, **arguments)
+        settings = ShardedStateDictConfig(offload_to_cpu=True)
+        with FullyShardedDataParallel.state_dict_type(old, StateDictType.SHARDED_STATE_DICT, settings):
+            save(name, old.state_dict())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    import warnings
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    # Forked: torch is imported once instead of five times.
+    torch.multiprocessing.start_processes(
+        write_processes, (sys.argv[1], int(sys.argv[2])), nprocs=4, start_method="fork"
+    )
