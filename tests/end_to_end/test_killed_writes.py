@@ -182,7 +182,7 @@ def test_a_checkpoint_is_there_or_not_and_what_stays_is_what_would_have_stayed(
         checkpoints = Checkpoints(run / "checkpoints", keep=keep)
         for step in steps:
             progress = Progress(step=step, best_step=best if best <= step else 1)
-            checkpoints.save(progress, policy, tmp_path, {"step": step})
+            checkpoints.save(progress, policy, tmp_path, {"step": step}, collection={"batch": step})
 
     def two() -> None:
         shutil.rmtree(run, ignore_errors=True)
@@ -195,7 +195,8 @@ def test_a_checkpoint_is_there_or_not_and_what_stays_is_what_would_have_stayed(
     expected = content(run)
     for number, _ in enumerate(killed_everywhere(two, lambda: save(3), at_least=10)):
         last = checkpoints_of(run)[-1]
-        progress, state = Checkpoints(run / "checkpoints", keep=keep).resume(last, map_location=cpu)
+        progress, state, carried = Checkpoints(run / "checkpoints", keep=keep).resume(last, map_location=cpu)
+        assert carried == {"batch": progress.step}
         assert progress.step == state["step"] == int(last.name) >= 2
         assert not list((run / "checkpoints").glob(".*"))
         if progress.step == 3:
