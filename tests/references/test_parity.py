@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-REFERENCES = Path(__file__).parents[3] / "tests" / "references"
+REFERENCES = Path(__file__).parent
 sys.path.insert(0, str(REFERENCES))
 
 import parity_ours as ours  # noqa: E402
