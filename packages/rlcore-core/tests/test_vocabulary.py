@@ -134,7 +134,7 @@ def test_losses_clips_and_filters_have_our_names() -> None:
     groups = "algorithm.filter_groups"
     words = (f"{groups}.enable=True", f"{groups}.metric=seq_reward", f"{groups}.max_num_gen_batches=10")
     assert tree(*words) == {"algorithm": {"filter": {"metric": "reward", "max_extra_batches": 9}}}
-    assert tree(words[1]) == {"algorithm": {"filter": {"metric": "none"}}}
+    assert tree(*words[1:]) == {"algorithm": {"filter": {"metric": "none"}}}
     assert "never end" in complaints(f"{groups}.max_num_gen_batches=0")[0][2]
 
 

@@ -80,7 +80,7 @@ def _filter(value: Any, words: Words) -> Several:
 def _extra_batches(value: Any, words: Words) -> Any:
     if not isinstance(value, int) or value < 1:
         raise Refused("a step that asks for batches without end may never end: give a number above 0")
-    return value - 1
+    return value - 1 if _switch(words, "algorithm.filter_groups.enable") else Several({})
 
 
 def _loss(value: Any, words: Words) -> str:
@@ -116,7 +116,7 @@ ALGORITHM: Mapping[str, Meaning] = {
     ),
     "algorithm.filter_groups.metric": Meaning(ours="algorithm.filter.metric", why=_NO_FILTER, read=_filter),
     "algorithm.filter_groups.max_num_gen_batches": Meaning(
-        ours="algorithm.filter.max_extra_batches", why="less one, the first", read=_extra_batches
+        ours="algorithm.filter.max_extra_batches", why=f"less one, the first; {_NO_FILTER}", read=_extra_batches
     ),
     f"{ACTOR}.use_kl_loss": Meaning(
         ours="algorithm.kl.coefficient", why="True puts kl_loss_coef in force, else it is 0", read=_kl
