@@ -105,6 +105,18 @@ def test_a_run_that_fails_keeps_its_log_and_says_where(rlcore: Call) -> None:
     assert ("finished", "ZeroDivisionError") in sys.modules["toy_rl"].TOLD
 
 
+def test_a_configuration_that_could_not_start_is_not_kept(rlcore: Call) -> None:
+    rlcore("run", "-p", "toy", "name=mine")
+    config = Path("runs/mine/config.toml")
+    before = config.read_text(encoding="utf-8")
+    for folder in ("runs/mine", "runs/mine/checkpoints/000002"):
+        done = rlcore("run", "--resume", folder, "trainer.fail=input", "trainer.steps=5")
+        assert done.status == 2
+        assert config.read_text(encoding="utf-8") == before
+    assert rlcore("run", "--resume", "runs/mine", "trainer.steps=4").status == 0
+    assert [line["step"] for line in read_metrics(Path("runs/mine/metrics.jsonl"))] == [1, 2, 3, 4]
+
+
 def test_a_finished_run_goes_on_when_more_steps_are_asked(rlcore: Call) -> None:
     rlcore("run", "-p", "toy", "name=mine", "rollout.group_size=3")
     done = rlcore("run", "--resume", "runs/mine", "trainer.steps=5")

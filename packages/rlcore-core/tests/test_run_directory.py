@@ -81,6 +81,25 @@ def test_a_failure_while_making_leaves_nothing(toy: Any, monkeypatch: pytest.Mon
     assert list(Path("runs").iterdir()) == []
 
 
+@pytest.mark.parametrize("later", ["nothing", "a step", "a checkpoint"])
+def test_a_configuration_is_put_back_until_something_was_done_with_it(toy: Any, later: str) -> None:
+    directory = RunDirectory.create(resolved("name=mine"), Asked())
+    directory.put_back()
+    before = (directory.path / "config.toml").read_text(encoding="utf-8")
+    (directory.checkpoints / "000002").mkdir()
+    directory.metrics.write_text('{"step": 2}\n', encoding="utf-8")
+    directory.resume(resolved("name=mine", "trainer.steps=9"), Asked(), directory.checkpoints / "000002")
+    after = (directory.path / "config.toml").read_text(encoding="utf-8")
+    if later == "a step":
+        directory.metrics.write_text('{"step": 2}\n{"step": 3}\n', encoding="utf-8")
+    elif later == "a checkpoint":
+        (directory.checkpoints / "000003").mkdir()
+    directory.put_back()
+    directory.close()
+    assert after != before
+    assert (directory.path / "config.toml").read_text(encoding="utf-8") == (before if later == "nothing" else after)
+
+
 def test_a_second_process_is_told_who_writes(toy: Any) -> None:
     directory = RunDirectory.create(resolved("name=mine"), Asked())
     code = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from rlcore.errors import UserError
 from rlcore_trainer.algorithms import ADVANTAGES, LOSSES
 from rlcore_trainer.policy_gradient import PolicyGradientTrainer
 
@@ -108,3 +111,114 @@ def test_what_was_resolved_is_said(bandit: Make) -> None:
     (line,) = (line for line in run.said if line.startswith("algorithm"))
     assert "gspo loss with ratios of whole trajectories, clip 0.0003 below and 0.0004 above 1" in line
     assert "seq-mean-token-mean, no KL" in line
+
+
+def cut_and_resumed(bandit: Make, tmp_path: Path, before: dict[str, Any], after: dict[str, Any]) -> tuple[Any, Any]:
+    """Two steps with some tables, then the run that goes on to a third with others; not trained yet."""
+    shared: dict[str, Any] = {"checkpoint": {"every": 1, "keep": 9}, "evaluation": {"every": 0}}
+    trained(bandit(trainer={"steps": 2, "tasks_per_step": 3}, **shared, **deepcopy(before)))
+    rest = bandit(
+        resume_from=tmp_path / "run/checkpoints/000002",
+        trainer={"steps": 3, "tasks_per_step": 3},
+        **shared,
+        **deepcopy(after),
+    )
+    return rest, PolicyGradientTrainer(rest)
+
+
+def test_a_critic_that_comes_at_a_resume_starts_anew(bandit: Make, tmp_path: Path) -> None:
+    gae = {"algorithm": {"advantage": "gae"}, "critic": CRITIC}
+    rest, trainer = cut_and_resumed(bandit, tmp_path, {}, gae)
+    trainer.train()
+    assert "critic    starts anew: the checkpoint has none" in rest.said
+    assert rest.logged[3]["critic/loss"] > 0
+
+
+def test_another_kind_of_critic_at_a_resume_is_refused(bandit: Make, tmp_path: Path) -> None:
+    gae = {"algorithm": {"advantage": "gae"}}
+    _, trainer = cut_and_resumed(bandit, tmp_path, {**gae, "critic": CRITIC}, {**gae, "critic": {"model": "head"}})
+    with pytest.raises(UserError, match=r"critic\.model=head"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [({}, 0.1), ({"coefficient": 0.1}, 0.1), ({**ADAPTIVE, "coefficient": 0.3}, 0.1), (ADAPTIVE, None)],
+)
+def test_an_adaptive_coefficient_goes_on_only_where_it_was_the_same(
+    bandit: Make, tmp_path: Path, before: dict[str, Any], expected: float | None
+) -> None:
+    rest, trainer = cut_and_resumed(bandit, tmp_path, {"algorithm": {"kl": before}}, {"algorithm": {"kl": ADAPTIVE}})
+    trainer.train()
+    found = rest.logged[3]["kl/coefficient"]
+    assert found == expected if expected is not None else found != pytest.approx(0.1, abs=1e-9)
+
+
+def test_a_term_that_comes_at_a_resume_has_no_reference_from_after_the_warm_up(bandit: Make, tmp_path: Path) -> None:
+    warmup, kl = {"warmup": {"steps": 1}}, {"algorithm": {"kl": {"coefficient": 0.1}}}
+    _, trainer = cut_and_resumed(bandit, tmp_path, warmup, {**warmup, **kl})
+    with pytest.raises(UserError, match="after the warm-up") as caught:
+        trainer.train()
+    oldest = tmp_path / "run/checkpoints/000000/model"
+    assert f"a copy of {oldest}" in (caught.value.mend or "")
+    kept = shutil.copytree(oldest, tmp_path / "kept")
+    named = bandit(
+        resume_from=tmp_path / "run/checkpoints/000002",
+        trainer={"steps": 3, "tasks_per_step": 3},
+        evaluation={"every": 0},
+        algorithm={"kl": {"coefficient": 0.1, "reference": str(kept)}},
+        **warmup,
+    )
+    trained(named)
+    assert named.logged[3]["kl/mean"] >= 0
+
+
+@pytest.mark.parametrize("table", ["critic", "kl"])
+def test_a_second_model_that_does_not_fit_is_refused_before_the_warm_up(
+    bandit: Make, qwen2: Make, model_folder: Path, tmp_path: Path, table: str
+) -> None:
+    small = tmp_path / "small"
+    model = qwen2(tie_word_embeddings=True)
+    model.resize_token_embeddings(16)
+    model.save_pretrained(small)
+    tokenizer = json.loads((model_folder / "tokenizer.json").read_text(encoding="utf-8"))
+    words = tokenizer["model"]["vocab"]
+    tokenizer["model"]["vocab"] = {word: number for word, number in words.items() if number < 16}
+    (small / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    kl = {"algorithm": {"kl": {"coefficient": 0.1, "reference": str(small)}}}
+    tables = kl if table == "kl" else {"algorithm": {"advantage": "gae"}, "critic": {"model": str(small)}}
+    run = bandit(warmup={"steps": 1}, **tables)
+    with pytest.raises(UserError, match="embeddings for all 32"):
+        trained(run)
+    assert not any(line.startswith("warm-up") for line in run.said)
+
+
+def test_a_head_stays_where_the_update_of_the_policy_is_skipped(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = bandit(
+        algorithm={"advantage": "gae"}, critic={"model": "head"}, trainer={"steps": 2}, evaluation={"every": 0}
+    )
+    trainer = PolicyGradientTrainer(run)
+    step = trainer._strategy.step
+
+    def skipping(rate: float, norm: float) -> tuple[float, bool]:
+        if not run.logged:  # the first step
+            for parameter in trainer._model.parameters():
+                parameter.grad = None
+            return float("nan"), False
+        return step(rate, norm)
+
+    monkeypatch.setattr(trainer._strategy, "step", skipping)
+    norms: list[float] = []
+    log = run.log
+
+    def measuring(step: int, metrics: dict[str, float]) -> None:
+        assert trainer._critic is not None
+        norms.append(float(trainer._critic._head.weight.detach().norm()))
+        log(step, metrics)
+
+    run.log = measuring
+    trainer.train()
+    assert norms[0] == 0.0
+    assert norms[1] > 0.0
+    assert [run.logged[n]["critic/skipped"] for n in (1, 2)] == [1.0, 0.0]
+    assert [run.logged[n]["updates/skipped"] for n in (1, 2)] == [1.0, 0.0]

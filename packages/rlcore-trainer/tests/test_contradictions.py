@@ -23,6 +23,7 @@ def run(**tables: Any) -> Any:
         "algorithm": AlgorithmConfig(**tables.get("algorithm", {})),
         "critic": CriticConfig(**tables.get("critic", {})),
         "trainer": PolicyGradientConfig(**tables.get("trainer", {})),
+        "environment": SimpleNamespace(**tables.get("environment", {})),
     }
     values = {"model": {"path": "m"}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
     return SimpleNamespace(
@@ -60,11 +61,19 @@ COPY = {"model": "copy"}
         {"algorithm": {"kl": {"coefficient": 0.1, "controller": "adaptive", "target_kl": 0.5}}},
         {"algorithm": {"kl": {"coefficient": 0.1, "target": "reward"}}},
         {"algorithm": {"overlong": {"buffer": 255}}},
+        {"algorithm": {"overlong": {"buffer": 511}}, "environment": {"max_turns": 2}},
         {"algorithm": {"filter": {"rank_by_std": True, "oversample": 1.5}}},
         {"algorithm": {"filter": {"metric": "all-wrong"}, "advantage": "remax"}, "rollout": {"group_size": 1}},
         {"algorithm": {"advantage": "reinforce-plus-plus"}, "rollout": {"group_size": 1}},
         {"rollout": {"temperature": 0.7}},
-        {"algorithm": {"correction": {"high": 3.0, "mode": "none"}}, "rollout": {"temperature": 0.7}},
+        {"algorithm": {"correction": {"mode": "none"}}, "rollout": {"temperature": 0.7}},
+        {"algorithm": {"correction": {"mode": "mask", "low": 0.1, "high": 3.0, "level": "sequence"}}},
+        {"algorithm": {"overlong": {"buffer": 5, "penalty": 2.0}, "max_response_tokens": 99}},
+        {"algorithm": {"aggregation": "seq-mean-token-sum-norm", "max_response_tokens": 99}},
+        {"algorithm": {"filter": {"metric": "reward", "when_short": "skip", "max_extra_batches": 1}}},
+        {"algorithm": {"filter": {"oversample": 2.0, "when_short": "skip"}}},
+        {"algorithm": GAE, "critic": {**COPY, "warmup_steps": 4}, "trainer": {"steps": 5}},
+        {"algorithm": {"kl": {"estimator": "k1", "target": "reward", "reference": "no/folder"}}},
     ],
 )
 def test_what_goes_together_is_not_refused(tables: dict[str, Any]) -> None:
@@ -105,12 +114,20 @@ def test_every_value_written_down_as_its_default_is_not_refused() -> None:
             ("a group of one",),
         ),
         ({"algorithm": {"filter": {"rank_by_std": True}}}, "algorithm.filter.rank_by_std", ("oversample=1.5",)),
-        ({"algorithm": {"gamma": 0.9}}, "algorithm.gamma", ("grpo", "clip", "gae, reinforce-plus-plus read it")),
-        ({"algorithm": {"loss": "gspo", "dual_clip": 3.0}}, "algorithm.dual_clip", ("gspo", "clip read it")),
+        ({"algorithm": {"gamma": 0.9}}, "algorithm.gamma", ("grpo", "clip", "gae and reinforce-plus-plus read it")),
+        (
+            {"algorithm": {"loss": "gspo", "dual_clip": 3.0}},
+            "algorithm.dual_clip",
+            ("gspo", "fix: leave it out; clip reads it"),
+        ),
         ({"algorithm": {"loss": "sapo", "clip_high": 0.3}}, "algorithm.clip_high", ("sapo",)),
-        ({"algorithm": {"sapo_positive": 2.0}}, "algorithm.sapo_positive", ("sapo read it",)),
+        ({"algorithm": {"sapo_positive": 2.0}}, "algorithm.sapo_positive", ("sapo reads it",)),
         ({"algorithm": {"advantage": "rloo", "normalise_by_std": False}}, "algorithm.normalise_by_std", ("rloo",)),
-        ({"algorithm": {"whiten": False}}, "algorithm.whiten", ("reinforce-plus-plus-baseline read it",)),
+        (
+            {"algorithm": {"whiten": False}},
+            "algorithm.whiten",
+            ("gae, reinforce-plus-plus and reinforce-plus-plus-baseline read it",),
+        ),
         ({"algorithm": {"options": {"slope": 1}}}, "algorithm.options.slope", ("neither grpo nor clip takes it",)),
         ({"algorithm": {"kl": {"controller": "adaptive"}}}, "algorithm.kl.controller", ("would stay 0",)),
         ({"algorithm": {"kl": {"coefficient": 0.1, "horizon": 5}}}, "algorithm.kl.horizon", ("controller=adaptive",)),
@@ -129,6 +146,27 @@ def test_every_value_written_down_as_its_default_is_not_refused() -> None:
             {"algorithm": {"overlong": {"buffer": 64}, "max_response_tokens": 64}},
             "algorithm.overlong.buffer",
             ("limit is 64 tokens",),
+        ),
+        ({"algorithm": {"overlong": {"penalty": 2.0}}}, "algorithm.overlong.penalty", ("overlong.buffer",)),
+        ({"algorithm": {"max_response_tokens": 99}}, "algorithm.max_response_tokens", ("max_new_tokens",)),
+        ({"algorithm": {"filter": {"when_short": "skip"}}}, "algorithm.filter.when_short", ("without a filter",)),
+        ({"algorithm": {"correction": {"low": 0.1}}}, "algorithm.correction.low", ("mode=mask",)),
+        *(
+            (
+                {"algorithm": {"correction": {"mode": "none", **key}}},
+                f"algorithm.correction.{next(iter(key))}",
+                ("none",),
+            )
+            for key in ({"high": 3.0}, {"low": 0.1}, {"level": "sequence"})
+        ),
+        (
+            {"algorithm": GAE, "critic": {**COPY, "warmup_steps": 5}, "trainer": {"steps": 5}},
+            "critic.warmup_steps",
+            ("5 steps", "never learn", "fewer than 5"),
+        ),
+        *(
+            ({"algorithm": {"options": {key: 0.5}}}, f"algorithm.options.{key}", (f"set algorithm.{key} itself",))
+            for key in ("clip_low", "gamma", "advantage")
         ),
         *(
             ({"algorithm": {"correction": {"mode": "mask"}}, "rollout": rollout}, "algorithm.correction.mode", ("1",))
@@ -171,6 +209,44 @@ def test_a_function_of_somebody_else_is_asked_for_its_signature(tmp_path: Path) 
     assert str(caught.value.where).startswith(str(file))
 
 
+def test_what_a_function_of_somebody_else_must_be_told_is_asked_for_before_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def mine(rewards_N, *, slope, gamma): ...\ndef loss(logprobs_M, *, knee, clip_low, **more): ...\n",
+        encoding="utf-8",
+    )
+    both = {"advantage": f"{file}:mine", "loss": f"{file}:loss"}
+    found = problems(algorithm=both)
+    assert list(found) == ["algorithm.advantage", "algorithm.loss"]
+    assert "set algorithm.options.slope" in found["algorithm.advantage"]
+    assert "set algorithm.options.knee" in found["algorithm.loss"]
+    assert problems(algorithm={**both, "options": {"slope": 1, "knee": 2, "other": 3}}) == {}
+    # A loss that takes any option would be given this one in place of the key.
+    assert list(problems(algorithm={**both, "options": {"slope": 1, "knee": 2, "clip_low": 3}})) == [
+        "algorithm.options.clip_low"
+    ]
+
+
+def test_a_loss_of_somebody_else_has_ratios_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def plain(logprobs_M, weights_M): ...\ndef told(logprobs_M, *, importance_sampling_level): ...\n",
+        encoding="utf-8",
+    )
+    level = {"importance_sampling_level": "sequence"}
+    assert list(problems(algorithm={"loss": f"{file}:plain", **level})) == ["algorithm.importance_sampling_level"]
+    assert problems(algorithm={"loss": f"{file}:told", **level}) == {}
+    assert problems(algorithm={"loss": f"{file}:plain"}) == {}
+
+
+def test_a_reference_that_is_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    algorithm = {"kl": {"coefficient": 0.1, "reference": str(tmp_path)}}
+    assert "has no config.json" in problems(algorithm=algorithm)["algorithm.kl.reference"]
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).touch()
+    assert problems(algorithm=algorithm) == {}
+
+
 def test_a_trainer_with_an_algorithm_table_of_its_own_is_left_alone() -> None:
     other = run()
     other.resolved.options["algorithm"] = SimpleNamespace(advantage="mine")
@@ -186,7 +262,11 @@ def test_a_trainer_with_an_algorithm_table_of_its_own_is_left_alone() -> None:
         ({"rollout": {"temperature": 0.7}}, "neither corrected nor measured"),
         ({"trainer": {"updates_per_rollout": 4, "epochs": 2}}, "8 updates on each rollout"),
         ({"algorithm": GAE, "critic": {**COPY, "warmup_steps": 3}}, "first 3 steps only the critic learns"),
-        ({"algorithm": {"shuffle_rewards": True}}, "shuffled"),
+        ({"algorithm": {"shuffle_rewards": True}}, "nothing can be learnt"),
+        ({"algorithm": {"shuffle_rewards": True, "gamma": 0.9}}, "only length can be learnt, as gamma=0.9"),
+        ({"algorithm": {"kl": {"estimator": "k1"}}}, "kl.estimator changes nothing"),
+        ({"algorithm": {"kl": {"estimator": "k1", "target": "reward"}}}, "kl.estimator and kl.target change nothing"),
+        ({"algorithm": {"filter": {"max_extra_batches": 9}}}, "filter.max_extra_batches changes nothing"),
     ],
 )
 def test_what_may_surprise_is_said_in_one_sentence(tables: dict[str, Any], words: str) -> None:

@@ -117,6 +117,48 @@ def test_a_head_of_another_width_is_refused(qwen2: Build, model_folder: Path) ->
     assert caught.value.where == str(model_folder / HEAD_FILE)
 
 
+def test_a_head_that_is_not_a_number_is_refused(qwen2: Build, model_folder: Path) -> None:
+    save_file({"weight": torch.full((1, 32), torch.nan), "bias": torch.zeros(1)}, model_folder / HEAD_FILE)
+    with pytest.raises(UserError, match="not finite"):
+        critic(qwen2(), model=str(model_folder))
+
+
+def test_a_model_of_a_smaller_vocabulary_is_refused(qwen2: Build, model_folder: Path) -> None:
+    policy = qwen2()
+    policy.resize_token_embeddings(40)
+    with pytest.raises(UserError, match="all 40") as caught:
+        critic(policy, model=str(model_folder))
+    assert caught.value.found is not None
+    assert caught.value.found.startswith("32 ")
+    assert "critic.model=FOLDER" in (caught.value.mend or "")
+
+
+@pytest.mark.parametrize(("saved", "asked"), [("copy", "head"), ("head", "copy")])
+def test_another_kind_of_critic_cannot_go_on(qwen2: Build, saved: str, asked: str) -> None:
+    policy = qwen2()
+    state, other = critic(policy, model=saved).state(), critic(policy, model=asked)
+    before = copy.deepcopy(other.state()["weights"])
+    with pytest.raises(UserError, match=rf"critic\.model={asked}") as caught:
+        other.restore(state)
+    assert (caught.value.mend == "critic.model=head") == (saved == "head")
+    assert all(torch.equal(value, before[name]) for name, value in other.state()["weights"].items())
+
+
+def test_a_critic_of_other_layers_cannot_go_on(qwen2: Build) -> None:
+    state = critic(qwen2(), model="copy").state()
+    with pytest.raises(UserError) as caught:
+        critic(qwen2(num_hidden_layers=1), model="copy").restore(state)
+    assert caught.value.found == "a model of other layers"
+
+
+def test_an_update_without_a_finite_gradient_is_counted(qwen2: Build) -> None:
+    made = critic(qwen2(), model="copy", learning_rate=0.01)
+    returns = {place: torch.full((row.trained,), torch.nan) for place, row in enumerate(ROWS)}
+    assert made.learn(ROWS, made.values(ROWS), returns, learning_rate=0.01)["critic/skipped"] == 1.0
+    finite = {place: torch.ones(row.trained) for place, row in enumerate(ROWS)}
+    assert made.learn(ROWS, made.values(ROWS), finite, learning_rate=0.01)["critic/skipped"] == 0.0
+
+
 @pytest.mark.parametrize("kind", ["copy", "head"])
 def test_a_restored_critic_goes_on_bit_by_bit(qwen2: Build, kind: str) -> None:
     policy = qwen2()

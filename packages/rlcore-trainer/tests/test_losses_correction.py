@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from rlcore_trainer.losses import correction, value_loss
+from rlcore_trainer.losses.correction import effective_share
 from torch import Tensor
 
 POLICY = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
@@ -141,7 +142,7 @@ def test_diagnostics_are_means_over_tokens() -> None:
             "correction/factor": 2.25 / 4,
             "correction/high": 0.25,
             "correction/low": 0.25,
-            "correction/effective": 2.25**2 / (4 * (1.25**2 + 1.0)),
+            "correction/square": (1.25**2 + 1.0) / 4,
             "correction/kl": sum(ratio - 1 - math.log(ratio) for ratio in ratios) / 4,
             "correction/ratio/max": 4.0,
             "logprob_gap/mean": sum(abs(math.log(ratio)) for ratio in ratios) / 4,
@@ -168,7 +169,7 @@ def test_the_divergence_of_engine_and_policy_is_unbiased() -> None:
     assert float(diagnostics["correction/kl"]) == pytest.approx(exact, rel=1e-12)
 
 
-def test_weighted_diagnostics_of_parts_add_up_but_for_the_sample_size() -> None:
+def test_weighted_diagnostics_of_parts_add_up() -> None:
     old, engine = -torch.rand(2, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     weights, sequence = torch.full((10,), 0.1, dtype=torch.float64), torch.arange(10) // 2
     arguments = (old, engine, sequence, weights)
@@ -179,10 +180,17 @@ def test_weighted_diagnostics_of_parts_add_up_but_for_the_sample_size() -> None:
 
     whole, parts = diagnostics(slice(None)), [diagnostics(slice(0, 4)), diagnostics(slice(4, 10))]
     for name, value in whole.items():
-        if name != "correction/effective":
-            combined = (max if name.endswith("/max") else sum)(float(part[name]) for part in parts)
-            assert combined == pytest.approx(float(value), rel=1e-12)
-    assert 0.0 < float(whole["correction/effective"]) <= 1.0
+        combined = (max if name.endswith("/max") else sum)(float(part[name]) for part in parts)
+        assert combined == pytest.approx(float(value), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weights", "share"), [([2.0, 2.0, 2.0], 1.0), ([0.0, 3.0, 0.0, 0.0], 0.25), ([1.0, 3.0], 16 / 20), ([0.0], 0.0)]
+)
+def test_the_effective_share_is_that_of_kish(weights: list[float], share: float) -> None:
+    """(Σ w)² / (n Σ w²): 1 where all are alike, 1/n where one is left of n."""
+    mean, square = sum(weights) / len(weights), sum(x * x for x in weights) / len(weights)
+    assert effective_share(mean, square) == pytest.approx(share, rel=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["none", "truncate", "mask"])

@@ -390,12 +390,12 @@ def test_the_order_of_mini_batches_is_that_of_the_key(qwen2: Build) -> None:
 
 
 def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted(qwen2: Build) -> None:
-    def broken(rewards_N: torch.Tensor) -> Any:
-        return torch.full_like(rewards_N, float("inf")), {}
+    def broken(logprobs_M: torch.Tensor) -> Any:
+        return logprobs_M.sum() * float("inf"), {}
 
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
-    _, result = update(model, rollout(1), advantage=broken)
+    _, result = update(model, rollout(1), loss=broken)
     assert (result.updates, result.skipped) == (0, 1)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -705,6 +705,96 @@ def test_the_gap_to_the_engine_is_reported(qwen2: Build) -> None:
     metrics = update(model, [group(trajectory(tokens, mask, 1.0, logprobs=far))])[1].metrics
     assert metrics["logprob_gap/max"] == pytest.approx(0.5, abs=1e-4)
     assert metrics["logprob_gap/mean"] == pytest.approx(0.5, abs=1e-4)
+
+
+def sampled_elsewhere(model: Any, groups: Sequence[Group], shift: float) -> list[Group]:
+    """The rollout with log-probabilities of an engine: the policy's, less a number around ``shift``."""
+    rng, made = random.Random(3), []
+    for each in groups:
+        near = []
+        for one in each.trajectories:
+            now, tokens = written_logprobs(model, one)
+            found = iter([x - rng.gauss(shift, 0.5) for x in now[range(len(tokens)), tokens].tolist()])
+            near.append(one.replace(logprobs=tuple(next(found) if written else 0.0 for written in one.loss_mask)))
+        made.append(group(*near))
+    return made
+
+
+@pytest.mark.parametrize("mode", ["truncate", "mask"])
+def test_metrics_are_those_of_the_mini_batch_however_it_is_cut(qwen2: Build, mode: str) -> None:
+    groups = sampled_elsewhere(qwen2().double(), rollout(2), 0.1)
+    algorithm = {"correction": {"mode": mode, "level": "sequence", "high": 1.5}, "clip_low": 0.0, "clip_high": 0.0}
+    whole, cut = (
+        update(qwen2().double(), groups, algorithm=algorithm, trainer={"max_tokens_per_batch": tokens, "epochs": 2})[
+            1
+        ].metrics
+        for tokens in (10_000, 1)
+    )
+    assert whole == pytest.approx(cut)
+    assert 0.1 < whole["correction/effective"] < 0.99
+    assert "correction/square" not in whole
+
+
+@pytest.mark.parametrize("name", ["clip", "gspo", "cispo", "sapo"])
+def test_a_share_of_corrected_tokens_is_at_most_one(qwen2: Build, name: str) -> None:
+    """Factors of about 3: a share over the weights before the correction would be about 3 too."""
+    groups = sampled_elsewhere(qwen2().double(), rollout(2), 1.1)
+    options: dict[str, Any] = {} if name == "sapo" else {"clip_low": 0.1, "clip_high": 0.1}
+    sequence = name == "gspo"
+
+    def moved(
+        logprobs_M: torch.Tensor,
+        old_logprobs_M: torch.Tensor,
+        advantages_M: torch.Tensor,
+        weights_M: torch.Tensor,
+        sequence_M: torch.Tensor,
+    ) -> Any:
+        # Every good token has become likelier and every bad one less likely, by more than the clip range.
+        old_M = old_logprobs_M - 0.5 * advantages_M.sign()
+        given = (logprobs_M, old_M, advantages_M, weights_M, *([sequence_M] if sequence else []))
+        return getattr(losses, name)(*given, **options)
+
+    algorithm = {"correction": {"mode": "truncate", "high": 5.0}}
+    metrics = update(qwen2().double(), groups, loss=moved, algorithm=algorithm)[1].metrics
+    assert metrics["correction/factor"] > 2
+    assert abs(metrics["kl/old"]) < 0.5
+    if name == "sapo":
+        assert 0.5 < metrics["sapo/gate"] < 1
+    else:
+        assert metrics["clip/fraction"] == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_batch_of_which_nothing_is_kept_has_shares_of_zero(qwen2: Build) -> None:
+    groups = sampled_elsewhere(qwen2().double(), rollout(2), 10.0)
+    metrics = update(qwen2().double(), groups, algorithm={"correction": {"mode": "mask"}})[1].metrics
+    assert metrics["correction/high"] == pytest.approx(1.0)
+    assert metrics["correction/effective"] == metrics["clip/fraction"] == metrics["kl/old"] == 0
+
+
+def test_a_mistake_in_a_loss_or_an_advantage_of_ones_own_is_told(qwen2: Build) -> None:
+    def detached(logprobs_M: torch.Tensor, weights_M: torch.Tensor) -> Any:
+        return (weights_M * logprobs_M).sum().detach(), {}
+
+    def detached_whole(logprobs_M: torch.Tensor, weights_M: torch.Tensor, sequence_M: torch.Tensor) -> Any:
+        return detached(logprobs_M, weights_M)
+
+    def infinite(rewards_N: torch.Tensor) -> Any:
+        return torch.full_like(rewards_N, float("inf")), {}
+
+    for loss in (detached, detached_whole):
+        with pytest.raises(UserError, match=f"the loss {loss.__name__} must return a loss through which a gradient"):
+            update(qwen2(), rollout(1), loss=loss)
+    with pytest.raises(UserError, match="the advantage infinite must return finite advantages"):
+        update(qwen2(), rollout(1), advantage=infinite)
+
+
+def test_metrics_of_a_loss_of_ones_own_may_be_plain_numbers(qwen2: Build) -> None:
+    def mine(logprobs_M: torch.Tensor, weights_M: torch.Tensor) -> Any:
+        return -(weights_M * logprobs_M).sum(), {"mine/share": float(weights_M.sum()), "mine/max": 3}
+
+    metrics = update(qwen2(), rollout(1), loss=mine)[1].metrics
+    assert metrics["mine/share"] == pytest.approx(1.0)
+    assert metrics["mine/max"] == 3
 
 
 def test_the_fused_pass_and_the_generic_one_agree(qwen2: Build) -> None:

@@ -62,6 +62,8 @@ class RunDirectory:
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self.path = path
         self._lock = lock
+        self._before: tuple[int, str] | None = None
+        """The step that a resumed run went on from, and its configuration until then."""
 
     @classmethod
     def create(cls, resolved: Resolved, asked: Asked) -> RunDirectory:
@@ -83,7 +85,7 @@ class RunDirectory:
             for folder in FOLDERS:
                 (temporary / folder).mkdir(parents=True)
             (temporary / "asked.toml").write_text(toml_text(_asked(asked)), encoding="utf-8")
-            (temporary / "config.toml").write_text(toml_text(resolved.tree(), resolved.origin), encoding="utf-8")
+            (temporary / "config.toml").write_text(resolved.text(), encoding="utf-8")
             (temporary / "environment.json").write_text(_json(surroundings(list(asked.argv))), encoding="utf-8")
             (temporary / "output.log").touch()
             if resolved.config.layout == "stamped":
@@ -160,7 +162,8 @@ class RunDirectory:
             with told(self.path / folder):
                 (self.path / folder).mkdir(exist_ok=True)
         self._drop_after(step)
-        self.write("config.toml", toml_text(resolved.tree(), resolved.origin))
+        self._before = step, read_text(self.path / "config.toml")
+        self.write("config.toml", resolved.text())
         entry = {
             "time": here["time"],
             "step": step,
@@ -172,6 +175,22 @@ class RunDirectory:
         earlier = read_text(resumes) if resumes.exists() else ""
         self.write("resumes.jsonl", f"{earlier}{json.dumps(entry)}\n")
         return changed, aside
+
+    def put_back(self) -> None:
+        """The configuration from before `resume`, unless something was measured or saved with the new one.
+
+        For a configuration with which the run cannot start: going on must not need all its keys undone.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        if self._before is None:
+            return
+        step, text = self._before
+        measured = [line["step"] for line in read_metrics(self.metrics)]
+        saved = [int(path.name) for path in checkpoints_of(self.path)]
+        if max([*measured, *saved], default=-1) <= step:
+            self.write("config.toml", text)
 
     def _drop_after(self, step: int) -> None:
         """Remove records and metrics of later steps, and whatever a killed process left half written."""

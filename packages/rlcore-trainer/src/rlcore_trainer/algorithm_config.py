@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 from rlcore.config.schema import Table
+
+if TYPE_CHECKING:
+    from rlcore.config.schema import RolloutTable
 
 Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -100,6 +103,10 @@ class FilterConfig(Table):
 class AlgorithmConfig(Table):
     """``[algorithm]``: what is a good trajectory, and how the policy is pushed towards it."""
 
+    FOLLOWING: ClassVar[frozenset[str]] = frozenset(
+        {"loss", "importance_sampling_level", "clip_low", "clip_high", "aggregation"}
+    )
+    """Keys that follow from others where nobody sets them; see `rlcore.config.resolve.Resolved.text`."""
     advantage: str = "grpo"
     """The advantage estimator."""
     normalise_by_std: bool = True
@@ -129,7 +136,8 @@ class AlgorithmConfig(Table):
     """How tokens weigh: all alike, or trajectories alike, each the mean or the sum of its tokens (``norm``: over
     ``max_response_tokens``); None is the loss's own."""
     max_response_tokens: Positive | None = None
-    """The length that ``seq-mean-token-sum-norm`` and ``overlong`` mean; None is ``rollout.max_new_tokens``."""
+    """The length that ``seq-mean-token-sum-norm`` and ``overlong`` mean; None is all that a trajectory may write:
+    ``rollout.max_new_tokens`` in each of ``environment.max_turns``, where the environment has that key."""
     kl: KlConfig = KlConfig()
     """The pull towards the reference policy."""
     entropy: float = 0.0
@@ -169,6 +177,19 @@ class AlgorithmConfig(Table):
             "aggregation": defaults.aggregation,
         }
         return values | {key: value for key, value in own.items() if values.get(key) is None}
+
+
+def response_limit(algorithm: AlgorithmConfig, rollout: RolloutTable, environment: object) -> int:
+    """The length in tokens that ``seq-mean-token-sum-norm`` and ``overlong`` mean; lengths are of whole trajectories.
+
+    Args:
+        algorithm: its ``max_response_tokens``, where it is set
+        rollout: whose ``max_new_tokens`` limits what is written in one turn
+        environment: its options; an integer ``max_turns`` there says how many turns a trajectory has
+    """
+    turns = getattr(environment, "max_turns", 1)
+    per_trajectory = rollout.max_new_tokens * (max(1, turns) if isinstance(turns, int) else 1)
+    return algorithm.max_response_tokens or per_trajectory
 
 
 def description(algorithm: AlgorithmConfig) -> str:

@@ -5,17 +5,17 @@ A key counts as chosen when its value is not the default: a run that is continue
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import UserError
-from rlcore.model_folder import BUILTIN, local_folder
+from rlcore.model_folder import BUILTIN, check_model_folder, local_folder
 from rlcore.specs import AlgorithmSpec
 
-from rlcore_trainer.algorithm_config import LOSS_DEFAULTS, AlgorithmConfig
+from rlcore_trainer.algorithm_config import LOSS_DEFAULTS, AlgorithmConfig, response_limit
 from rlcore_trainer.config import CriticConfig
 from rlcore_trainer.needs import Needs, needs_of
 
@@ -35,6 +35,8 @@ FUNCTION_KEYS = (
     "sapo_negative",
 )
 """Keys of ``[algorithm]`` that only an advantage or a loss reads."""
+OF_KL = ("estimator", "target", "importance_weighted", "reference")
+"""Keys of ``algorithm.kl`` that a recipe may keep beside a coefficient of 0, which switches the term off."""
 WIDE = 0.05
 """A clip range of the ratio of a whole trajectory, which is a mean over its tokens, that practically nothing leaves."""
 
@@ -69,6 +71,11 @@ def notes(run: Run) -> list[str]:
     updates = trainer.epochs * trainer.updates_per_rollout
     if updates > 1:
         found.append(f"{updates} updates on each rollout: all but the first are off policy")
+    if not kl.coefficient and (unread := [key for key in _chosen(kl) if key in OF_KL]):
+        keys = _listed([f"kl.{key}" for key in unread])
+        found.append(f"kl.coefficient is 0: there is no KL term, and {keys} {_verb('change', unread)} nothing")
+    if "max_extra_batches" in _chosen(algorithm.filter) and not _filters(algorithm):
+        found.append("filter.max_extra_batches changes nothing: without a filter a step never asks again")
     if kl.coefficient and kl.target == "loss" and kl.estimator == "k1" and not kl.importance_weighted:
         found.append("k1 as a loss has a gradient of zero mean: it adds noise and does not pull; use mse or k3")
     if algorithm.importance_sampling_level == "sequence":
@@ -89,7 +96,10 @@ def notes(run: Run) -> list[str]:
     if isinstance(critic, CriticConfig) and critic.model is not None and critic.warmup_steps:
         found.append(f"in the first {critic.warmup_steps} steps only the critic learns")
     if algorithm.shuffle_rewards:
-        found.append("rewards are shuffled: a control experiment, nothing can be learnt")
+        rest = "nothing can be learnt"
+        if algorithm.gamma < 1:
+            rest = f"only length can be learnt, as gamma={algorithm.gamma:g} makes any reward smaller with it"
+        found.append(f"rewards are shuffled: a control experiment, {rest}")
     return found
 
 
@@ -106,7 +116,8 @@ class _Contradictions:
         yield from self._of_unread_keys()
         yield from self._of_options()
         yield from self._of_kl()
-        yield from self._of_lengths_and_correction()
+        yield from self._of_lengths()
+        yield from self._of_correction()
 
     def _problem(self, path: str, value: object, reason: str, mend: str) -> Problem:
         return Problem(
@@ -139,6 +150,10 @@ class _Contradictions:
             }[unread]
             mend = "critic.coefficient, or critic.model=copy" if critic.model == "head" else "critic.learning_rate"
             yield self._problem(f"critic.{unread}", getattr(critic, unread), reason, mend)
+        steps = getattr(self._run.resolved.options.get("trainer"), "steps", None)
+        if steps is not None and critic.warmup_steps >= steps:
+            reason = f"the run has {steps} {'step' if steps == 1 else 'steps'}: the policy would never learn"
+            yield self._problem("critic.warmup_steps", critic.warmup_steps, reason, f"fewer than {steps}")
         if critic.model not in ("copy", "head") and (missing := _no_model(critic.model)):
             yield self._problem("critic.model", critic.model, missing, "copy, head, a model's folder or its hub id")
 
@@ -152,10 +167,16 @@ class _Contradictions:
             reason = "a group of one has nothing to be equal to: the filter would leave out nothing"
             mend = "rollout.group_size=2 or more, or algorithm.filter.metric=none"
             yield self._problem("algorithm.filter.metric", chosen.metric, reason, mend)
-        if chosen.rank_by_std and chosen.metric == "none" and chosen.oversample == 1:
+        if _filters(self._algorithm):
+            return
+        if chosen.rank_by_std:
             reason = "there is nothing to choose from: a step asks for exactly the groups that it needs"
             mend = "algorithm.filter.oversample=1.5, or a filter.metric"
             yield self._problem("algorithm.filter.rank_by_std", True, reason, mend)
+        if "when_short" in _chosen(chosen):
+            reason = "without a filter no step is short of groups"
+            mend = "a filter.metric, or leave it out"
+            yield self._problem("algorithm.filter.when_short", chosen.when_short, reason, mend)
 
     def _of_unread_keys(self) -> Iterator[Problem]:
         algorithm = self._algorithm
@@ -169,12 +190,29 @@ class _Contradictions:
             if value != default and key not in read:
                 reason = f"neither the advantage {algorithm.advantage} nor the loss {algorithm.loss} reads it"
                 yield self._problem(f"algorithm.{key}", value, reason, _instead(self._run, key))
+        level = algorithm.importance_sampling_level
+        if algorithm.loss not in LOSS_DEFAULTS and level == "sequence" and "importance_sampling_level" not in read:
+            reason = f"the loss {algorithm.loss} makes its own ratios and does not read it"
+            yield self._problem("algorithm.importance_sampling_level", level, reason, "leave it out, or loss=gspo")
 
     def _of_options(self) -> Iterator[Problem]:
+        options, keys = self._algorithm.options, AlgorithmConfig.model_fields
+        for key in options:
+            if key in keys:
+                reason = f"{key} is a key of [algorithm], whose value would be replaced without being checked"
+                yield self._problem(f"algorithm.options.{key}", options[key], reason, f"set algorithm.{key} itself")
+        for kind, id, needs in (
+            ("advantage", self._algorithm.advantage, self._advantage),
+            ("loss", self._algorithm.loss, self._loss),
+        ):
+            for key in needs.required:
+                if key not in keys and key not in options:
+                    reason, mend = f"the {kind} {id} has no default for {key}", f"set algorithm.options.{key}"
+                    yield self._problem(f"algorithm.{kind}", id, reason, mend)
         if self._advantage.takes_any_option or self._loss.takes_any_option:
             return
-        for key, value in self._algorithm.options.items():
-            if key not in self._advantage.options and key not in self._loss.options:
+        for key, value in options.items():
+            if key not in keys and key not in self._advantage.options and key not in self._loss.options:
                 reason = f"neither {self._algorithm.advantage} nor {self._algorithm.loss} takes it"
                 mend = "leave it out, or make it a keyword-only parameter of the function"
                 yield self._problem(f"algorithm.options.{key}", value, reason, mend)
@@ -195,25 +233,48 @@ class _Contradictions:
             reason = "a term in the reward is computed once, by the policy that sampled: its ratio is 1"
             mend = "algorithm.kl.target=loss, or leave it out"
             yield self._problem("algorithm.kl.importance_weighted", True, reason, mend)
-        if kl.coefficient and kl.reference is not None and not Path(kl.reference).is_dir():
+        if kl.coefficient and kl.reference is not None and (missing := _no_folder(kl.reference)):
             mend = "the folder of a model, or leave it out for the policy as it is at the start"
-            yield self._problem("algorithm.kl.reference", kl.reference, "there is no such folder", mend)
+            yield self._problem("algorithm.kl.reference", kl.reference, missing, mend)
 
-    def _of_lengths_and_correction(self) -> Iterator[Problem]:
+    def _of_lengths(self) -> Iterator[Problem]:
         algorithm, rollout = self._algorithm, self._rollout
-        limit = algorithm.max_response_tokens or rollout.max_new_tokens
+        limit = response_limit(algorithm, rollout, self._run.resolved.options.get("environment"))
         if algorithm.overlong.buffer >= limit:
             reason = f"the penalty would start before the first token: the limit is {limit} tokens"
             mend = f"a buffer below {limit}, or a larger algorithm.max_response_tokens"
             yield self._problem("algorithm.overlong.buffer", algorithm.overlong.buffer, reason, mend)
-        if not comparable(rollout) and algorithm.correction.mode != "none":
-            for key, value in _chosen(algorithm.correction).items():
+        if not algorithm.overlong.buffer and "penalty" in _chosen(algorithm.overlong):
+            reason = "without a buffer long answers have no penalty"
+            mend = "algorithm.overlong.buffer, the tokens over which it grows, or leave it out"
+            yield self._problem("algorithm.overlong.penalty", algorithm.overlong.penalty, reason, mend)
+        if (
+            algorithm.max_response_tokens is not None
+            and algorithm.aggregation != "seq-mean-token-sum-norm"
+            and not algorithm.overlong.buffer
+            and "max_response_tokens" not in {*self._advantage.options, *self._loss.options}
+        ):
+            reason = "only algorithm.overlong.buffer and aggregation=seq-mean-token-sum-norm mean this length"
+            mend = "leave it out, or rollout.max_new_tokens to let answers be longer"
+            yield self._problem("algorithm.max_response_tokens", algorithm.max_response_tokens, reason, mend)
+
+    def _of_correction(self) -> Iterator[Problem]:
+        chosen, mode = _chosen(self._algorithm.correction), self._algorithm.correction.mode
+        unread = {"none": ("level", "high", "low"), "truncate": ("low",), "mask": ()}[mode]
+        if not comparable(self._rollout) and mode != "none":
+            for key, value in chosen.items():
                 reason = (
                     "the engine's log-probabilities are those of temperature 1 and the whole vocabulary, which is not "
                     "what was sampled from: there is nothing to correct with"
                 )
                 mend = "rollout.temperature=1 with top_p=1 and top_k=0, or algorithm.correction.mode=none"
                 yield self._problem(f"algorithm.correction.{key}", value, reason, mend)
+            return
+        for key in unread:
+            if key in chosen:
+                mend = f"algorithm.correction.mode={'mask' if key == 'low' else 'truncate'}, or leave it out"
+                reason = f"mode={mode} does not read it"
+                yield self._problem(f"algorithm.correction.{key}", chosen[key], reason, mend)
 
 
 def _chosen(table: BaseModel) -> Mapping[str, Any]:
@@ -233,6 +294,22 @@ def _no_model(name: str) -> str | None:
     return None
 
 
+def _no_folder(name: str) -> str | None:
+    """Why a folder is no model; None for one that is."""
+    if not Path(name).is_dir():
+        return "there is no such folder"
+    try:
+        check_model_folder(Path(name))
+    except UserError as error:
+        return error.message
+    return None
+
+
+def _filters(algorithm: AlgorithmConfig) -> bool:
+    """Whether a step may differ from one rollout of its tasks."""
+    return algorithm.filter.metric != "none" or algorithm.filter.oversample > 1
+
+
 def _needs(run: Run, kind: str, id: str) -> Needs:
     spec = run.registry.spec(kind, id)
     if isinstance(spec, AlgorithmSpec) and spec.reads is not None and spec.options is not None:
@@ -244,4 +321,12 @@ def _instead(run: Run, key: str) -> str:
     """Which advantages and losses read a key."""
     specs = [spec for kind in ("advantage", "loss") for spec in run.registry.specs(kind)]
     readers = [spec.id for spec in specs if isinstance(spec, AlgorithmSpec) and key in (spec.options or ())]
-    return f"leave it out; {', '.join(readers)} read it" if readers else "leave it out"
+    return f"leave it out; {_listed(readers)} {_verb('read', readers)} it" if readers else "leave it out"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _verb(verb: str, subjects: Sequence[str]) -> str:
+    return verb if len(subjects) > 1 else f"{verb}s"

@@ -25,9 +25,10 @@ from transformers import PreTrainedModel
 from rlcore_trainer.attention import packed_attention_of
 from rlcore_trainer.config import CriticConfig, PolicyGradientConfig
 from rlcore_trainer.losses import value_loss
-from rlcore_trainer.model import hidden_before, load_policy
+from rlcore_trainer.model import hidden_before
 from rlcore_trainer.objective import Rows, add_metrics, rows_of, split
 from rlcore_trainer.packing import Sequence, pack
+from rlcore_trainer.second_model import load_second
 from rlcore_trainer.strategies.single import SingleProcess
 
 HEAD_FILE = "value_head.safetensors"
@@ -58,7 +59,7 @@ class Critic:
             trainer: AdamW's settings and the budget of a micro-batch
 
         Raises:
-            UserError: there is no such model, as `load_policy`, or the head in the folder does not fit.
+            UserError: there is no such model, as `load_second`, or the head in the folder does not fit.
         """
         assert config.model is not None
         self._config, self._trainer = config, trainer
@@ -69,8 +70,7 @@ class Critic:
         if config.model not in ("head", "copy"):
             folder = local_folder(config.model, where="critic.model") or download(config.model, where="critic.model")
         if folder is not None:
-            dtype = str(policy.dtype).removeprefix("torch.")
-            trunk = _trunk(load_policy(folder, dtype=dtype, device=policy.device))
+            trunk = _trunk(load_second(folder, policy, where="critic.model"))
         elif not self.shares_trunk:
             trunk = copy.deepcopy(trunk)
         self._trunk = trunk
@@ -135,21 +135,44 @@ class Critic:
                 add_metrics(totals, metrics | {"critic/loss": loss})
         if not self.shares_trunk:
             self._trunk.train(False)
-        return totals | {"critic/gradient_norm": self.step(learning_rate)}
+        norm, updated = self.step(learning_rate)
+        return totals | {"critic/gradient_norm": norm, "critic/skipped": float(not updated)}
 
-    def step(self, learning_rate: float) -> float:
-        """Update with the gradients that are there; returns their norm. ``learning_rate`` as in `learn`."""
+    def step(self, learning_rate: float) -> tuple[float, bool]:
+        """Update with the gradients that are there; ``learning_rate`` as in `learn`.
+
+        Returns:
+            The norm of the gradient, and whether there was an update: there is none when it is not finite.
+        """
         rate = learning_rate if self.shares_trunk else self._config.learning_rate
-        norm, _ = self._strategy.step(rate, self._trainer.max_gradient_norm)
-        return norm
+        return self._strategy.step(rate, self._trainer.max_gradient_norm)
+
+    def forget(self) -> None:
+        """Drop the gradients that are there."""
+        self._module.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Any]:
         """Everything that `restore` needs: weights and optimiser."""
         return {"weights": self._module.state_dict(), "strategy": self._strategy.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state` of the same kind of critic."""
-        self._module.load_state_dict(state["weights"])
+        """Go on from a `state`.
+
+        Raises:
+            UserError: it is of another kind of critic, or of a model with other layers.
+        """
+        weights = state["weights"]
+        own = self._module.state_dict()
+        if {name: value.shape for name, value in weights.items()} != {name: v.shape for name, v in own.items()}:
+            was_head = set(weights) == {"weight", "bias"}
+            was_model = "a model of its own" if self.shares_trunk else "a model of other layers"
+            raise UserError(
+                f"critic.model={self._config.model} cannot go on from the critic of this checkpoint",
+                found="a head on the policy's own layers" if was_head else was_model,
+                where="critic.model",
+                mend="critic.model=head" if was_head else "the critic.model that the checkpoint was written with",
+            )
+        self._module.load_state_dict(weights)
         self._strategy.restore(state["strategy"])
 
 
@@ -171,7 +194,10 @@ def _trunk(model: PreTrainedModel) -> PreTrainedModel:
 
 def _read_head(head: nn.Linear, file: Path) -> None:
     try:
-        head.load_state_dict(load_file(file))
+        tensors = load_file(file)
+        head.load_state_dict(tensors)
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+            raise RuntimeError("numbers that are not finite")
     except (SafetensorError, RuntimeError, OSError) as error:
         raise UserError(
             f"a critic's head has weight [1, {head.in_features}] and bias [1]",

@@ -71,7 +71,7 @@ def needs_of(kind: str, function: Callable[..., Any]) -> Needs:
 
 
 class Injected:
-    """A function that is called with exactly what its signature names.
+    """A function that is called with exactly what its signature names, and whose answer is checked.
 
     Args:
         kind: ``advantage`` or ``loss``
@@ -86,7 +86,7 @@ class Injected:
     def __init__(
         self, kind: str, function: Callable[..., Any], *, keys: Mapping[str, Any], own: Mapping[str, Any]
     ) -> None:
-        self._function, self._needs = function, needs_of(kind, function)
+        self._kind, self._function, self._needs = kind, function, needs_of(kind, function)
         values = {**keys, **own}
         self._options = {name: values[name] for name in self._needs.options if name in values}
         if self._needs.takes_any_option:
@@ -104,9 +104,11 @@ class Injected:
         return any(name in self._needs.reads for name in names)
 
     def __call__(self, data: Mapping[str, Any]) -> Any:
-        """Call it with those of ``data`` that it names."""
+        """Call it with those of ``data`` that it names: see `rlcore_trainer.answers.ask`."""
+        from rlcore_trainer.answers import ask  # whoever has data has torch
+
         # By name: a parameter that is left to its default may stand between two of them.
-        return self._function(**{name: data[name] for name in self._needs.reads}, **self._options)
+        return ask(self._kind, self._function, {name: data[name] for name in self._needs.reads} | self._options, data)
 
 
 def _article(kind: str) -> str:

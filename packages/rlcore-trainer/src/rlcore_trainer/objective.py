@@ -13,6 +13,7 @@ from torch import Tensor
 from rlcore_trainer.algorithm_config import AlgorithmConfig
 from rlcore_trainer.logprobs import LossOfChunk
 from rlcore_trainer.losses import correction, entropy_bonus, kl
+from rlcore_trainer.losses.correction import effective_share
 from rlcore_trainer.needs import Injected
 from rlcore_trainer.packing import MicroBatch
 
@@ -33,6 +34,7 @@ class Objective:
 
     def __init__(self, policy_loss: Injected, algorithm: AlgorithmConfig, *, comparable: bool) -> None:
         self._policy_loss, self._algorithm, self._comparable = policy_loss, algorithm, comparable
+        self._of_policy_loss: set[str] = set()
 
     def is_token_wise(self, *, old_known: bool) -> bool:
         """Whether it may be evaluated chunk by chunk; ``old_known`` as ``old_M`` in `of` is not None."""
@@ -90,11 +92,34 @@ class Objective:
                 divergence = (weights_C * divergence_C).sum()
                 total = total + coefficient * divergence
                 metrics["kl/mean"] = divergence.detach()
-            metrics |= of_loss
+            self._of_policy_loss |= of_loss.keys() - metrics.keys()
+            metrics = of_loss | metrics
             metrics |= {"loss/policy": policy_loss.detach(), "loss/total": total.detach()}
             return total, metrics | {"entropy/mean": -bonus.detach()}
 
         return loss, before
+
+    def means(self, totals: Mapping[str, float], share: float) -> dict[str, float]:
+        """Metrics of a mini-batch from the sums over its micro-batches.
+
+        Those of the policy loss are means under the corrected weights that it was given, so that a share is at most 1;
+        all others under the weights before the correction. Losses and largest values are what they are.
+
+        Args:
+            totals: as `add_metrics` sums them up
+            share: the sum of the weights before the correction
+        """
+        corrected = totals.get("correction/factor", share)
+        means: dict[str, float] = {}
+        for name, total in totals.items():
+            if name.endswith("/max") or name.startswith(("loss/", "critic/")):
+                means[name] = total
+            else:
+                weight = corrected if name in self._of_policy_loss else share
+                means[name] = total / weight if weight else 0.0
+        if "correction/square" in means:
+            means["correction/effective"] = effective_share(means["correction/factor"], means.pop("correction/square"))
+        return means
 
     def _factors(self, old_C: Tensor, batch: MicroBatch, chunk: slice) -> Terms:
         settings = self._algorithm.correction

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rlcore.contracts import Executor
 from rlcore.errors import EngineError, UserError
 from rlcore.types import EndReason, Group, RolloutRequest, Task
+from transformers import PreTrainedModel
 
 from rlcore_trainer import checkpoint
-from rlcore_trainer.algorithm_config import AlgorithmConfig, description
+from rlcore_trainer.algorithm_config import AlgorithmConfig, description, response_limit
 from rlcore_trainer.checkpoint import Checkpoints, Progress
 from rlcore_trainer.collection import Collected, Collector
 from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
@@ -150,6 +151,10 @@ class PolicyGradientTrainer:
             self._model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self._weights = PolicyWeights(self._model, self._folder, self._progress.updates)
         self._saved_step = self._progress.step if run.resume_from is not None else None
+        # What has folders of its own is loaded before a warm-up, which would be lost when it cannot be used.
+        critic, kl = self._critic_config, self._algorithm.kl
+        self._critic = self._make_critic() if critic.model not in (None, "copy", "head") else None
+        self._reference = self._make_reference(resumed=restored is not None) if kl.reference is not None else None
         if restored is not None:
             self._start_reinforcement(restored=restored)
 
@@ -179,20 +184,16 @@ class PolicyGradientTrainer:
         self._prepare()
         if restored is not None:
             self._strategy.restore(restored)
-        self._reference = reference_policy(
-            self._model,
-            self._algorithm.kl,
-            folder=self._folder,
-            checkpoints=self._checkpoints,
-            keep=self._warmup.steps > 0,
-            resumed=restored is not None,
-        )
-        run, critic = self._run, self._critic_config
+        if self._reference is None:
+            self._reference = self._make_reference(resumed=restored is not None)
+        if self._critic is None and self._critic_config.model is not None:
+            self._critic = self._make_critic()
+        run = self._run
         rollout = run.config.rollout
         self._updater = PolicyUpdate(
             self._model,
             self._reference,
-            None if critic.model is None else Critic(critic, self._model, self._strategy, self._config),
+            self._critic,
             self._strategy,
             run.load("advantage", self._algorithm.advantage),
             run.load("loss", self._algorithm.loss),
@@ -200,10 +201,25 @@ class PolicyGradientTrainer:
             self._algorithm,
             temperature=rollout.temperature,
             comparable=comparable(rollout),
-            max_response_tokens=self._algorithm.max_response_tokens or rollout.max_new_tokens,
+            max_response_tokens=response_limit(self._algorithm, rollout, run.resolved.options.get("environment")),
         )
         if restored is not None:
             self._updater.restore(restored["updates"])
+            if self._critic is not None and "critic" not in restored["updates"]:
+                run.say("critic    starts anew: the checkpoint has none")
+
+    def _make_critic(self) -> Critic:
+        return Critic(self._critic_config, self._model, self._strategy, self._config)
+
+    def _make_reference(self, *, resumed: bool) -> PreTrainedModel | None:
+        return reference_policy(
+            self._model,
+            self._algorithm.kl,
+            folder=self._folder,
+            checkpoints=self._checkpoints,
+            keep=self._warmup.steps > 0,
+            resumed=resumed,
+        )
 
     def _prepare(self) -> None:
         self._strategy.prepare(self._model, betas=self._config.betas, weight_decay=self._config.weight_decay)

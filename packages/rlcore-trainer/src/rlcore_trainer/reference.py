@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+from rlcore.errors import UserError
 from transformers import PreTrainedModel
 
 from rlcore_trainer.algorithm_config import KlConfig
 from rlcore_trainer.checkpoint import Checkpoints
-from rlcore_trainer.model import load_policy
+from rlcore_trainer.second_model import load_second
 
 
 def reference_policy(
@@ -30,6 +31,9 @@ def reference_policy(
         checkpoints: where the reference of a run is kept that no folder holds
         keep: whether the policy has been trained since it was loaded, so that resuming needs a copy
         resumed: take what was kept, as the policy has moved on
+
+    Raises:
+        UserError: the one that is named cannot be used, or the one that a resumed run needs was not kept.
     """
     if not config.coefficient:
         return None
@@ -41,7 +45,21 @@ def reference_policy(
     else:
         kept = checkpoints.folder / "reference" if checkpoints is not None else None
         source = Path(config.reference) if config.reference else kept if kept and kept.is_dir() else folder
-        dtype = str(policy.dtype).removeprefix("torch.")
-        reference = load_policy(source, dtype=dtype, device=policy.device)
+        if keep and source == folder and config.reference is None:
+            raise UserError(
+                "the KL term is measured from the policy as it was after the warm-up",
+                found="no copy of it: the term had no weight when the run started",
+                where="algorithm.kl.coefficient",
+                mend=_instead(checkpoints),
+            )
+        reference = load_second(source, policy, where="algorithm.kl.reference")
     reference.requires_grad_(False)
     return reference
+
+
+def _instead(checkpoints: Checkpoints | None) -> str:
+    """Another reference: the oldest checkpoint is nearest to the one that is not there."""
+    folders = checkpoints.folder.glob("[0-9]*/model") if checkpoints is not None else ()
+    oldest = min(folders, key=lambda path: int(path.parent.name), default=None)
+    near = f", such as a copy of {oldest}, which the run itself may remove later" if oldest is not None else ""
+    return f"algorithm.kl.reference=FOLDER{near}"

@@ -124,13 +124,18 @@ class PolicyUpdate:
     def state(self) -> dict[str, Any]:
         """Everything that `restore` needs beyond the policy and its optimiser: tensors and numbers."""
         critic = {} if self._critic is None else {"critic": self._critic.state()}
-        return {"kl_coefficient": self._coefficient, **critic}
+        asked = self._algorithm.kl.model_dump(include={"controller", "coefficient"})
+        return {"kl_coefficient": self._coefficient, "kl_asked": asked, **critic}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`. A fixed coefficient stays the configuration's, which may have been changed."""
-        if self._algorithm.kl.controller == "adaptive":
+        """Go on from a `state`; what the configuration has changed since then starts as the configuration says.
+
+        A critic that the state does not know stays as it was made. Raises as `Critic.restore`.
+        """
+        asked = self._algorithm.kl.model_dump(include={"controller", "coefficient"})
+        if asked["controller"] == "adaptive" and state.get("kl_asked") == asked:
             self._coefficient = float(state["kl_coefficient"])
-        if self._critic is not None:
+        if self._critic is not None and "critic" in state:
             self._critic.restore(state["critic"])
 
     def run(
@@ -292,7 +297,12 @@ class PolicyUpdate:
                 if of_policy is not None:
                     norm, updated = self._strategy.step(learning_rate, self._trainer.max_gradient_norm)
                     if self._critic is not None and self._critic.shares_trunk:
-                        self._critic.step(learning_rate)
+                        # The gradient of a head is of the same loss: it is no better than the policy's.
+                        if updated:
+                            _, stepped = self._critic.step(learning_rate)
+                        else:
+                            self._critic.forget()
+                        numbers["critic/skipped"] = float(not (updated and stepped))
                     result.updates += updated
                     result.skipped += not updated
                     numbers |= of_policy | {"gradient_norm": norm}
@@ -302,7 +312,8 @@ class PolicyUpdate:
         if totals:
             result.metrics["tokens/trained"] = float(sum(sequences[i].trained for i in experience.trained))
         for name, values in totals.items():
-            result.metrics[name] = max(values) if name.endswith("/max") else sum(values) / len(values)
+            total = max(values) if name.endswith("/max") else sum(values)
+            result.metrics[name] = total if name.endswith(("/max", "/skipped")) else total / len(values)
 
     def _minibatches(self, experience: Experience, key: SequenceOf[object]) -> list[list[int]]:
         """The trajectories of each update of an epoch, whole groups while there are enough: siblings share a prompt."""
@@ -343,8 +354,7 @@ class PolicyUpdate:
                 self._strategy.backward(loss)
                 for metrics in parts:
                     add_metrics(totals, metrics)
-        whole = ("loss/", "critic/")
-        return {n: v if n.endswith("/max") or n.startswith(whole) else v / share for n, v in totals.items()}
+        return self._objective.means(totals, share)
 
     def _loss(self, batch: MicroBatch, known: _Known, value_weight: float) -> tuple[Tensor, list[dict[str, Tensor]]]:
         """The loss of a micro-batch, and metrics of its parts."""

@@ -18,7 +18,6 @@ from rlcore.checkpoint_folder import read_checkpoint
 from rlcore.checks import check_run
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
-from rlcore.config.write import toml_text
 from rlcore.contracts import Trainer
 from rlcore.errors import UserError
 from rlcore.output import Output
@@ -94,7 +93,7 @@ def run(
     trial = Run(resolved, registry)
     check_run(trial)
     if dry_run:
-        click.echo(toml_text(resolved.tree(), resolved.origin), nl=False)
+        click.echo(resolved.text(), nl=False)
         return 0
     output = Output(sys.stderr if as_json else None)
     for line in headline(trial, layered):
@@ -172,6 +171,9 @@ def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tupl
             return trainer(job).train()
     except BaseException as failure:
         error = failure
+        if isinstance(failure, UserError) and job.directory is not None:
+            with suppress(UserError):
+                job.directory.put_back()
         with suppress(UserError):  # the log may be what failed
             job.note(f"failed: {type(failure).__name__}: {failure}")
             if not isinstance(failure, UserError):

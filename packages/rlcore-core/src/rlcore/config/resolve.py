@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel
 
 from rlcore.config.fields import keys_of
-from rlcore.config.layers import KeyPath, Layer, Merged, leaves, merge_layers, nearest_origin
+from rlcore.config.layers import DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers, nearest_origin
 from rlcore.config.messages import Problem
 from rlcore.config.requirements import check_requirements
 from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, TrackersTable
 from rlcore.config.tables import Judge, Model
+from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,6 +52,20 @@ class Resolved:
     def origin(self, path: KeyPath) -> str:
         """Who set the value at ``path``; ``default`` when nobody did."""
         return nearest_origin(self.origins, path)
+
+    def text(self) -> str:
+        """The `tree` as TOML with origins.
+
+        Values that follow from others and that nobody set are comments there, so that they follow anew when a later
+        layer changes what they follow from. A table's model names such keys in its class attribute ``FOLLOWING``.
+        """
+        following = {
+            (table, key)
+            for table, options in self.options.items()
+            for key in getattr(type(options), "FOLLOWING", ())
+            if self.origin((table, key)) == DEFAULT
+        }
+        return toml_text(self.tree(), self.origin, following=following)
 
     def tree(self) -> dict[str, Any]:
         """Every value as plain data, defaults and components' own tables included; it resolves to itself."""

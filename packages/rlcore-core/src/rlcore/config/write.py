@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rlcore.config.layers import DEFAULT
@@ -15,10 +15,21 @@ from rlcore.config.secrets import is_secret, mask_arguments
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def toml_text(tree: Mapping[str, Any], origin: Callable[[KeyPath], str] | None = None) -> str:
-    """The tree as TOML. Secrets become a comment; None is left out where it is the default, else ``"null"``."""
+def toml_text(
+    tree: Mapping[str, Any],
+    origin: Callable[[KeyPath], str] | None = None,
+    *,
+    following: Collection[KeyPath] = (),
+) -> str:
+    """The tree as TOML. Secrets become a comment; None is left out where it is the default, else ``"null"``.
+
+    Args:
+        tree: plain data
+        origin: who set a value, which is written behind it
+        following: values that follow from others, written as comments: whoever reads the text makes them anew
+    """
     lines: list[str] = []
-    _table(tree, (), (), origin, lines)
+    _table(tree, (), (), origin, following, lines)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -27,6 +38,7 @@ def _table(
     path: KeyPath,
     header: tuple[str, ...],
     origin: Callable[[KeyPath], str] | None,
+    following: Collection[KeyPath],
     lines: list[str],
 ) -> None:
     """``header`` is the path as TOML writes it, without places in lists."""
@@ -42,18 +54,19 @@ def _table(
             note = "  # " + " ".join(mask_arguments([where.replace("command line: ", "")])[0].split()) if where else ""
             if where and where.startswith("command line: "):
                 note = note.replace("  # ", "  # command line: ", 1)
-            values.append((f"{_key(key)} = {toml_value(value)}", note))
+            comment = "# " if (*path, key) in following else ""
+            values.append((f"{comment}{_key(key)} = {toml_value(value)}", note))
     width = max((len(text) for text, note in values if note and len(text) <= 60), default=0)
     lines += [f"{text:<{width}}{note}".rstrip() for text, note in values]
     for key, value in tree.items():
         inner = (*header, _key(key))
         if isinstance(value, Mapping) and value:
             lines += ["", f"[{'.'.join(inner)}]"]
-            _table(value, (*path, key), inner, origin, lines)
+            _table(value, (*path, key), inner, origin, following, lines)
         elif isinstance(value, list) and _is_table(value):
             for index, item in enumerate(value):
                 lines += ["", f"[[{'.'.join(inner)}]]"]
-                _table(item, (*path, key, str(index)), inner, origin, lines)
+                _table(item, (*path, key, str(index)), inner, origin, following, lines)
 
 
 def _is_table(value: Any) -> bool:

@@ -46,8 +46,9 @@ def correction(
     Returns:
         ``factors_M``, and of the tokens in the weighted mean: ``correction/factor``; ``correction/high`` and
         ``correction/low``, the shares above ``high`` and below ``low`` that were cut or left out;
-        ``correction/effective``, the effective sample size as a share (Kish); ``correction/kl``, KL(engine, policy) by
-        k3; ``logprob_gap/mean``. Besides, ``correction/ratio/max``, the largest w, and ``logprob_gap/max``.
+        ``correction/square``, the factor squared, from which `effective_share` follows; ``correction/kl``,
+        KL(engine, policy) by k3; ``logprob_gap/mean``. Besides, ``correction/ratio/max``, the largest w, and
+        ``logprob_gap/max``.
 
     Raises:
         ValueError: of an unknown mode or level.
@@ -67,21 +68,26 @@ def correction(
         factors_M = torch.ones_like(ratio_M)
 
     weights_M = torch.ones_like(ratio_M) / max(1, len(ratio_M)) if weights_M is None else weights_M
-    mean = (weights_M * factors_M).sum()
-    squares = (weights_M * factors_M.square()).sum()
     bounded_M = gap_M.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
     diagnostics = {
-        "correction/factor": mean,
+        "correction/factor": (weights_M * factors_M).sum(),
+        "correction/square": (weights_M * factors_M.square()).sum(),
         "correction/high": (weights_M * above_M).sum(),
         "correction/low": (weights_M * below_M).sum(),
-        # (Σ w f)² / (Σ w · Σ w f²) as a share, times Σ w as every weighted sum is.
-        "correction/effective": torch.where(squares > 0, mean.square() / squares, 0.0),
         "correction/kl": (weights_M * (torch.expm1(bounded_M) - bounded_M)).sum(),
         "correction/ratio/max": _largest(ratio_M),
         "logprob_gap/mean": (weights_M * gap_M.abs()).sum(),
         "logprob_gap/max": _largest(gap_M.abs()),
     }
     return factors_M, diagnostics
+
+
+def effective_share(factor: float, square: float) -> float:
+    """Kish's effective sample size as a share of the sample, from the means of the factors and of their squares.
+
+    Both are of a whole mini-batch: the quotients of its parts do not add up to that of the whole.
+    """
+    return factor**2 / square if square > 0 else 0.0
 
 
 def _largest(values_M: Tensor) -> Tensor:
