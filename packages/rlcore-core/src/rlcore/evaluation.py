@@ -1,4 +1,4 @@
-"""What evaluated groups say: accuracy with an interval, rewards, end reasons, pass@k. Pure Python, no arrays."""
+"""What an evaluation asks for, and what its groups say: accuracy, rewards, end reasons, pass@k. Pure Python."""
 
 from __future__ import annotations
 
@@ -6,8 +6,25 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rlcore.types import Group
+from rlcore.types import Group, RolloutRequest, Task
+
+if TYPE_CHECKING:
+    from rlcore.config.schema import RunConfig
+
+
+def evaluation_request(config: RunConfig, tasks: Sequence[Task]) -> RolloutRequest:
+    """What an evaluation of these tasks asks of an executor: at every step the same random numbers, none training's."""
+    table = config.evaluation
+    return RolloutRequest(
+        tasks=tasks,
+        group_size=table.samples,
+        seed=config.seed,
+        step=0,
+        purpose="evaluation",
+        sampling={"temperature": table.temperature, "top_p": 1.0, "top_k": 0},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

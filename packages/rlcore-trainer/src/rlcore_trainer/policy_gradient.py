@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.contracts import Executor
 from rlcore.errors import EngineError, UserError
+from rlcore.evaluation import evaluation_request
 from rlcore.types import EndReason, Group, RolloutRequest, Task
 from transformers import PreTrainedModel
 
@@ -337,15 +338,7 @@ class PolicyGradientTrainer:
         if not self._evaluation_tasks or (step == 0 and not table.every):
             return {}
         started = time.perf_counter()
-        request = RolloutRequest(
-            tasks=self._evaluation_tasks,
-            group_size=table.samples,
-            seed=run.config.seed,
-            step=0,
-            purpose="evaluation",
-            sampling={"temperature": table.temperature, "top_p": 1.0, "top_k": 0},
-        )
-        groups = self._roll_out(request)
+        groups = self._roll_out(evaluation_request(run.config, self._evaluation_tasks))
         run.record(step, "evaluation", groups)
         if not self._scored and not run.stop_requested:
             self._require_scores(groups, "the first evaluation")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.contracts import Executor
 from rlcore.errors import EngineError, UserError
-from rlcore.types import RolloutRequest, Task, derive_seed
+from rlcore.evaluation import evaluation_request
+from rlcore.types import Task, derive_seed
 
 from rlcore_trainer import checkpoint
 from rlcore_trainer.checkpoint import Checkpoints, Progress
@@ -241,23 +242,18 @@ class SupervisedTrainer:
         return metrics
 
     def _roll_out(self, step: int) -> dict[str, float]:
-        run, table, executor = self._run, self._run.config.evaluation, self._executor
+        run, executor = self._run, self._executor
         assert executor is not None
         executor.sync_weights(self._weights)
         compare(executor, self._model, version=self._weights.version)
-        request = RolloutRequest(
-            tasks=self._tasks,
-            group_size=table.samples,
-            seed=run.config.seed,
-            step=0,
-            purpose="evaluation",
-            sampling={"temperature": table.temperature, "top_p": 1.0, "top_k": 0},
-        )
-        groups = executor.collect(request)
+        groups = executor.collect(evaluation_request(run.config, self._tasks))
         run.record(step, "evaluation", groups)
         calls = [len(message.tool_calls) for g in groups for t in g.trajectories for message in t.messages]
         tried = sum(len(group.trajectories) for group in groups)
-        return {**evaluation_metrics(groups, success=table.success), "evaluation/tool_calls": sum(calls) / tried}
+        return {
+            **evaluation_metrics(groups, success=run.config.evaluation.success),
+            "evaluation/tool_calls": sum(calls) / tried,
+        }
 
     # Progress
 

@@ -17,7 +17,7 @@ from rlcore.cli.run import skipped_rows
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import resolve
 from rlcore.errors import UserError
-from rlcore.evaluation import Summary, summarise
+from rlcore.evaluation import Summary, evaluation_request, summarise
 from rlcore.model_folder import BUILTIN
 from rlcore.output import Output
 from rlcore.records import write_groups
@@ -25,7 +25,7 @@ from rlcore.registry import Registry
 from rlcore.run import Run
 from rlcore.run_directory import config_layer, recipe_of, run_of
 from rlcore.specs import EngineSpec
-from rlcore.types import Group, RolloutRequest
+from rlcore.types import Group
 from rlcore.weights import FolderWeights
 
 
@@ -147,19 +147,11 @@ def own_model(run: Run) -> str | None:
 
 def _collect(run: Run, split: str) -> tuple[Sequence[Group], float]:
     """The scored groups of the split's tasks, and the seconds that they took."""
-    config = run.config
     executor = run.executor(FolderWeights(folder=_folder(run)))
     try:
         started = time.perf_counter()
-        request = RolloutRequest(
-            tasks=list(run.dataset.tasks(split))[: config.evaluation.tasks],
-            group_size=config.evaluation.samples,
-            seed=config.seed,
-            step=0,
-            purpose="evaluation",
-            sampling={"temperature": config.evaluation.temperature, "top_p": 1.0, "top_k": 0},
-        )
-        groups = executor.collect(request)
+        tasks = list(run.dataset.tasks(split))[: run.config.evaluation.tasks]
+        groups = executor.collect(evaluation_request(run.config, tasks))
         seconds = round(time.perf_counter() - started, 3)
     finally:
         executor.close()
