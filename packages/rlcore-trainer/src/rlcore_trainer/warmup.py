@@ -11,13 +11,11 @@ from rlcore.errors import DataError
 from rlcore.types import derive_seed
 from transformers import PreTrainedModel
 
-from rlcore_trainer.attention import packed_attention_of
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.losses import token_weights
-from rlcore_trainer.model import batch_logprobs
-from rlcore_trainer.packing import Sequence, pack
+from rlcore_trainer.packing import Sequence
 from rlcore_trainer.schedule import learning_rate
 from rlcore_trainer.strategies.single import SingleProcess
+from rlcore_trainer.supervised_loss import supervised_gradient
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, Dataset
@@ -58,7 +56,9 @@ def warm_up(
                 where="warmup.steps",
                 mend=f"set warmup.steps={step - 1}, or add demonstrations",
             )
-        loss = supervised_gradient(model, strategy, sequences, trainer.max_tokens_per_batch)
+        loss = 0.0
+        if any(sequence.trained for sequence in sequences):
+            loss = supervised_gradient(model, strategy, sequences, trainer.max_tokens_per_batch)
         rate = learning_rate(
             step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.steps // 10, schedule="cosine"
         )
@@ -72,25 +72,7 @@ def warm_up(
     return updates
 
 
-def supervised_gradient(
-    model: PreTrainedModel, strategy: SingleProcess, sequences: list[Sequence], max_tokens: int
-) -> float:
-    """Add the gradient of the mean negative log-likelihood of all trained tokens, and return that mean in nats.
-
-    The sequences' own weights are the tokens' weights; see `rlcore_trainer.losses.token_weights`.
-    """
-    total = 0.0
-    with packed_attention_of(model):
-        for batch in pack(sequences, max_tokens, model.device):
-            logprobs_M, _ = batch_logprobs(model, batch)
-            loss = -(batch.weights_M.to(logprobs_M) * logprobs_M).sum()
-            strategy.backward(loss)
-            total += float(loss.detach())
-    return total
-
-
 def _encoded(demonstrations: Iterable[Demonstration], chat_format: ChatFormat) -> Iterator[Sequence]:
-    pairs = [chat_format.conversation(d.messages, d.tools) for d in demonstrations]
-    weights = token_weights([sum(loss_mask) for _, loss_mask in pairs], "token-mean")
-    for (token_ids, loss_mask), weight in zip(pairs, weights, strict=True):
-        yield Sequence(token_ids=token_ids, loss_mask=loss_mask, weight=weight)
+    for demonstration in demonstrations:
+        token_ids, loss_mask = chat_format.conversation(demonstration.messages, demonstration.tools)
+        yield Sequence(token_ids=token_ids, loss_mask=loss_mask)
