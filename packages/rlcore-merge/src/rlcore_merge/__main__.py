@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from rlcore_merge.cli import main
+from rlcore.cli import exit_status
+
+from rlcore_merge.cli import merge
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(merge, "rlcore merge"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rlcore.errors import EngineError, UserError
+from rlcore.errors import UserError
 
 if TYPE_CHECKING:
     from rlcore_merge.comparison import Comparison
@@ -209,19 +209,3 @@ class _Progress:
             self._percent = percent
             sys.stderr.write(f"\r{percent:3d} % of {total / 1e9:.2f} GB")
             sys.stderr.flush()
-
-
-def main() -> int:
-    """The command alone, as ``python -m rlcore_merge``; exit status as of ``rlcore``."""
-    try:
-        status = merge.main(prog_name="rlcore merge", standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (UserError, EngineError) as error:
-        click.echo(f"error: {error}", err=True)
-        return 2
-    return status if isinstance(status, int) else 0

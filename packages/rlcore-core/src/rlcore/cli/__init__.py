@@ -107,9 +107,14 @@ def _machine_failure(error: Exception) -> str | None:
 
 
 def main() -> int:
-    """Run the command line; its exit status is 2 for bad input, 1 when an engine failed, 130 after Ctrl-C."""
+    """Run the command line; returns its exit status."""
+    return exit_status(cli, "rlcore")
+
+
+def exit_status(command: click.Command, name: str) -> int:
+    """Run a command under ``name``: 2 is bad input, 1 a failed engine, 130 Ctrl-C."""
     try:
-        status = cli.main(prog_name="rlcore", standalone_mode=False)
+        status = command.main(prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
