@@ -12,8 +12,8 @@ from rlcore.config.schema import RunConfig
 from rlcore.errors import UserError
 from rlcore.registry import Registry
 from rlcore_trainer.algorithm_config import AlgorithmConfig
-from rlcore_trainer.config import CriticConfig, PolicyGradientConfig
-from rlcore_trainer.contradictions import check, comparable, notes
+from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.contradictions import check, comparable
 
 REGISTRY = Registry()
 
@@ -23,6 +23,7 @@ def run(**tables: Any) -> Any:
         "algorithm": AlgorithmConfig(**tables.get("algorithm", {})),
         "critic": CriticConfig(**tables.get("critic", {})),
         "trainer": PolicyGradientConfig(**tables.get("trainer", {})),
+        "warmup": WarmupConfig(**tables.get("warmup", {})),
         "environment": SimpleNamespace(**tables.get("environment", {})),
     }
     values = {"model": {"path": "m"}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
@@ -266,20 +267,21 @@ def test_a_trainer_with_an_algorithm_table_of_its_own_is_left_alone() -> None:
         ({"algorithm": {"shuffle_rewards": True, "gamma": 0.9}}, "only length can be learnt, as gamma=0.9"),
         ({"algorithm": {"kl": {"estimator": "k1"}}}, "kl.estimator changes nothing"),
         ({"algorithm": {"kl": {"estimator": "k1", "target": "reward"}}}, "kl.estimator and kl.target change nothing"),
+        ({"warmup": {"steps": 9}}, "on demonstrations for 9 steps"),
         ({"algorithm": {"filter": {"max_extra_batches": 9}}}, "filter.max_extra_batches changes nothing"),
     ],
 )
 def test_what_may_surprise_is_said_in_one_sentence(tables: dict[str, Any], words: str) -> None:
-    found = notes(run(**tables))
+    found = check(run(**tables))
     assert len(found) == 1
     assert words in found[0]
     assert "\n" not in found[0]
 
 
 def test_there_is_nothing_to_say_about_the_defaults() -> None:
-    assert notes(run()) == []
+    assert check(run()) == []
     weighted = {"coefficient": 0.1, "estimator": "k1", "importance_weighted": True}
-    assert notes(run(algorithm={"kl": weighted})) == []
+    assert check(run(algorithm={"kl": weighted})) == []
 
 
 def test_only_samples_of_the_whole_distribution_at_temperature_1_are_comparable() -> None:

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from rlcore.run import Run
 
 
-def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") -> None:
-    """Raise the `UserError` that a run would end with later: engine, tools, rewards, model folder, rows of data."""
+def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") -> list[str]:
+    """Raise the `UserError` that a run would end with later: engine, tools, rewards, model folder, rows of data.
+
+    Returns:
+        What is allowed and may surprise, one sentence each.
+    """
     _check_installed(run, purpose)
     _check_ids(run)
     engine = run.registry.spec("engine", run.config.rollout.engine)
@@ -40,7 +44,8 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
     if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
         _check_tasks(run, purpose, split)
     if isinstance(trainer, TrainerSpec) and trainer.check:
-        load_attribute(trainer.check)(run)
+        return list(load_attribute(trainer.check)(run))
+    return []
 
 
 def _check_tasks(run: Run, purpose: Purpose, split: str) -> None:

@@ -124,7 +124,8 @@ class TrainerSpec(Spec):
     needs_environment: bool = True
     """Whether a run has to have an environment and rewards; without it, either may be left out."""
     check: str | None = None
-    """``module:attribute`` of ``check(run)``: raises the `UserError` of tables that contradict each other."""
+    """``module:attribute`` of ``check(run)``: raises the `UserError` of tables that contradict each other, and returns
+    a sentence for each thing that is allowed and may surprise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

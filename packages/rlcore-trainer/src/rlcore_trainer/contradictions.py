@@ -41,8 +41,11 @@ WIDE = 0.05
 """A clip range of the ratio of a whole trajectory, which is a mean over its tokens, that practically nothing leaves."""
 
 
-def check(run: Run) -> None:
+def check(run: Run) -> list[str]:
     """Raise every contradiction of a run at once.
+
+    Returns:
+        What is allowed and may surprise, one sentence each.
 
     Raises:
         ProblemsError: each with who set it and what mends it.
@@ -50,11 +53,12 @@ def check(run: Run) -> None:
     """
     algorithm = run.resolved.options.get("algorithm")
     if not isinstance(algorithm, AlgorithmConfig):
-        return  # a trainer with a table of its own
+        return []  # a trainer with a table of its own
     critic = run.resolved.options.get("critic")
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
     if problems := list(_Contradictions(run, algorithm, critic).all()):
         raise ProblemsError(problems)
+    return _notes(run)
 
 
 def comparable(rollout: RolloutTable) -> bool:
@@ -62,12 +66,14 @@ def comparable(rollout: RolloutTable) -> bool:
     return rollout.temperature == 1.0 and rollout.top_p == 1.0 and rollout.top_k == 0
 
 
-def notes(run: Run) -> list[str]:
-    """What is allowed and may surprise, one sentence each."""
+def _notes(run: Run) -> list[str]:
     algorithm: AlgorithmConfig = run.options("algorithm")
     trainer = run.options("trainer")
     critic = run.resolved.options.get("critic")
+    warmup = getattr(run.resolved.options.get("warmup"), "steps", 0)
     kl, found = algorithm.kl, []
+    if warmup and not run.config.model.path.startswith(BUILTIN):  # it would harm a model that knows something
+        found.append(f"the warm-up trains this model on demonstrations for {warmup} steps; warmup.steps=0: none")
     updates = trainer.epochs * trainer.updates_per_rollout
     if updates > 1:
         found.append(f"{updates} updates on each rollout: all but the first are off policy")

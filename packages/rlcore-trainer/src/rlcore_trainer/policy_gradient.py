@@ -18,7 +18,7 @@ from rlcore_trainer.algorithm_config import AlgorithmConfig, description, respon
 from rlcore_trainer.checkpoint import Checkpoints, Progress
 from rlcore_trainer.collection import Collected, Collector
 from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.contradictions import comparable, notes
+from rlcore_trainer.contradictions import comparable
 from rlcore_trainer.critic import Critic
 from rlcore_trainer.model import PolicyWeights, load_policy
 from rlcore_trainer.reference import reference_policy
@@ -237,8 +237,6 @@ class PolicyGradientTrainer:
             f"{'update, strictly on policy' if updates == 1 else 'updates, off policy after the first'}"
         )
         say(f"algorithm {description(self._algorithm)}")
-        for note in notes(self._run):
-            say(f"note      {note}")
 
     # One step
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rlcore.run import Run
 
 
-def check(run: Run) -> None:
-    """Raise what the run would end with later.
+def check(run: Run) -> tuple[str, ...]:
+    """Raise what the run would end with later; there is nothing else to say.
 
     Raises:
         ProblemsError: keys that contradict each other.
@@ -49,6 +49,7 @@ def check(run: Run) -> None:
             where=run.resolved.origin(("trainer", "rollouts")),
             mend="give the dataset some, or trainer.rollouts=false",
         )
+    return ()
 
 
 def _contradictions(run: Run, config: SupervisedConfig) -> Iterator[Problem]:

@@ -91,12 +91,13 @@ def run(
     if folder is None:
         check_name(resolved)
     trial = Run(resolved, registry)
-    check_run(trial)
+    notes = check_run(trial)
     if dry_run:
-        click.echo(resolved.text(), nl=False)
+        click.echo("".join(f"# note: {note}\n" for note in notes) + resolved.text(), nl=False)
         return 0
     output = Output(sys.stderr if as_json else None)
-    for line in headline(trial, layered):
+    first_lines = [*headline(trial, layered), *(f"note      {note}" for note in notes)]
+    for line in first_lines:
         output.say(line)
     trainer = registry.load("trainer", resolved.config.trainer.id)
     changed: list[str] = []
@@ -106,7 +107,7 @@ def run(
     else:
         changed, aside = directory.resume(resolved, layered.asked, checkpoint)
     job = Run(resolved, registry, directory=directory, resume_from=checkpoint, output=output, dataset=trial.dataset)
-    for line in headline(trial, layered):
+    for line in first_lines:
         output.note(line)
     job.say(f"run       {directory.path}")
     if folder is not None:
@@ -141,17 +142,8 @@ def headline(run: Run, layered: Layered) -> list[str]:
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
         f"decided   {' · '.join(str(part) for part in decided if part)}",
         f"model     {config.model.path}",
-        *_warmup_note(run),
         *skipped_rows(run, "train", "evaluation"),
     ]
-
-
-def _warmup_note(run: Run) -> list[str]:
-    """A warm-up that a recipe means for a model that knows nothing would harm one that knows something."""
-    steps = getattr(run.resolved.options.get("warmup"), "steps", 0)
-    if not steps or run.config.model.path.startswith("builtin:"):
-        return []
-    return [f"note      the warm-up trains this model on demonstrations for {steps} steps; warmup.steps=0: none"]
 
 
 def skipped_rows(run: Run, *splits: str) -> list[str]:
