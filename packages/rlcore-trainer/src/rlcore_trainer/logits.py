@@ -110,22 +110,27 @@ class Statistics:
         self._sum_C, self._product_C = torch.zeros_like(self._largest_C), torch.zeros_like(self._largest_C)
         self._target_C = torch.zeros_like(self._largest_C)
 
-    def add(self, start: int, logits_CB: Tensor, memory_CB: Tensor) -> None:
-        """Take in the logits of the columns from ``start`` on, which stay; ``memory_CB`` is overwritten."""
+    def add(self, start: int, logits_CB: Tensor, memory_CB: Tensor) -> Tensor:
+        """Take in the logits of the columns from ``start`` on; ``memory_CB`` is overwritten.
+
+        Returns:
+            The ``shift_C`` for `Slope.of_weights`: the logits' own place now holds ``exp(logits - shift)``, so that no
+            exponential is computed twice.
+        """
         column_C1, inside_C = _place(self._targets_C, start, logits_CB.shape[1])
         self._target_C = torch.where(inside_C, logits_CB.gather(1, column_C1)[:, 0], self._target_C)
         largest_C = torch.maximum(self._largest_C, logits_CB.amax(1))
         drop_C = (self._largest_C - largest_C).clamp_min_(SMALLEST_EXPONENT)
         shrink_C = drop_C.exp()
-        shifted_CB = torch.sub(logits_CB, largest_C[:, None], out=memory_CB)
         if self._with_entropy:
-            shifted_CB.clamp_min_(SMALLEST_EXPONENT)
-            weights_CB = shifted_CB.exp()
+            shifted_CB = torch.sub(logits_CB, largest_C[:, None], out=memory_CB).clamp_min_(SMALLEST_EXPONENT)
+            weights_CB = torch.exp(shifted_CB, out=logits_CB)
             self._product_C = shrink_C * (self._product_C + drop_C * self._sum_C) + shifted_CB.mul_(weights_CB).sum(1)
         else:
-            weights_CB = shifted_CB.exp_()
+            weights_CB = logits_CB.sub_(largest_C[:, None]).exp_()
         self._sum_C = shrink_C * self._sum_C + weights_CB.sum(1)
         self._largest_C = largest_C
+        return largest_C
 
     @property
     def logsumexp_C(self) -> Tensor:
@@ -160,15 +165,19 @@ class Slope:
         if entropy_C is not None and grad_entropy_C is not None:
             self._entropy_C1, self._spread_C1 = entropy_C[:, None], grad_entropy_C[:, None] / temperature
 
-    def of(self, start: int, logits_CB: Tensor, memory_CB: Tensor) -> Tensor:
+    def of_logits(self, start: int, logits_CB: Tensor, memory_CB: Tensor) -> Tensor:
         """The derivative by the columns from ``start`` on, in the place of the logits."""
-        log_CB = logits_CB.sub_(self._logsumexp_C1)
+        return self.of_weights(start, logits_CB.sub_(self._logsumexp_C1).exp_(), self._logsumexp_C1[:, 0], memory_CB)
+
+    def of_weights(self, start: int, weights_CB: Tensor, shift_C: Tensor, memory_CB: Tensor) -> Tensor:
+        """The same from ``exp(logits - shift)``, as `Statistics.add` leaves it, in the place of the weights."""
+        log_scale_C1 = shift_C[:, None] - self._logsumexp_C1
         slope_C1 = -self._logprobs_C[:, None]
         if self._entropy_C1 is None:
-            grad_CB = log_CB.exp_().mul_(slope_C1)
+            grad_CB = weights_CB.mul_(slope_C1 * log_scale_C1.exp())
         else:
-            probabilities_CB = torch.exp(log_CB, out=memory_CB)
-            log_CB.clamp_min_(SMALLEST_EXPONENT).add_(self._entropy_C1).mul_(-self._spread_C1).add_(slope_C1)
-            grad_CB = log_CB.mul_(probabilities_CB)
+            log_CB = torch.log(weights_CB, out=memory_CB).add_(log_scale_C1).clamp_min_(SMALLEST_EXPONENT)
+            log_CB.add_(self._entropy_C1).mul_(-self._spread_C1).add_(slope_C1).mul_(log_scale_C1.exp())
+            grad_CB = weights_CB.mul_(log_CB)
         column_C1, inside_C = _place(self._targets_C, start, grad_CB.shape[1])
         return grad_CB.scatter_add_(1, column_C1, torch.where(inside_C, self._logprobs_C, 0.0)[:, None])

@@ -101,12 +101,12 @@ def fused_loss(
         for chunk in slices(len(hidden_MD), rows):
             hidden_CD, targets_C = hidden_MD[chunk], targets_M[chunk]
             statistics = Statistics(targets_C, tiles.dtype, with_entropy=entropy)
-            logits = []
+            weights = []
             for tile in tiles.columns:
                 memory = held[len(hidden_CD) * tile.start :]
                 logits_CB = tiles.logits(hidden_CD, tile, temperature, memory)
-                statistics.add(tile.start, logits_CB, tiles.beside(logits_CB))
-                logits.append(logits_CB)
+                shift_C = statistics.add(tile.start, logits_CB, tiles.beside(logits_CB))
+                weights.append((logits_CB, shift_C))
             logprobs_C, entropy_C = statistics.logprobs_and_entropy()
             logprobs_M[chunk] = logprobs_C
             if entropy_M is not None and entropy_C is not None:
@@ -117,8 +117,9 @@ def fused_loss(
             if slopes is None or not gradient.wanted:
                 continue
             slope = Slope(targets_C, statistics.logsumexp_C, entropy_C, *slopes, temperature)
-            for tile, logits_CB in zip(tiles.columns, logits, strict=True):
-                gradient.add(chunk, tile, slope.of(tile.start, logits_CB, tiles.beside(logits_CB)))
+            for tile, (weights_CB, shift_C) in zip(tiles.columns, weights, strict=True):
+                memory_CB = tiles.beside(weights_CB)
+                gradient.add(chunk, tile, slope.of_weights(tile.start, weights_CB, shift_C, memory_CB))
     apply: Any = _KnownGradient.apply
     return FusedLoss(apply(total, hidden_MD, head_VD, gradient), logprobs_M, entropy_M, metrics)
 
@@ -200,5 +201,5 @@ class _Logprobs(torch.autograd.Function):
             )
             for tile in tiles.columns:
                 logits_CB = tiles.logits(hidden_MD[chunk], tile, ctx.temperature)
-                gradient.add(chunk, tile, slope.of(tile.start, logits_CB, tiles.beside(logits_CB)))
+                gradient.add(chunk, tile, slope.of_logits(tile.start, logits_CB, tiles.beside(logits_CB)))
         return *gradient.result(), None, None, None
