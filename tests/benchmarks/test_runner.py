@@ -77,6 +77,23 @@ def test_a_benchmark_may_count_instead(
     assert capsys.readouterr().out.splitlines()[-1] == f"fake: {right} of 20 identical (floor 20)"
 
 
+def test_several_names_end_in_a_table_and_in_the_worst_status(
+    runner: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(runner, "2.0", "lambda: 4.9", 2.5)
+    (runner.HERE / "counted.py").write_text('"""A made-up one."""\nVERSIONS = ()\ndef count(): return 20, 20, "same"\n')
+    monkeypatch.delitem(sys.modules, "counted", raising=False)
+    monkeypatch.setattr(sys, "argv", ["run.py", "counted", "fake"])
+    assert runner.main() == 1
+    assert capsys.readouterr().out.splitlines()[-5:] == [
+        "| benchmark | ratio | floor | ours | peer | |",
+        "|---|---|---|---|---|---|",
+        "| `counted` | 20 same | 20 | | | reached |",
+        "| `fake/easy` | 100.00 | 1 | 1 s | 100 s | reached |",
+        "| `fake/one` | 2.45 | 2.5 | 2 s | 4.9 s | missed |",
+    ]
+
+
 def test_without_a_name_it_lists_and_an_unknown_name_is_2() -> None:
     listed = subprocess.run([sys.executable, str(HERE / "run.py")], capture_output=True, text=True, check=True)
     assert "startup" in listed.stdout.splitlines()
