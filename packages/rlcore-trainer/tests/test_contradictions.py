@@ -264,7 +264,10 @@ def test_a_trainer_with_an_algorithm_table_of_its_own_is_left_alone() -> None:
         ({"trainer": {"updates_per_rollout": 4, "epochs": 2}}, "8 updates on each rollout"),
         ({"algorithm": GAE, "critic": {**COPY, "warmup_steps": 3}}, "first 3 steps only the critic learns"),
         ({"algorithm": {"shuffle_rewards": True}}, "nothing can be learnt"),
-        ({"algorithm": {"shuffle_rewards": True, "gamma": 0.9}}, "only length can be learnt, as gamma=0.9"),
+        (
+            {"algorithm": {"shuffle_rewards": True, "gamma": 0.9, "advantage": "reinforce-plus-plus"}},
+            "only length can be learnt, as gamma=0.9",
+        ),
         ({"algorithm": {"kl": {"estimator": "k1"}}}, "kl.estimator changes nothing"),
         ({"algorithm": {"kl": {"estimator": "k1", "target": "reward"}}}, "kl.estimator and kl.target change nothing"),
         ({"warmup": {"steps": 9}}, "on demonstrations for 9 steps"),
