@@ -146,6 +146,7 @@ def test_the_best_checkpoint_of_a_run_is_taken(huggingface: Write, tmp_path: Pat
     for name, value in (("000010", 1.0), ("000020", 2.0)):
         (checkpoints / name).mkdir(parents=True)
         huggingface({"w": torch.tensor([value])}, name=f"run/checkpoints/{name}/model")
+    huggingface({"w": torch.tensor([0.0])}, name="run/model")  # what a run that builds its model started from
     (checkpoints / "last").symlink_to("000020")
     (checkpoints / "best").symlink_to("000010")
     for number, (source, value) in enumerate(

@@ -169,12 +169,12 @@ def _inside(source: Path) -> Iterator[Path]:
     """The places where a checkpoint that is called by this folder may lie, the likeliest first."""
     yield source
     yield source / "actor"
-    yield source / "model"
     for checkpoints in (source / "checkpoints", source):
         for name in ("best", "last"):
             yield checkpoints / name / "model"
             if (checkpoints / name / "adapter").is_dir():
                 yield checkpoints / name / "adapter"
+    yield source / "model"  # in a checkpoint; a run directory has there what it started from
     yield source / "pytorch_model_fsdp_0"
     for pointer, pattern in (("latest", "{}"), ("latest_checkpointed_iteration.txt", "global_step_{}")):
         path = source / pointer
