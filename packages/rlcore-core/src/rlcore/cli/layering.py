@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rlcore.config.foreign_files import read_files
 from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.config.verl import VERL
 from rlcore.config.vocabulary import read_words
@@ -56,7 +57,7 @@ def gather(
 ) -> Layered:
     """Recipe (or ``base``, the configuration of an earlier run), files and overrides, in this order.
 
-    For each override in the words of another system a line on stderr says what it is here.
+    For each override or key of a file in the words of another system a line on stderr says what it is here.
 
     Raises:
         UserError: there is no such plugin, recipe or file; nothing names what to do.
@@ -70,11 +71,11 @@ def gather(
     elif plugin is not None or recipe is not None:
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)
-    layers += [file_layer(Path(file).expanduser(), name=file) for file in files]
     reading = read_words(overrides, VERL)
-    for line in reading.lines:
+    given = read_files(files, reading.own)
+    for line in (*given.lines, *reading.lines):
         click.echo(line, err=True)
-    layers += [reading.layer, *override_layers(reading.own)]
+    layers += [*given.layers, reading.layer, *override_layers(reading.own)]
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
     return Layered(layers=layers, recipe=name, summary=summary, asked=asked)
 

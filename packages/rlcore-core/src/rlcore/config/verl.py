@@ -11,7 +11,7 @@ from typing import Any
 from rlcore.config.verl_algorithm import ACTOR as _ACTOR
 from rlcore.config.verl_algorithm import ALGORITHM
 from rlcore.config.verl_algorithm import hyphens as _id
-from rlcore.config.vocabulary import Meaning, Refused, Vocabulary, Words
+from rlcore.config.vocabulary import Meaning, Refused, Vocabulary, Words, nothing
 
 _MODEL = "actor_rollout_ref.model"
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -23,16 +23,6 @@ _CRITIC = "a critic is updated on the policy's own mini-batches"
 _MODEL_PATH = Meaning(
     ours="model.path", also={"warmup.steps": 0}, why="a model that is given is trained as it is, without a warm-up"
 )
-
-
-def _nothing(why: str, *, only: tuple[Any, ...] | None = None, otherwise: str = "") -> Meaning:
-    """A key that sets nothing, whichever its value, or as long as it is one of ``only``."""
-
-    def read(value: Any, words: Words) -> None:
-        if only is not None and value not in only:
-            raise Refused(otherwise)
-
-    return Meaning(ours=None, why=why, read=read)
 
 
 def _updates(value: Any, words: Words) -> int:
@@ -70,7 +60,7 @@ VERL = Vocabulary(
         "data.train_files": Meaning(ours="data.train"),
         "data.val_files": Meaning(ours="data.evaluation"),
         "data.train_batch_size": Meaning(ours="trainer.tasks_per_step", why="counted in prompts"),
-        "agent.agent_type": _nothing(
+        "agent.agent_type": nothing(
             "environment.id decides what the agent does, model.chat_format how it writes calls",
             only=("hf",),
             otherwise="only the agent hf is the same here; model.tool_parser chooses another way to write calls",
@@ -79,20 +69,20 @@ VERL = Vocabulary(
         "agent.template": Meaning(ours="model.chat_format"),
         "agent.model_name_or_path": _MODEL_PATH,
         "agent.max_turns": Meaning(ours="environment.max_turns"),
-        "agent.backend": _nothing(
+        "agent.backend": nothing(
             "rollout.engine decides what samples",
             only=("async_verl", "async_vllm"),
             otherwise="what samples is rollout.engine; of the backends async_verl and async_vllm are the same here",
         ),
         "agent.reward_name": Meaning(ours="reward", why="the one reward", read=_reward),
         "agent.num_chains": Meaning(ours="rollout.group_size"),
-        "agent.use_agent": _nothing(
+        "agent.use_agent": nothing(
             "the environment always decides which turns there are",
             only=(True,),
             otherwise="one answer without tools is environment.tools=[] environment.max_turns=1",
         ),
         f"{_MODEL}.path": _MODEL_PATH,
-        f"{_MODEL}.use_remove_padding": _nothing("padding is never computed, as batches are packed"),
+        f"{_MODEL}.use_remove_padding": nothing("padding is never computed, as batches are packed"),
         f"{_MODEL}.enable_gradient_checkpointing": Meaning(ours="trainer.gradient_checkpointing"),
         f"{_ACTOR}.optim.lr": Meaning(ours="trainer.learning_rate"),
         f"{_ACTOR}.ppo_mini_batch_size": Meaning(
@@ -100,9 +90,9 @@ VERL = Vocabulary(
             why="train_batch_size x num_chains / ppo_mini_batch_size; it counts trajectories, with rollout.n prompts",
             read=_updates,
         ),
-        f"{_ACTOR}.ppo_micro_batch_size_per_gpu": _nothing(_MEMORY),
-        f"{_ACTOR}.fsdp_config.param_offload": _nothing(_OFFLOAD),
-        f"{_ACTOR}.fsdp_config.optimizer_offload": _nothing(_OFFLOAD),
+        f"{_ACTOR}.ppo_micro_batch_size_per_gpu": nothing(_MEMORY),
+        f"{_ACTOR}.fsdp_config.param_offload": nothing(_OFFLOAD),
+        f"{_ACTOR}.fsdp_config.optimizer_offload": nothing(_OFFLOAD),
         f"{_ROLLOUT}.name": Meaning(
             ours="rollout.engine", why="hf is torch", read=lambda value, words: "torch" if value == "hf" else value
         ),
@@ -111,26 +101,26 @@ VERL = Vocabulary(
         f"{_ROLLOUT}.response_length": Meaning(ours="rollout.max_new_tokens", why="of one generation"),
         f"{_ROLLOUT}.gpu_memory_utilization": Meaning(ours="rollout.vllm.gpu_memory_utilization"),
         f"{_ROLLOUT}.tensor_model_parallel_size": Meaning(ours="rollout.vllm.tensor_parallel_size"),
-        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": _nothing(_MEMORY),
-        f"{_REFERENCE}.log_prob_micro_batch_size_per_gpu": _nothing(_MEMORY),
-        f"{_REFERENCE}.fsdp_config.param_offload": _nothing(_OFFLOAD),
-        "critic.ppo_mini_batch_size": _nothing(_CRITIC),
-        "critic.ppo_micro_batch_size_per_gpu": _nothing(_MEMORY),
+        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu": nothing(_MEMORY),
+        f"{_REFERENCE}.log_prob_micro_batch_size_per_gpu": nothing(_MEMORY),
+        f"{_REFERENCE}.fsdp_config.param_offload": nothing(_OFFLOAD),
+        "critic.ppo_mini_batch_size": nothing(_CRITIC),
+        "critic.ppo_micro_batch_size_per_gpu": nothing(_MEMORY),
         "trainer.logger": Meaning(ours="trackers.use", why="jsonl is always kept", read=_trackers),
         "trainer.project_name": Meaning(ours="trackers.wandb.project"),
         "trainer.experiment_name": Meaning(ours="name", why="the run directory's name, and the tracker's"),
-        "trainer.n_gpus_per_node": _nothing(
+        "trainer.n_gpus_per_node": nothing(
             "strategy.id=single computes on one device",
             only=(1,),
             otherwise="an update is computed on one device: give 1",
         ),
-        "trainer.nnodes": _nothing(
+        "trainer.nnodes": nothing(
             "executor.id=local stays on this machine", only=(1,), otherwise="a run stays on one machine: give 1"
         ),
         "trainer.save_freq": Meaning(ours="checkpoint.every", read=_never_is_zero),
         "trainer.test_freq": Meaning(ours="evaluation.every", read=_never_is_zero),
         "trainer.total_training_steps": Meaning(ours="trainer.steps"),
-        "trainer.val_before_train": _nothing(
+        "trainer.val_before_train": nothing(
             "where evaluation.every is above 0 there is an evaluation before the first step; training never sees it"
         ),
     },

@@ -1,4 +1,4 @@
-"""The words of another system's command line, read as ours: every word is honoured, answered or refused."""
+"""The words of another system, read as ours: every word is honoured, answered or refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcore.config.secrets import mask_arguments
 from rlcore.config.write import toml_value
 
 Words = Mapping[str, Any]
-"""The foreign keys of a command line and their values: what a key means may depend on its neighbours."""
+"""The foreign keys of a command line or a file and their values: what a key means may depend on its neighbours."""
 
 
 class Refused(Exception):
@@ -38,6 +38,25 @@ class Meaning:
     """Dotted keys that the word decides besides, whatever its value."""
 
 
+def nothing(why: str, *, only: tuple[Any, ...] | None = None, otherwise: str = "") -> Meaning:
+    """A key that sets nothing, whichever its value, or as long as it is one of ``only``."""
+
+    def read(value: Any, words: Words) -> None:
+        if only is not None and value not in only:
+            raise Refused(otherwise)
+
+    return Meaning(ours=None, why=why, read=read)
+
+
+def never(reason: str) -> Meaning:
+    """A key that is refused, whichever its value."""
+
+    def read(value: Any, words: Words) -> None:
+        raise Refused(reason)
+
+    return Meaning(ours=None, why=f"refused: {reason}", read=read)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
     """The keys of one other system, by their full names."""
@@ -52,8 +71,22 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileVocabulary(Vocabulary):
+    """The keys of one kind of file of another system."""
+
+    block: str = ""
+    """The table at the top that holds all others; empty for a file without one. It is a word itself."""
+    also_within: str = ""
+    """A table whose keys may as well stand outside of it."""
+    paths: frozenset[str] = frozenset()
+    """Keys whose values are files or folders, relative to the file that names them."""
+    models: frozenset[str] = frozenset()
+    """Keys whose values are folders of models, relative likewise, or hub ids, which stay as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A command line, read."""
+    """A command line or a file, read."""
 
     layer: Layer
     """What the foreign words set, each value with its word as the origin, and what is wrong with them."""
@@ -64,42 +97,63 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
-    text: str
-    key: str
-    value: Any
+class Word:
+    """A foreign key with its value."""
 
-    @property
-    def origin(self) -> str:
-        return f"command line: {self.text}"
+    text: str
+    """As messages call it."""
+    key: str
+    """As the vocabulary has it."""
+    value: Any
+    origin: str
 
     def problem(self, kind: str, path: str, value: Any, reason: str) -> Problem:
-        return Problem(kind=kind, path=path, value=toml_value(value), origin=self.origin, reason=reason)
+        """What is wrong with it."""
+        shown = toml_value(value)
+        shown = shown if len(shown) <= 80 else shown[:79] + "…"
+        return Problem(kind=kind, path=path, value=shown, origin=self.origin, reason=reason)
 
 
 def read_words(overrides: Sequence[str], vocabulary: Vocabulary) -> Reading:
     """Read what belongs to the vocabulary; all else is left as it is, and later stands on top of it."""
-    words: list[_Word] = []
+    words: list[Word] = []
     own: list[str] = []
     problems: list[Problem] = []
     for text in overrides:
         key, equals, value = text.partition("=")
         key = key.strip().lstrip("+")  # Hydra's +key=value adds a key, ++key=value forces it
         if equals and key in vocabulary.meanings:
-            words.append(_Word(text, key, foreign_value(value)))
+            words.append(Word(text, key, foreign_value(value), f"command line: {text}"))
         elif equals and key.partition(".")[0] in vocabulary.tables:
-            problems.append(_unknown(key, text, vocabulary))
+            (masked,) = mask_arguments([text])
+            problems.append(unknown_word(key, f"command line: {masked}", vocabulary))
         else:
             own.append(text)
     values = {word.key: word.value for word in words}
+    return interpret(words, values, vocabulary, own=own, problems=problems)
+
+
+def interpret(
+    words: Sequence[Word], values: Words, vocabulary: Vocabulary, *, own: Sequence[str], problems: Sequence[Problem]
+) -> Reading:
+    """What the words set, together with the problems that are known already.
+
+    Args:
+        words: each a key of the vocabulary
+        values: theirs by key, and of any others that may decide what they mean
+        vocabulary: what they mean
+        own: overrides in our own words, which will stand above
+        problems: shown with those that are found
+    """
+    found = list(problems)
     lines: list[str] = []
-    decided: dict[str, tuple[_Word, Any]] = {}
+    decided: dict[str, tuple[Word, Any]] = {}
     for word in words:
         meaning = vocabulary.meanings[word.key]
         try:
             value = meaning.read(word.value, values)
         except Refused as refusal:
-            problems.append(word.problem("refused", word.key, word.value, str(refusal)))
+            found.append(word.problem("refused", word.key, word.value, str(refusal)))
             continue
         if isinstance(value, Several):
             sets = dict(value)
@@ -109,12 +163,12 @@ def read_words(overrides: Sequence[str], vocabulary: Vocabulary) -> Reading:
             first, known = decided.setdefault(key, (word, item))
             if known != item:
                 reason = f"{first.text} says {toml_value(known)}: give one of the two"
-                problems.append(word.problem("bad value", key, item, reason))
+                found.append(word.problem("bad value", key, item, reason))
         lines.append(_line(word, meaning, sets, own))
-    return Reading(layer=_layer(decided, problems), own=own, lines=lines)
+    return Reading(layer=_layer(decided, found), own=own, lines=lines)
 
 
-def _line(word: _Word, meaning: Meaning, sets: Mapping[str, Any], own: Sequence[str]) -> str:
+def _line(word: Word, meaning: Meaning, sets: Mapping[str, Any], own: Sequence[str]) -> str:
     if not sets:
         return f"{word.text} sets nothing: {meaning.why}"
     shown = ", ".join(f"{key} = {toml_value(value)}" for key, value in sets.items())
@@ -123,7 +177,7 @@ def _line(word: _Word, meaning: Meaning, sets: Mapping[str, Any], own: Sequence[
     return f"{word.text} -> {shown}" + (f" ({note})" if note else "")
 
 
-def _layer(decided: Mapping[str, tuple[_Word, Any]], problems: Sequence[Problem]) -> Layer:
+def _layer(decided: Mapping[str, tuple[Word, Any]], problems: Sequence[Problem]) -> Layer:
     tree: dict[str, Any] = {}
     origins: dict[KeyPath, str] = {}
     for key, (word, value) in decided.items():
@@ -147,11 +201,11 @@ def foreign_value(text: str) -> Any:
     return constants[text] if text in constants else parse_value(text)
 
 
-def _unknown(key: str, text: str, vocabulary: Vocabulary) -> Problem:
+def unknown_word(key: str, origin: str, vocabulary: Vocabulary) -> Problem:
+    """A key that the vocabulary does not have."""
     near = nearest_key(key, vocabulary.meanings)
     reason = f"did you mean {near} ?" if near else f"of {vocabulary.name}'s keys this one has no meaning here"
-    (masked,) = mask_arguments([text])
-    return Problem(kind="unknown key", path=key, origin=f"command line: {masked}", reason=reason)
+    return Problem(kind="unknown key", path=key, origin=origin, reason=reason)
 
 
 def _touches(text: str, ours: str) -> bool:

@@ -1,0 +1,300 @@
+"""Files of other systems: recognised, and every key honoured, answered or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.config.foreign_files import read_files, vocabulary_of
+from rlcore.config.layers import leaves
+from rlcore.config.messages import Problem
+
+GENERATION = """
+      per_device_train_batch_size: 2
+      num_generations: 6
+      steps_per_generation: 6
+"""
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+def grpo(folder: Path, train: str = "", top: str = "") -> str:
+    pipeline = "  pipeline:\n    train:\n" + train if train else ""
+    return write(folder, "grpo.yaml", f"GRPO:\n{top}\n{pipeline}\n")
+
+
+def sets(*files: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What the files set, by dotted key; they must be without a mistake."""
+    found: dict[str, Any] = {}
+    for layer in read_files(files, own).layers:
+        assert [str(problem) for problem in layer.problems] == []
+        found |= {".".join(path): value for path, value in leaves(layer.tree)}
+    return found
+
+
+def complaints(*files: str) -> list[Problem]:
+    return [problem for layer in read_files(files, ()).layers for problem in layer.problems]
+
+
+def lines(*files: str, own: tuple[str, ...] = ()) -> list[str]:
+    return list(read_files(files, own).lines)
+
+
+def test_a_file_of_ours_stays_as_it_is(tmp_path: Path) -> None:
+    ours = write(tmp_path, "run.yaml", "model:\n  path: a/b\nlora:\n  rank: 4\ntrainer:\n  steps: 3\n")
+    found = read_files([ours], ())
+    assert found.lines == []
+    assert found.layers[0].tree == {"model": {"path": "a/b"}, "lora": {"rank": 4}, "trainer": {"steps": 3}}
+    assert vocabulary_of({"pipeline": {}}) is None
+
+
+def test_a_word_sets_our_key_with_its_line_as_the_origin(tmp_path: Path) -> None:
+    file = grpo(tmp_path, "      num_generations: 6\n")
+    layer = read_files([file], ()).layers[0]
+    assert layer.tree["rollout"] == {"group_size": 6}
+    assert layer.origin(("rollout", "group_size")) == f"{file}:5"
+    assert f"{file}:5: pipeline.train.num_generations = 6 -> rollout.group_size = 6" in lines(file)
+
+
+def test_a_word_of_the_pipeline_may_stand_above_it_too(tmp_path: Path) -> None:
+    inside = sets(grpo(tmp_path, "      max_grad_norm: 0.5\n"))
+    assert sets(grpo(tmp_path, top="  max_grad_norm: 0.5")) == inside
+    (problem,) = complaints(grpo(tmp_path, "      max_grad_norm: 0.5\n", top="  max_grad_norm: 2.0"))
+    assert problem.path == "trainer.max_gradient_norm"
+    assert "give one of the two" in problem.reason
+
+
+def test_a_key_that_nobody_knows_is_a_mistake_with_its_line(tmp_path: Path) -> None:
+    (problem,) = complaints(grpo(tmp_path, "      num_generation: 6\n"))
+    assert (problem.kind, problem.path) == ("unknown key", "GRPO.pipeline.train.num_generation")
+    assert problem.origin.endswith("grpo.yaml:5")
+    assert "did you mean num_generations ?" in problem.reason
+    both = write(tmp_path, "both.yaml", "SFT:\n  num_workers: 1\nGRPO:\n  num_workers: 1\n")
+    assert [problem.path for problem in complaints(both)] == ["GRPO.num_workers"]
+
+
+def test_numbers_are_those_of_yaml_1_2(tmp_path: Path) -> None:
+    found = sets(grpo(tmp_path, "      optimizer:\n        learning_rate: 1e-4\n        weight_decay: 1.0E-2\n"))
+    assert found["trainer.learning_rate"] == 1e-4
+    assert found["trainer.weight_decay"] == 0.01
+
+
+def test_null_is_as_if_not_given_and_is_told(tmp_path: Path) -> None:
+    file = grpo(tmp_path, "      max_steps: null\n")
+    assert "trainer.steps" not in sets(file)
+    assert f'{file}:5: pipeline.train.max_steps = "null" sets nothing: it is as if not given' in lines(file)
+
+
+def test_paths_are_seen_from_the_file_and_hub_ids_stay(tmp_path: Path) -> None:
+    (tmp_path / "models" / "here").mkdir(parents=True)
+    file = "configs/train/grpo.yaml"
+    places = {
+        "Qwen/Qwen2.5-VL-3B-Instruct": "Qwen/Qwen2.5-VL-3B-Instruct",
+        "builtin:tiny-qwen2": "builtin:tiny-qwen2",
+        "../../models/away": str(tmp_path / "models/away"),
+        "/models/away": "/models/away",
+    }
+    for given, expected in places.items():
+        path = write(tmp_path, file, f"GRPO:\n  model_path: {given}\n  report_to: tensorboard\n  log_dir: ../../logs\n")
+        found = sets(path)
+        assert found["model.path"] == expected
+        assert found["runs"] == str(tmp_path / "logs")
+    beside = write(tmp_path, "grpo.yaml", "GRPO:\n  model_path: models/here\n")
+    assert sets(beside)["model.path"] == str(tmp_path / "models/here")
+
+
+def test_relative_files_give_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "configs/sft.yaml", "SFT:\n  train_file: ../data/train.jsonl\n")
+    assert sets("configs/sft.yaml")["data.train"] == "data/train.jsonl"
+
+
+def test_the_tokenizer_is_the_models_own(tmp_path: Path) -> None:
+    assert sets(grpo(tmp_path, top="  model_path: a/b\n  tokenizer_path: a/b"))["model.path"] == "a/b"
+    (problem,) = complaints(grpo(tmp_path, top="  model_path: a/b\n  tokenizer_path: c/d"))
+    assert (problem.kind, problem.path) == ("refused", "tokenizer_path")
+
+
+@pytest.mark.parametrize(
+    ("words", "tasks", "updates"),
+    [
+        ("", 2, 6),
+        ("      gradient_accumulation_steps: 2\n", 2, 3),
+        ("      gradient_accumulation_steps: 6\n", 2, 1),
+    ],
+)
+def test_micro_batches_become_tasks_and_updates(words: str, tasks: int, updates: int, tmp_path: Path) -> None:
+    found = sets(grpo(tmp_path, GENERATION + words))
+    assert (found["trainer.tasks_per_step"], found["trainer.updates_per_rollout"]) == (tasks, updates)
+
+
+def test_processes_count_wherever_they_are_said(tmp_path: Path) -> None:
+    accelerate = write(tmp_path, "two.yaml", "distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    file = grpo(tmp_path, GENERATION)
+    for found in (sets(accelerate, file), sets(file, accelerate), sets(file, own=("strategy.processes=2",))):
+        assert found["trainer.tasks_per_step"] == 4
+    sft = write(tmp_path, "sft.yaml", "SFT:\n  batch_size: 1\n  gradient_accumulation_steps: 2\n")
+    assert sets(sft)["trainer.conversations_per_step"] == 2
+    assert sets(accelerate, sft)["trainer.conversations_per_step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("per_device_train_batch_size: 2\n      num_generations: 5", "not whole groups of 5"),
+        ("steps_per_generation: 3\n      gradient_accumulation_steps: 2", "not whole optimiser steps of 2"),
+        ("steps_per_generation: 3\n      generation_batch_size: 24", "give one of them"),
+        ("per_device_train_batch_size: 5\n      generation_batch_size: 24", "not whole micro-batches of 5"),
+        ("per_device_train_batch_size: two", "a whole number above 0"),
+        ("num_train_epochs: 5", "name that file here, or give max_steps"),
+        ("num_train_epochs: 5\n      train_file: none.jsonl", "there is no file"),
+        ("loss_type: gdpo", "the same here are grpo, bnpo"),
+        ("importance_sampling_level: sentence", "token (GRPO) or sequence (GSPO)"),
+        ("importance_sampling_level: sequence\n      loss_type: cispo", "has ratios of tokens"),
+        ("scale_rewards: batch", "reinforce-plus-plus-baseline"),
+        ("sync_ref_model: true", "the reference policy stays"),
+        ("vllm_mode: server", "colocate"),
+        ("use_vllm: maybe", "true or false"),
+        ("fp16: true", "float16"),
+        ("deepspeed: ds.json", "no DeepSpeed"),
+        ("reward_weights: [1.0, 2.0]", "reward.ID.weight"),
+        ("report_to: all", "name the trackers"),
+        ("remove_unused_columns: true", "no field"),
+        ("save_strategy: best", "no, steps or epoch"),
+        ("do_train: false", "rlcore eval"),
+        ("repetition_penalty: 1.1", "another than the trained"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_the_reason(words: str, reason: str, tmp_path: Path) -> None:
+    problems = complaints(grpo(tmp_path, f"      {words}\n"))
+    assert problems
+    assert {problem.kind for problem in problems} == {"refused"}
+    assert any(reason in problem.reason for problem in problems)
+
+
+def test_epochs_shares_and_optimiser_steps_are_rollouts(tmp_path: Path) -> None:
+    write(tmp_path, "train.jsonl", '{"question": "?"}\n' * 500)
+    words = GENERATION + "      gradient_accumulation_steps: 2\n      num_iterations: 8\n"
+    data = "      train_file: train.jsonl\n      num_train_epochs: 5\n      save_steps: 0.4\n      eval_steps: 100\n"
+    accelerate = write(tmp_path, "two.yaml", "distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    found = sets(accelerate, grpo(tmp_path, words + data))
+    # 500 prompts, 4 a generation, 5 passes; 24 optimiser steps a generation: 15,000 in all, saved at 6,000 and 12,000.
+    assert found["trainer.steps"] == 625
+    assert found["trainer.epochs"] == 8
+    assert found["checkpoint.every"] == 250
+    assert found["evaluation.every"] == 5
+    assert sets(accelerate, grpo(tmp_path, words + "      max_steps: 15000\n"))["trainer.steps"] == 625
+    limited = sets(accelerate, grpo(tmp_path, words + data + "      max_steps: 48\n"))
+    assert limited["trainer.steps"] == 2
+
+
+def test_passes_over_conversations_are_updates(tmp_path: Path) -> None:
+    write(tmp_path, "train.json", "[1, 2, 3, 4, 5, 6, 7, 8, 9]")
+    text = """
+SFT:
+  gradient_accumulation_steps: 2
+  pipeline:
+    train: {train_file: train.json, batch_size: 2, saving_epoch_freq: 6, n_epochs: 12}
+    test: {evaluating_epoch_freq: 2}
+"""
+    found = sets(write(tmp_path, "sft.yaml", text))
+    assert found["data.id"] == "chat"
+    assert found["trainer.epochs"] == 12
+    assert (found["checkpoint.every"], found["evaluation.every"]) == (18, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "algorithm"),
+    [
+        ("importance_sampling_level: sequence", {"importance_sampling_level": "sequence"}),
+        ("loss_type: bnpo", {"aggregation": "token-mean"}),
+        ("loss_type: grpo", {"aggregation": "seq-mean-token-mean"}),
+        (
+            "loss_type: dr_grpo\n      max_completion_length: 64",
+            {"aggregation": "seq-mean-token-sum-norm", "max_response_tokens": 64},
+        ),
+        ("loss_type: cispo\n      epsilon_high: 5.0\n      epsilon: 0.2", {"loss": "cispo", "clip_high": 4.0}),
+        ("epsilon: 0.1", {"clip_low": 0.1, "clip_high": 0.1}),
+        ("epsilon: 3e-4\n      epsilon_high: 4e-4", {"clip_low": 3e-4, "clip_high": 4e-4}),
+        ("beta: 0.05", {"kl.coefficient": 0.05, "kl.estimator": "k3"}),
+        ("beta: 0.0", {"kl.coefficient": 0.0}),
+        ("scale_rewards: none", {"normalise_by_std": False}),
+    ],
+)
+def test_the_algorithm_is_that_of_trl(words: str, algorithm: dict[str, Any], tmp_path: Path) -> None:
+    found = sets(grpo(tmp_path, f"      {words}\n"))
+    ours = {key.removeprefix("algorithm."): value for key, value in found.items() if key.startswith("algorithm.")}
+    assert ours == {"advantage": "grpo", **algorithm}
+
+
+def test_words_of_vllm_count_where_vllm_samples(tmp_path: Path) -> None:
+    memory = "      vllm_gpu_memory_utilization: 0.6\n"
+    assert "rollout.vllm.gpu_memory_utilization" not in sets(grpo(tmp_path, memory))
+    found = sets(grpo(tmp_path, memory + "      use_vllm: true\n"))
+    assert (found["rollout.engine"], found["rollout.vllm.gpu_memory_utilization"]) == ("vllm", 0.6)
+
+
+NATIVE = """
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+deepspeed_config:
+  gradient_accumulation_steps: 1
+  zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}
+"""
+
+
+def test_a_deepspeed_file_is_refused_and_never_another_stage(tmp_path: Path) -> None:
+    kind, nested = complaints(write(tmp_path, "native.yaml", NATIVE))
+    assert (kind.kind, kind.path) == ("refused", "distributed_type")
+    assert (nested.kind, nested.path) == ("refused", "deepspeed_config")
+    assert "passes over zero_optimization" in nested.reason
+    assert "ZeRO-2 without offload would run" in nested.reason
+    flat = NATIVE.replace("zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}", "zero_stage: 3")
+    assert "passes over" not in complaints(write(tmp_path, "flat.yaml", flat))[1].reason
+
+
+@pytest.mark.parametrize(
+    ("words", "strategy"),
+    [
+        ("distributed_type: 'NO'\nnum_processes: 1", {"strategy.id": "single"}),
+        ("distributed_type: MULTI_GPU\nnum_processes: 2", {"strategy.id": "ddp", "strategy.processes": 2}),
+        ("distributed_type: MULTI_CPU\nnum_processes: 4", {"strategy.id": "ddp", "strategy.processes": 4}),
+    ],
+)
+def test_an_accelerate_file_spreads_a_run(words: str, strategy: dict[str, Any], tmp_path: Path) -> None:
+    assert sets(write(tmp_path, "accelerate.yaml", words + "\nmachine_rank: 0\nuse_cpu: false\n")) == strategy
+
+
+@pytest.mark.parametrize("word", ["num_machines: 2", "mixed_precision: fp16", "gpu_ids: '0,1'", "fsdp_config: {a: 1}"])
+def test_what_an_accelerate_file_asks_for_besides_is_refused(word: str, tmp_path: Path) -> None:
+    (problem,) = complaints(write(tmp_path, "accelerate.yaml", f"distributed_type: 'NO'\n{word}\n"))
+    assert (problem.kind, problem.path) == ("refused", word.partition(":")[0])
+
+
+def test_an_evaluation_file_is_about_the_test_set(tmp_path: Path) -> None:
+    text = """
+model_path: Qwen/Qwen2.5-3B-Instruct
+max_completion_length: 768
+pipeline:
+  train: {train_file: train.jsonl, batch_size: 1}
+  test: {test_file: test.jsonl, batch_size: 8}
+"""
+    found = sets(write(tmp_path, "eval.yaml", text))
+    assert found["data.evaluation"] == str(tmp_path / "test.jsonl")
+    assert found["rollout.max_new_tokens"] == 768
+    assert "data.train" not in found
+    (problem,) = complaints(write(tmp_path, "eval.yaml", text + "lora_adapter_path: ../adapter\n"))
+    assert "rlcore merge" in problem.reason
+
+
+def test_a_word_of_ours_stands_above_and_the_line_says_so(tmp_path: Path) -> None:
+    file = grpo(tmp_path, "      importance_sampling_level: token\n")
+    said = lines(file, own=("algorithm.importance_sampling_level=sequence",))
+    assert any("but algorithm.importance_sampling_level=sequence stands above it" in line for line in said)

@@ -1,0 +1,303 @@
+"""The published files of a chain of supervised training and GRPO are answered key by key, unchanged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.cli import main
+from rlcore.config.accelerate_file import ACCELERATE
+from rlcore.config.layers import leaves
+from rlcore.config.origins import parse_yaml
+from rlcore.config.reinforced_cot import EVALUATION, GRPO, SFT
+from rlcore.config.vocabulary import FileVocabulary, Meaning
+
+ROOT = Path(__file__).parents[2]
+SFT_FILE = """
+SFT:
+  model_path: Qwen/Qwen2.5-VL-3B-Instruct
+  tokenizer_path: Qwen/Qwen2.5-VL-3B-Instruct
+  log_dir: ../../logs
+  image_dir: ../../../data/multimodal_cot/images
+  test_image_dir: ../../../data/multimodal_cot/test_images
+  num_workers: 4
+  max_prompt_length: 2048
+  max_completion_length: 1024
+  gradient_accumulation_steps: 2
+  quantization: true
+  pipeline:
+    train:
+      seed: 42
+      logging_epoch_freq: 1
+      saving_epoch_freq: 6
+      train_file: ../../../data/multimodal_cot/train_data.jsonl
+      batch_size: 1
+      n_epochs: 12
+      clip_grad_norm: 1.0
+      optimizer:
+        learning_rate: 1.0e-5
+        weight_decay: 0
+    val:
+      val_file: ../../../data/multimodal_cot/dev_data.jsonl
+      batch_size: 1
+    test:
+      test_file: ../../../data/multimodal_cot/test.jsonl
+      batch_size: 1
+      evaluating_epoch_freq: 2
+"""
+GRPO_FILE = """
+GRPO:
+  model_path: ../../../qwen/qwen-merged-sft
+  tokenizer_path: ../../../qwen/qwen-merged-sft
+  lora_adapter_path: ../../../qwen/final_checkpoint
+  image_dir: ../../../data/multimodal_cot/images
+  test_image_dir: ../../../data/multimodal_cot/test_images
+  log_dir: ../../logs
+  quantization: false
+  dataloader_num_workers: 4
+  report_to: tensorboard
+  output_dir: ../../../qwen/
+  logging_dir: ../../logs
+  max_prompt_length: 2048
+  max_completion_length: 768
+  gradient_accumulation_steps: 2
+  use_vllm: true
+  vllm_mode: colocate
+  remove_unused_columns: false
+  vllm_gpu_memory_utilization: 0.6
+  pipeline:
+    train:
+      train_file: ../../../data/multimodal_cot/train_data.jsonl
+      do_train: true
+      per_device_train_batch_size: 2
+      seed: 42
+      logging_steps: 10
+      log_level: info
+      num_train_epochs: 5
+      num_iterations: 8
+      num_generations: 6
+      steps_per_generation: 6
+      beta: 0.05
+      importance_sampling_level: sequence
+      scale_rewards: true
+      loss_type: bnpo
+      sync_ref_model: false
+      save_steps: 0.4
+      optimizer:
+        learning_rate: 1e-5
+        weight_decay: 0.01
+    val:
+      do_eval: false
+      val_file: ../../../data/multimodal_cot/dev_data.jsonl
+    test:
+      do_predict: false
+      test_file: ../../../data/multimodal_cot/test.jsonl
+      batch_size: 8
+      evaluating_epoch_freq: 1
+"""
+DEEPSPEED_FILE = """
+compute_environment: LOCAL_MACHINE
+distributed_type: DEEPSPEED
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+deepspeed_config:
+  train_micro_batch_size_per_gpu: 1
+  gradient_accumulation_steps: 2
+  gradient_clipping: 1.0
+  zero_optimization:
+    stage: 3
+    offload_optimizer: {device: cpu, pin_memory: true}
+    offload_param: {device: cpu, pin_memory: true}
+  activation_checkpointing: {partition_activations: true, cpu_checkpointing: true}
+  bf16: {enabled: true}
+"""
+TWO_PROCESSES = DEEPSPEED_FILE.partition("deepspeed_config")[0].replace("DEEPSPEED", "MULTI_GPU")
+
+SFT_SETS = {
+    "checkpoint.every": 6 * 8,
+    "data.evaluation": ["data/multimodal_cot/dev_data.jsonl"],
+    "data.id": "chat",
+    "data.train": ["data/multimodal_cot/train_data.jsonl"],
+    "evaluation.every": 2 * 8,
+    "layout": "stamped",
+    "model.path": "Qwen/Qwen2.5-VL-3B-Instruct",
+    "name": "SFT",
+    "rollout.max_new_tokens": 1024,
+    "runs": "project/logs",
+    "seed": 42,
+    "trainer.conversations_per_step": 2,
+    "trainer.epochs": 12,
+    "trainer.id": "sft",
+    "trainer.learning_rate": 1e-5,
+    "trainer.max_gradient_norm": 1.0,
+    "trainer.max_tokens": 2048,
+    "trainer.schedule": "linear",
+    "trainer.warmup_ratio": 0.1,
+    "trainer.weight_decay": 0.0,
+}
+"""Of 16 rows, in batches of 2."""
+GRPO_SETS = {
+    "algorithm.advantage": "grpo",
+    "algorithm.aggregation": "token-mean",
+    "algorithm.importance_sampling_level": "sequence",
+    "algorithm.kl.coefficient": 0.05,
+    "algorithm.kl.estimator": "k3",
+    "algorithm.normalise_by_std": True,
+    "checkpoint.every": 16,
+    "data.evaluation": ["data/multimodal_cot/dev_data.jsonl"],
+    "data.train": ["data/multimodal_cot/train_data.jsonl"],
+    "layout": "stamped",
+    "model.path": "qwen/qwen-merged-sft",
+    "name": "GRPO",
+    "rollout.engine": "vllm",
+    "rollout.group_size": 6,
+    "rollout.max_context_tokens": 2816,
+    "rollout.max_new_tokens": 768,
+    "rollout.vllm.gpu_memory_utilization": 0.6,
+    "runs": "project/logs",
+    "seed": 42,
+    "trackers.use": ["console", "jsonl", "tensorboard"],
+    "trainer.epochs": 8,
+    "trainer.id": "policy-gradient",
+    "trainer.learning_rate": 1e-5,
+    "trainer.steps": 40,
+    "trainer.tasks_per_step": 2,
+    "trainer.updates_per_rollout": 3,
+    "trainer.weight_decay": 0.01,
+    "warmup.steps": 0,
+}
+"""Of 16 rows on one process: 40 rollouts of 2 problems. The clip range is GSPO's, as no epsilon is given."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folders beside each other as there, text in the place of pictures, and vLLM and a tracker as if installed."""
+    data = tmp_path / "data" / "multimodal_cot"
+    data.mkdir(parents=True)
+    for name, count in (("train_data", 16), ("dev_data", 2), ("test", 2)):
+        said = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]
+        row = {"messages": said, "answer": "2"}
+        (data / f"{name}.jsonl").write_text((json.dumps(row) + "\n") * count, encoding="utf-8")
+    model = tmp_path / "qwen" / "qwen-merged-sft"
+    model.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (model / name).write_text("{}", encoding="utf-8")
+    for name, version in (("vllm", "0.32.0"), ("tensorboard", "2.20.0")):
+        information = tmp_path / "site" / f"{name}-{version}.dist-info"
+        information.mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (information / "METADATA").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "project" / "configs" / "train"
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return str((folder / name).relative_to(Path.cwd()))
+
+
+def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["rlcore", *words])
+    return main()
+
+
+def keys_of(text: str) -> int:
+    """How many keys with a value a file has, its block counted."""
+    tree, _ = parse_yaml(text, "file")
+    return len(list(leaves(tree))) + (set(tree) <= {"SFT", "GRPO"})
+
+
+def set_by_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
+) -> tuple[Mapping[str, Any], list[str]]:
+    """What the files set, and the lines about it."""
+    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", *words) == 0, capsys.readouterr().err
+    shown = capsys.readouterr()
+    found: Mapping[str, Any] = json.loads(shown.out)
+    ours = {key: row["value"] for key, row in found.items() if ".yaml:" in row["origin"]}
+    return ours, shown.err.splitlines()
+
+
+def test_every_key_of_the_supervised_file_is_answered(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SFT_FILE.replace("quantization: true", "quantization: false")
+    file = write(project, "sft.yaml", text)
+    assert rlcore(monkeypatch, "run", "--dry-run", "-c", file) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    found, lines = set_by_files(monkeypatch, capsys, "-c", file)
+    assert found == SFT_SETS
+    assert len(lines) == keys_of(text)
+    assert all(" -> " in line or " sets nothing: " in line for line in lines)
+    assert any("image_dir" in line and "no picture is read" in line for line in lines)
+
+
+def test_every_key_of_the_reinforcement_file_is_answered(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(project, "grpo.yaml", GRPO_FILE)
+    given = ["-p", "gsm8k-tools", "-c", file]
+    assert rlcore(monkeypatch, "run", "--dry-run", *given) == 0, capsys.readouterr().err
+    resolved = capsys.readouterr().out
+    assert 'loss = "gspo"' in resolved
+    assert "clip_low = 0.0003" in resolved
+    found, lines = set_by_files(monkeypatch, capsys, *given)
+    assert found == GRPO_SETS
+    assert len(lines) == keys_of(GRPO_FILE)
+    assert all(" -> " in line or " sets nothing: " in line for line in lines)
+
+
+def test_the_one_switch_makes_grpo_of_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(project, "grpo.yaml", GRPO_FILE.replace("level: sequence", "level: token"))
+    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", file) == 0, capsys.readouterr().err
+    resolved = capsys.readouterr().out
+    assert 'loss = "clip"' in resolved
+    assert "clip_low = 0.2" in resolved
+
+
+def test_two_processes_make_the_batches_of_two(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(project, "grpo.yaml", GRPO_FILE)
+    two = write(project, "two.yaml", TWO_PROCESSES)
+    rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", two, "-c", file)
+    said = capsys.readouterr().err
+    assert "per_device_train_batch_size = 2 -> trainer.tasks_per_step = 4, trainer.updates_per_rollout = 3" in said
+    assert 'distributed_type = "MULTI_GPU" -> strategy.id = "ddp"' in said
+    assert "num_processes = 2 -> strategy.processes = 2" in said
+
+
+def test_deepspeeds_file_is_refused_before_anything_starts(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, deepspeed = write(project, "grpo.yaml", GRPO_FILE), write(project, "ds.yaml", DEEPSPEED_FILE)
+    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", deepspeed, "-c", file) == 2
+    error = capsys.readouterr().err
+    assert "accelerate itself passes over train_micro_batch_size_per_gpu, zero_optimization" in error
+    assert "distributed_type: MULTI_GPU" in error
+
+
+def table(vocabulary: FileVocabulary) -> list[str]:
+    return [documented(key, meaning) for key, meaning in vocabulary.meanings.items()]
+
+
+def documented(key: str, meaning: Meaning) -> str:
+    also = [f"`{name} = {json.dumps(value)}`" for name, value in meaning.also.items()]
+    ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
+    return f"| `{key}` | {ours} | {meaning.why} |"
+
+
+def test_the_how_to_has_every_table() -> None:
+    page = (ROOT / "docs" / "how-to" / "coming-from-trl.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [row for vocabulary in (SFT, GRPO, EVALUATION, ACCELERATE) for row in table(vocabulary)]
