@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
+from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.config import DataConfig, PrepareConfig
 from rl_plugin_gsm8k_tools.dataset import Gsm8kData
 from rl_plugin_gsm8k_tools.prepare import prepare
+from rlcore.chat_data import ChatData, ChatDataConfig
 from rlcore.errors import DataError
 
 GOOD = {"question": "Half of 48?", "answer": "It is 48/2 = <<48/2=24>>24.\n#### 24", "level": 1}
@@ -49,6 +52,39 @@ def test_prepared_rows_can_be_prepared_again(tmp_path: Path) -> None:
     prepare(PrepareConfig(source=str(source), out=str(once)))
     prepare(PrepareConfig(source=str(once), out=str(twice)))
     assert once.read_text(encoding="utf-8") == twice.read_text(encoding="utf-8")
+
+
+def test_demonstrations_become_conversations_to_imitate(tmp_path: Path) -> None:
+    source, out = tmp_path / "train.jsonl", tmp_path / "chat.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in (GOOD, WRONG)), encoding="utf-8")
+    summary = prepare(PrepareConfig(source=str(source), out=str(out), conversations=True))
+    assert (summary["rows"], summary["with a demonstration"]) == (1, 1)
+    (shown,) = ChatData(ChatDataConfig(train=[str(out)])).conversations("train")
+    (known,) = Gsm8kData(DataConfig(train=[str(source)])).demonstrations(1, seed=0)
+    assert shown.messages == known.messages
+    assert shown.tools == known.tools
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(json.dumps(WRONG) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match="no usable row"):
+        prepare(PrepareConfig(source=str(wrong), out=str(tmp_path / "none.jsonl"), conversations=True))
+
+
+def test_generated_problems_become_files(tmp_path: Path) -> None:
+    rows, chats = tmp_path / "rows.jsonl", tmp_path / "chats.jsonl"
+    for split in ("train", "evaluation"):
+        prepare(PrepareConfig(source="generated", out=str(rows), split=split, limit=20, overwrite=True))
+        written = Gsm8kData(DataConfig(train=[str(rows)])).tasks("train")
+        made = Gsm8kData(DataConfig(limit=20)).tasks(split)
+        assert [(task.messages, task.fields) for task in written] == [(task.messages, task.fields) for task in made]
+        prepare(
+            PrepareConfig(source="generated", out=str(chats), conversations=True, split=split, limit=30, overwrite=True)
+        )
+        shown = ChatData(ChatDataConfig(train=[str(chats)])).conversations("train")
+        assert len(shown) == 30
+        numbers = {tuple(map(int, re.findall(r"\d+", one.messages[0].text))) for one in shown}
+        assert numbers <= set(problems.pairs(split))
+    with pytest.raises(DataError, match="splits"):
+        prepare(PrepareConfig(source=str(rows), out=str(tmp_path / "x.jsonl"), split="evaluation"))
 
 
 def test_real_gsm8k_goes_through(tmp_path: Path) -> None:

@@ -47,9 +47,13 @@ class PrepareConfig(Table):
     """Keys of ``rlcore data prepare gsm8k-tools``."""
 
     source: str
-    """File with GSM8K's rows (.json, .jsonl, .parquet)."""
+    """File with GSM8K's rows (.json, .jsonl, .parquet), or ``generated``."""
     out: str
     """JSONL file to write, which ``data.train`` and ``data.evaluation`` read."""
+    conversations: bool = False
+    """Write the demonstrations alone, as conversations that ``data.id=chat`` reads and the trainer ``sft`` imitates."""
+    split: Literal["train", "evaluation"] = "train"
+    """Which generated problems; those for evaluation share no sentence and no pair of numbers with the others."""
     overwrite: bool = False
     """Replace an existing file."""
     on_error: Literal["raise", "skip"] = "raise"

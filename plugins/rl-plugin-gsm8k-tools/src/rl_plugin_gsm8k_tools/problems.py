@@ -127,7 +127,7 @@ def tasks(split: str) -> list[Task]:
     return [_task(f"{split}:{number}", make(split, rng)) for number in range(1, COUNTS[split] + 1)]
 
 
-def demonstrations(count: int, *, seed: int) -> Iterator[tuple[Message, ...]]:
+def demonstrations(count: int, *, seed: int, split: str = "train") -> Iterator[tuple[Message, ...]]:
     """Conversations of a demonstrator who handles the calculator well and words badly.
 
     Each problem is answered with the result of one call, which is right in `RIGHT` of the problems and the same slip in
@@ -135,7 +135,7 @@ def demonstrations(count: int, *, seed: int) -> Iterator[tuple[Message, ...]]:
     """
     rng = random.Random(derive_seed("demonstrations", seed))
     for _ in range(count):
-        problem = make("train", rng)
+        problem = make(split, rng)
         expression = problem.expression if rng.random() < RIGHT else problem.slip
         result = show(evaluate(expression))
         yield (
