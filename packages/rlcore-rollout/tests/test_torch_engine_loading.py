@@ -74,7 +74,7 @@ def test_small_models_are_reread_and_large_ones_shared(monkeypatch: pytest.Monke
     own = {parameter.data_ptr() for parameter in model.parameters()}
     layer = weights.layers[0]
     projections = (*layer.query_key_value, *layer.gate_up, layer.down, layer.attention_output, weights.head)
-    assert all(weight.data_ptr() in own for weight, _ in projections)
+    assert all(projection.weight_OI.data_ptr() in own for projection in projections)
 
 
 def test_a_machine_whose_rows_depend_on_their_number_is_told_apart(

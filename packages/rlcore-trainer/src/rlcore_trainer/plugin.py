@@ -35,6 +35,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
             ("algorithm", "rlcore_trainer.algorithm_config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
             ("critic", "rlcore_trainer.config:CriticConfig"),
+            ("lora", "rlcore_trainer.lora_config:LoraTable"),
         ),
     )
     yield TrainerSpec(
@@ -44,6 +45,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         summary="Imitates conversations; needs no environment.",
         needs_environment=False,
         check="rlcore_trainer.supervised_check:check",
+        tables=(("lora", "rlcore_trainer.lora_config:LoraTable"),),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.contracts import Executor
@@ -20,10 +21,14 @@ from rlcore_trainer.collection import Collected, Collector
 from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.contradictions import comparable
 from rlcore_trainer.critic import Critic
-from rlcore_trainer.model import PolicyWeights, load_policy
-from rlcore_trainer.reference import reference_policy
+from rlcore_trainer.lora import description as adapter_description
+from rlcore_trainer.lora import has_adapter
+from rlcore_trainer.lora_config import LoraTable
+from rlcore_trainer.model import PolicyWeights
+from rlcore_trainer.reference import AdapterReference, reference_policy
 from rlcore_trainer.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.schedule import learning_rate
+from rlcore_trainer.start import starting_policy
 from rlcore_trainer.strategies.single import SingleProcess
 from rlcore_trainer.sync_check import compare, prove
 from rlcore_trainer.updates import PolicyUpdate
@@ -141,13 +146,12 @@ class PolicyGradientTrainer:
         run = self._run
         device = self._strategy.device(run.config.model.device)
         self._folder = run.model_folder()
-        source = self._folder if run.resume_from is None else run.resume_from / "model"
         restored: dict[str, Any] | None = None
         if run.resume_from is not None:
             read = self._checkpoints.resume if self._checkpoints else checkpoint.read
             self._progress, restored, collection = read(run.resume_from, map_location=device)
             self._collector.restore(collection)
-        self._model = load_policy(source, dtype=run.config.model.dtype, device=device)
+        self._model = starting_policy(run, self._folder, device=device)
         if self._config.gradient_checkpointing:
             self._model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self._weights = PolicyWeights(self._model, self._folder, self._progress.updates)
@@ -212,7 +216,8 @@ class PolicyGradientTrainer:
     def _make_critic(self) -> Critic:
         return Critic(self._critic_config, self._model, self._strategy, self._config)
 
-    def _make_reference(self, *, resumed: bool) -> PreTrainedModel | None:
+    def _make_reference(self, *, resumed: bool) -> PreTrainedModel | AdapterReference | None:
+        lora: LoraTable = self._run.options("lora")
         return reference_policy(
             self._model,
             self._algorithm.kl,
@@ -220,6 +225,7 @@ class PolicyGradientTrainer:
             checkpoints=self._checkpoints,
             keep=self._warmup.steps > 0,
             resumed=resumed,
+            start=Path(lora.adapter).expanduser() if lora.adapter is not None else None,
         )
 
     def _prepare(self) -> None:
@@ -232,6 +238,8 @@ class PolicyGradientTrainer:
         say = self._run.say
         dtype = str(self._model.dtype).removeprefix("torch.")
         say(f"policy    {parameters:,} parameters, {dtype} on {self._model.device}")
+        if has_adapter(self._model):
+            say(f"adapter   {adapter_description(self._model)}")
         say(
             f"step      {config.tasks_per_step} tasks × {group_size} trajectories; {updates} optimiser "
             f"{'update, strictly on policy' if updates == 1 else 'updates, off policy after the first'}"

@@ -3,14 +3,40 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlcore.errors import UserError
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlcore_trainer.algorithm_config import KlConfig
 from rlcore_trainer.checkpoint import Checkpoints
+from rlcore_trainer.lora import has_adapter, read_values, switched_off, values_of, write_values
 from rlcore_trainer.second_model import load_second
+
+
+class AdapterReference:
+    """The policy as it was, in the policy's own module: its adapter off, or with the values that it had."""
+
+    def __init__(self, policy: PreTrainedModel, values: Mapping[str, Tensor] | None) -> None:
+        """Take the policy, and the adapter's values; None is a new adapter, which changes nothing."""
+        self._policy, self._values = policy, values
+
+    @contextmanager
+    def standing_in(self) -> Iterator[PreTrainedModel]:
+        """Inside, the policy's module computes as the reference does. No gradient may be under way."""
+        if self._values is not None:
+            present = values_of(self._policy)
+            write_values(self._policy, self._values)
+            try:
+                yield self._policy
+            finally:
+                write_values(self._policy, present)
+            return
+        with switched_off(self._policy):
+            yield self._policy
 
 
 def reference_policy(
@@ -21,8 +47,11 @@ def reference_policy(
     checkpoints: Checkpoints | None,
     keep: bool,
     resumed: bool,
-) -> PreTrainedModel | None:
+    start: Path | None = None,
+) -> PreTrainedModel | AdapterReference | None:
     """The reference of a run, frozen; None while the KL term has no weight, as nothing needs it then.
+
+    Of a policy that is an adapter on a base, it is the same module.
 
     Args:
         policy: as it is when reinforcement learning starts, unless the run is resumed
@@ -31,6 +60,7 @@ def reference_policy(
         checkpoints: where the reference of a run is kept that no folder holds
         keep: whether the policy has been trained since it was loaded, so that resuming needs a copy
         resumed: take what was kept, as the policy has moved on
+        start: the folder of the adapter that the run started from, where it did
 
     Raises:
         UserError: the one that is named cannot be used, or the one that a resumed run needs was not kept.
@@ -40,6 +70,8 @@ def reference_policy(
     if config.reference is None and not resumed:
         if keep and checkpoints is not None:
             checkpoints.save_reference(policy, folder)
+        if has_adapter(policy):
+            return AdapterReference(policy, values_of(policy) if keep or start is not None else None)
         reference: PreTrainedModel = copy.deepcopy(policy)
         reference.train(False)
     else:
@@ -52,6 +84,9 @@ def reference_policy(
                 where="algorithm.kl.coefficient",
                 mend=_instead(checkpoints),
             )
+        if has_adapter(policy) and config.reference is None:
+            started = source if source != folder else start
+            return AdapterReference(policy, None if started is None else read_values(policy, started))
         reference = load_second(source, policy, where="algorithm.kl.reference")
     reference.requires_grad_(False)
     return reference

@@ -15,10 +15,12 @@ from rlcore.types import Task, derive_seed
 
 from rlcore_trainer import checkpoint
 from rlcore_trainer.checkpoint import Checkpoints, Progress
-from rlcore_trainer.model import PolicyWeights, load_policy
+from rlcore_trainer.lora import description, has_adapter
+from rlcore_trainer.model import PolicyWeights
 from rlcore_trainer.packing import Sequence as Tokens
 from rlcore_trainer.rollout_metrics import evaluation_metrics
 from rlcore_trainer.schedule import learning_rate
+from rlcore_trainer.start import starting_policy
 from rlcore_trainer.strategies.single import SingleProcess
 from rlcore_trainer.supervised_config import SupervisedConfig
 from rlcore_trainer.supervised_data import (
@@ -119,13 +121,12 @@ class SupervisedTrainer:
         run, config = self._run, self._config
         device = self._strategy.device(run.config.model.device)
         self._folder = run.model_folder()
-        source, state = self._folder, None
+        state = None
         if run.resume_from is not None:
-            source = run.resume_from / "model"
             read = self._checkpoints.resume if self._checkpoints else checkpoint.read
             self._progress, state, _ = read(run.resume_from, map_location=device)
             self._saved_step = self._progress.step
-        self._model = load_policy(source, dtype=run.config.model.dtype, device=device)
+        self._model = starting_policy(run, self._folder, device=device, dropout=True)
         if config.gradient_checkpointing:
             self._model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self._weights = PolicyWeights(self._model, self._folder, self._progress.updates)
@@ -182,6 +183,8 @@ class SupervisedTrainer:
         parameters = sum(parameter.numel() for parameter in self._model.parameters())
         dtype = str(self._model.dtype).removeprefix("torch.")
         say(f"policy    {parameters:,} parameters, {dtype} on {self._model.device}")
+        if has_adapter(self._model):
+            say(f"adapter   {description(self._model)}")
         trained, tokens = sum(one.trained for one in train), sum(len(one.token_ids) for one in train)
         say(f"data      {len(train):,} conversations, {tokens:,} tokens, {trained:,} of them trained")
         if held:

@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Any
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import DataError
 
+from rlcore_trainer import lora_check
 from rlcore_trainer.supervised_config import SupervisedConfig
 
 if TYPE_CHECKING:
     from rlcore.run import Run
 
 
-def check(run: Run) -> tuple[str, ...]:
-    """Raise what the run would end with later; there is nothing else to say.
+def check(run: Run) -> list[str]:
+    """Raise what the run would end with later.
+
+    Returns:
+        What is allowed and may surprise, one sentence each.
 
     Raises:
         ProblemsError: keys that contradict each other.
         DataError: there is nothing to imitate, or nothing to evaluate by.
     """
     config: SupervisedConfig = run.options("trainer")
-    if problems := list(_contradictions(run, config)):
+    if problems := [*_contradictions(run, config), *lora_check.problems(run, reinforcement=False)]:
         raise ProblemsError(problems)
     conversations = getattr(run.dataset, "conversations", None)
     if conversations is None and getattr(run.dataset, "demonstrations", None) is None:
@@ -49,7 +53,7 @@ def check(run: Run) -> tuple[str, ...]:
             where=run.resolved.origin(("trainer", "rollouts")),
             mend="give the dataset some, or trainer.rollouts=false",
         )
-    return ()
+    return lora_check.notes(run)
 
 
 def _contradictions(run: Run, config: SupervisedConfig) -> Iterator[Problem]:

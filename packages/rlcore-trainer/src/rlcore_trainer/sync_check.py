@@ -17,6 +17,7 @@ from rlcore.types import Completion, Sampling
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rlcore_trainer.lora import has_adapter, values_of, write_values
 from rlcore_trainer.model import PolicyWeights
 
 PROMPT_TOKENS = 8
@@ -56,7 +57,8 @@ def prove(executor: Executor, model: PreTrainedModel, weights: PolicyWeights) ->
 
     An engine that has read the same folder as the trainer agrees with it whether or not anything is transferred. Each
     tensor's order along its first axis is reversed, which nothing mistakes for the original, and small matrices are
-    multiplied by a power of two, so that each has a say in the logits. Both are undone without a trace.
+    multiplied by a power of two, so that each has a say in the logits. Both are undone without a trace. Of a policy
+    that is an adapter on a base, the adapter is turned, as the base is never transferred.
     """
     with _upside_down(model):
         executor.sync_weights(weights)
@@ -79,12 +81,27 @@ def _policy_logprobs(model: PreTrainedModel, prompt: list[int], answer: Completi
 
 @contextmanager
 def _upside_down(model: PreTrainedModel) -> Iterator[None]:
+    if has_adapter(model):
+        before = values_of(model)
+        write_values(model, {name: _turned(value) for name, value in before.items()})
+        try:
+            yield
+        finally:
+            write_values(model, before)
+        return
     factors = [_factor(parameter.detach()) for parameter in model.parameters()]
     _reverse(model, factors)
     try:
         yield
     finally:
         _reverse(model, [1 / factor for factor in factors])
+
+
+def _turned(value: Tensor) -> Tensor:
+    """Of an adapter's tensor, what nobody has; a new adapter's zeros would have no say at all."""
+    if not value.any():
+        return torch.arange(value.numel()).cos().div(math.sqrt(value.shape[-1])).view(value.shape).to(value)
+    return value.flip(0) * _factor(value)
 
 
 def _factor(tensor: Tensor) -> float:

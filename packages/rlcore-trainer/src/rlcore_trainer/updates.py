@@ -26,6 +26,7 @@ from rlcore_trainer.model import batch_logprobs, hidden_before, output_head
 from rlcore_trainer.needs import Injected
 from rlcore_trainer.objective import Objective, Rows, add_metrics, chosen, rows_of, split
 from rlcore_trainer.packing import MicroBatch, Sequence, pack
+from rlcore_trainer.reference import AdapterReference
 from rlcore_trainer.strategies.single import SingleProcess
 
 
@@ -67,7 +68,7 @@ class PolicyUpdate:
     def __init__(
         self,
         model: PreTrainedModel,
-        reference: PreTrainedModel | None,
+        reference: PreTrainedModel | AdapterReference | None,
         critic: Critic | None,
         strategy: SingleProcess,
         advantage: Callable[..., Any],
@@ -176,7 +177,7 @@ class PolicyUpdate:
             if self.updates_per_rollout > 1 and known.old is None:
                 known.old = self._logprobs(self._model, sequences, fed)
             if self._pulls("loss") and known.reference is None:
-                known.reference = self._logprobs(self._reference, sequences, fed)
+                known.reference = self._reference_logprobs(sequences, fed)
         self._learn(experience, sequences, known, result, learning_rate, key, critic_only=critic_only)
         result.kl = result.metrics.get("kl/mean")
         if self._coefficient:
@@ -202,7 +203,7 @@ class PolicyUpdate:
             return None
         written = [i for i, count in enumerate(experience.lengths_N.tolist()) if count]
         known.old = old = self._logprobs(self._model, experience.sequences, written)
-        known.reference = reference = self._logprobs(self._reference, experience.sequences, written)
+        known.reference = reference = self._reference_logprobs(experience.sequences, written)
         estimator = self._algorithm.kl.estimator
         divergence_NT = experience.padded({i: kl(old[i].double(), reference[i].double(), estimator) for i in written})
         result.metrics["kl/mean"] = float(divergence_NT.sum()) / max(1, int(experience.lengths_N.sum()))
@@ -253,6 +254,13 @@ class PolicyUpdate:
         pushed = any(advantage) if isinstance(advantage, SequenceOf) else bool(advantage)
         shared = self._critic is not None and self._critic.shares_trunk and self._critic.coefficient > 0
         return pushed or bool(self._algorithm.entropy) or self._pulls("loss") or shared
+
+    def _reference_logprobs(self, sequences: SequenceOf[Sequence], members: SequenceOf[int]) -> Rows:
+        """As `_logprobs`, under the reference."""
+        if isinstance(self._reference, AdapterReference):
+            with self._reference.standing_in() as model:
+                return self._logprobs(model, sequences, members)
+        return self._logprobs(self._reference, sequences, members)
 
     @torch.no_grad()
     def _logprobs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlcore.adapter_folder import FINGERPRINT
 from rlcore.errors import UserError
 
 from rlcore_merge import lora, safetensors_files
@@ -12,8 +13,6 @@ from rlcore_merge.pickles import Strided
 from rlcore_merge.provenance import digest, identity
 from rlcore_merge.tensors import MappedFile, Tensor
 from rlcore_merge.torch_files import TorchFile
-
-FINGERPRINT = "rlcore_base_fingerprint"
 
 
 def open_folder(folder: Path, request: Request) -> Checkpoint:

@@ -18,8 +18,9 @@ from torch.nn import functional
 
 from rlcore_rollout.engines.torch.attention import Part, attend, join
 from rlcore_rollout.engines.torch.cache import RowCache
+from rlcore_rollout.engines.torch.projections import Projection, interleave
 from rlcore_rollout.engines.torch.prompts import KEY_PAD, Shared
-from rlcore_rollout.engines.torch.weights import Layer, Projection, Weights, interleave
+from rlcore_rollout.engines.torch.weights import Layer, Weights
 
 QUERY_PAD = 8
 """The queries that meet a shared prompt are a multiple of this many for each key head."""
@@ -75,7 +76,7 @@ class Decoder:
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:
         normed = functional.rms_norm(hidden_ND, hidden_ND.shape[-1:], self.weights.norm, self.weights.shape.epsilon)
-        return functional.linear(normed, *self.weights.head).float()
+        return self.weights.head(normed).float()
 
     def _blocks(
         self,
@@ -124,10 +125,10 @@ class Decoder:
             own = attend(query, keys.flatten(0, 1), values.flatten(0, 1), mask)
             mixed = own.mixed if shared is None else join(self._attend_shared(query, index, shared, there, back), own)
             mixed = mixed.view(count, heads, width, head_width).transpose(1, 2).reshape(count * width, queries)
-            hidden = hidden + functional.linear(mixed, *layer.attention_output)
+            hidden = hidden + layer.attention_output(mixed)
             normed = functional.rms_norm(hidden, (shape.width,), layer.mlp_norm, shape.epsilon)
             gate, up = _project(normed, layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + functional.linear(functional.silu(gate) * up, *layer.down)
+            hidden = hidden + layer.down(functional.silu(gate) * up)
         return hidden
 
     def _attend_shared(self, query: Tensor, index: int, shared: Shared, there: Tensor, back: Tensor) -> Part:
@@ -190,5 +191,5 @@ def _lanes(shared: Shared, key_heads: int, each: int) -> tuple[Tensor, Tensor]:
 
 
 def _project(x: Tensor, projections: tuple[Projection, ...]) -> Tensor:
-    outputs = [functional.linear(x, *projection) for projection in projections]
+    outputs = [projection(x) for projection in projections]
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from rlcore_rollout.engines.torch.attention import Part, attend, join
 from rlcore_rollout.engines.torch.decoder import QUERY_PAD
+from rlcore_rollout.engines.torch.projections import Projection
 from rlcore_rollout.engines.torch.prompts import LANES
-from rlcore_rollout.engines.torch.weights import Projection, Weights
+from rlcore_rollout.engines.torch.weights import Weights
 
 
 @torch.inference_mode()
@@ -69,12 +69,12 @@ def _equal(one: Part, other: Part) -> bool:
 
 
 def _agree(projection: Projection, slots: int) -> bool:
-    weight, _ = projection
+    weight = projection.weight_OI
     count = max(32, -(-slots // 8) * 8)
     steps = torch.arange(count * weight.shape[1], device=weight.device, dtype=torch.float32)
     x = torch.sin(steps).view(count, -1).to(weight.dtype)
-    whole = functional.linear(x, *projection)
-    parts = [functional.linear(x[first : first + size], *projection) for first, size in ((0, 8), (8, 16), (1, 24))]
+    whole = projection(x)
+    parts = [projection(x[first : first + size]) for first, size in ((0, 8), (8, 16), (1, 24))]
     return all(
         torch.equal(part, whole[first : first + size])
         for part, (first, size) in zip(parts, ((0, 8), (8, 16), (1, 24)), strict=True)

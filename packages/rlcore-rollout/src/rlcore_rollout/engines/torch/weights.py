@@ -5,15 +5,18 @@ Supported are the families that share one layer: RMSNorm, rotary positions, grou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rlcore.errors import UserError
+from rlcore.adapter_folder import base_of, is_adapter
+from rlcore.errors import NotInstalledError, UserError
 from rlcore.weights import check_complete, cpu_threads
 from torch import Tensor
+
+from rlcore_rollout.engines.torch.projections import Projection, concatenate, interleave, pair_rows, projection
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -23,9 +26,6 @@ if TYPE_CHECKING:
 FAMILIES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
 FUSED_BYTES = 256 * 2**20
 """Models up to this size get fused copies of their projections; larger ones are read in place."""
-
-Projection = tuple[Tensor, Tensor | None]
-"""A weight [out, in] and its bias [out]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,8 @@ def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
 
 
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
+    if is_adapter(folder):
+        return _with_adapter(_load(base_of(folder), context), folder)
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
@@ -126,6 +128,24 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     if device == "cpu" and (threads := cpu_threads(sum(p.numel() for p in module.parameters()))):
         torch.set_num_threads(threads)
     return module.to(device)
+
+
+def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
+    """The module with the adapter of a folder on its layers."""
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise NotInstalledError(
+            "the torch engine reads an adapter with peft", where=str(folder), mend="pip install 'rlcore[lora]'"
+        ) from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what was trained whole beside a tied layer is no matter of an engine
+            model: Any = PeftModel.from_pretrained(module, str(folder))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise _unreadable(error, folder) from error
+    found: torch.nn.Module = model.base_model.model
+    return found.eval()
 
 
 def _unreadable(error: Exception, folder: Path) -> UserError:
@@ -183,7 +203,7 @@ def read_weights(module: torch.nn.Module) -> Weights:
         embedding=embedding.detach(),
         layers=tuple(_layer(block, shape, fused) for block in model.model.layers),
         norm=model.model.norm.weight.detach(),
-        head=_projection(model.lm_head),
+        head=projection(model.lm_head, folded=fused),
         frequencies=rotary.inv_freq.detach().float(),
         rotation_scale=float(getattr(rotary, "attention_scaling", 1.0)),
     )
@@ -191,13 +211,17 @@ def read_weights(module: torch.nn.Module) -> Weights:
 
 def _layer(block: Any, shape: Shape, fused: bool) -> Layer:
     attention, mlp = block.self_attn, block.mlp
-    query, key = _projection(attention.q_proj), _projection(attention.k_proj)
-    query_key_value: tuple[Projection, ...] = (query, key, _projection(attention.v_proj))
-    gate_up: tuple[Projection, ...] = (_projection(mlp.gate_proj), _projection(mlp.up_proj))
+
+    def read(linear: Any) -> Projection:
+        return projection(linear, folded=fused)
+
+    query, key = read(attention.q_proj), read(attention.k_proj)
+    query_key_value: tuple[Projection, ...] = (query, key, read(attention.v_proj))
+    gate_up: tuple[Projection, ...] = (read(mlp.gate_proj), read(mlp.up_proj))
     if fused:
-        pairs = (_pair_rows(query, shape.head_width), _pair_rows(key, shape.head_width), query_key_value[2])
-        query_key_value = (_concatenate(pairs),)
-        gate_up = (_concatenate(gate_up),)
+        pairs = (pair_rows(query, shape.head_width), pair_rows(key, shape.head_width), query_key_value[2])
+        query_key_value = (concatenate(pairs),)
+        gate_up = (concatenate(gate_up),)
     norms = (getattr(attention, "q_norm", None), getattr(attention, "k_norm", None))
     query_norm, key_norm = (None if norm is None else interleave(norm.weight.detach(), 0) for norm in norms)
     return Layer(
@@ -205,32 +229,8 @@ def _layer(block: Any, shape: Shape, fused: bool) -> Layer:
         query_key_value=query_key_value,
         query_norm=query_norm,
         key_norm=key_norm,
-        attention_output=_projection(attention.o_proj),
+        attention_output=read(attention.o_proj),
         mlp_norm=block.post_attention_layernorm.weight.detach(),
         gate_up=gate_up,
-        down=_projection(mlp.down_proj),
+        down=read(mlp.down_proj),
     )
-
-
-def _projection(linear: torch.nn.Linear) -> Projection:
-    return linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
-
-
-def _concatenate(projections: Sequence[Projection]) -> Projection:
-    biases = [bias for _, bias in projections if bias is not None]
-    if biases and len(biases) != len(projections):
-        biases = [w.new_zeros(w.shape[0]) if bias is None else bias for w, bias in projections]
-    return torch.cat([weight for weight, _ in projections]), torch.cat(biases) if biases else None
-
-
-def _pair_rows(projection: Projection, head_width: int) -> Projection:
-    weight, bias = projection
-    heads = weight.shape[0] // head_width
-    weight = interleave(weight.view(heads, head_width, -1), 1).flatten(0, 1)
-    return weight, None if bias is None else interleave(bias.view(heads, head_width), 1).flatten()
-
-
-def interleave(x: Tensor, axis: int) -> Tensor:
-    """Halves (a0 a1 … b0 b1 …) along an axis to neighbours (a0 b0 a1 b1 …), the order of complex numbers."""
-    first, second = x.chunk(2, dim=axis)
-    return torch.stack((first, second), dim=axis + 1).flatten(axis, axis + 1)

@@ -1,0 +1,112 @@
+"""A linear layer as the decoder computes it: a weight, a bias, and what an adapter of low rank adds.
+
+Axes: ``N`` tokens, ``I`` inputs, ``O`` outputs, ``R`` the rank.
+
+LoRA (Hu et al. 2021, arXiv:2106.09685, section 4.1): ``W' = W + s·B·A``; DoRA (Liu et al. 2024, arXiv:2402.09353,
+eq. 5): ``W' = m · V / ‖V‖`` with ``V = W + s·B·A`` and the norm of each output's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowRank:
+    """What an adapter makes of a layer whose weight it leaves in place."""
+
+    down_RI: Tensor
+    up_OR: Tensor
+    """With the scale in it."""
+    magnitude_O: Tensor | None
+    """DoRA's ``m / ‖V‖``, by which every output but its bias is multiplied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """One linear layer."""
+
+    weight_OI: Tensor
+    bias_O: Tensor | None = None
+    low_rank: LowRank | None = None
+
+    def __call__(self, x_NI: Tensor) -> Tensor:
+        """The outputs [N, O]."""
+        change = self.low_rank
+        if change is None:
+            return functional.linear(x_NI, self.weight_OI, self.bias_O)
+        output_NO = functional.linear(x_NI, self.weight_OI)
+        output_NO += functional.linear(functional.linear(x_NI, change.down_RI), change.up_OR)
+        if change.magnitude_O is not None:
+            output_NO *= change.magnitude_O
+        return output_NO if self.bias_O is None else output_NO.add_(self.bias_O)
+
+
+def projection(linear: Any, *, folded: bool) -> Projection:
+    """The projection of a module: a linear layer, or one that peft has put an adapter on.
+
+    Args:
+        linear: the module
+        folded: put the adapter into a copy of the weight, which one product with it then does; else the weight stays
+            the module's own memory
+    """
+    if not hasattr(linear, "lora_A"):
+        bias = linear.bias
+        return Projection(weight_OI=linear.weight.detach(), bias_O=None if bias is None else bias.detach())
+    base = linear.base_layer
+    weight_OI, bias_O = base.weight.detach(), None if base.bias is None else base.bias.detach()
+    names = [name for name in linear.active_adapters if name in linear.lora_A] if not linear.disable_adapters else []
+    for name in names:  # one, as rlcore has it
+        down_RI, up_OR = linear.lora_A[name].weight.detach(), linear.lora_B[name].weight.detach()
+        scaled_OR = up_OR.float() * linear.scaling[name]
+        changed_OI = None
+        magnitude_O = None
+        if name in linear.lora_magnitude_vector:
+            changed_OI = weight_OI.float() + scaled_OR @ down_RI.float()
+            magnitude_O = linear.lora_magnitude_vector[name].weight.detach().float() / changed_OI.norm(dim=1)
+        if folded:
+            if changed_OI is None:
+                changed_OI = weight_OI.float() + scaled_OR @ down_RI.float()
+            if magnitude_O is not None:
+                changed_OI *= magnitude_O[:, None]
+            weight_OI = changed_OI.to(weight_OI.dtype)
+            continue
+        low_rank = LowRank(
+            down_RI=down_RI.to(weight_OI.dtype),
+            up_OR=scaled_OR.to(weight_OI.dtype),
+            magnitude_O=None if magnitude_O is None else magnitude_O.to(weight_OI.dtype),
+        )
+        return Projection(weight_OI=weight_OI, bias_O=bias_O, low_rank=low_rank)
+    return Projection(weight_OI=weight_OI, bias_O=bias_O)
+
+
+def concatenate(projections: Sequence[Projection]) -> Projection:
+    """One projection whose outputs are those of all, in order."""
+    weights = [each.weight_OI for each in projections]
+    biases = [each.bias_O for each in projections]
+    if all(bias is None for bias in biases):
+        return Projection(weight_OI=torch.cat(weights))
+    filled = [w.new_zeros(len(w)) if bias is None else bias for w, bias in zip(weights, biases, strict=True)]
+    return Projection(weight_OI=torch.cat(weights), bias_O=torch.cat(filled))
+
+
+def pair_rows(given: Projection, head_width: int) -> Projection:
+    """The outputs of each head so that the two parts of a rotated pair are neighbours."""
+    weight_OI, bias_O = given.weight_OI, given.bias_O
+    heads = weight_OI.shape[0] // head_width
+    return Projection(
+        weight_OI=interleave(weight_OI.view(heads, head_width, -1), 1).flatten(0, 1),
+        bias_O=None if bias_O is None else interleave(bias_O.view(heads, head_width), 1).flatten(),
+    )
+
+
+def interleave(x: Tensor, axis: int) -> Tensor:
+    """Halves (a0 a1 … b0 b1 …) along an axis to neighbours (a0 b0 a1 b1 …), the order of complex numbers."""
+    first, second = x.chunk(2, dim=axis)
+    return torch.stack((first, second), dim=axis + 1).flatten(axis, axis + 1)

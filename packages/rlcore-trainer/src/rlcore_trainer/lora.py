@@ -1,0 +1,268 @@
+"""Adapters of low rank on the policy, through peft: put on, saved, read.
+
+peft puts its layers into the model in place, so that the model stays of its own class, and everything that reads it
+(packed attention, the fused loss, engines) goes on as before. There is one adapter, of peft's usual name.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from rlcore.adapter_folder import FINGERPRINT, WEIGHTS, check_base, read_settings
+from rlcore.errors import UserError, did_you_mean
+from rlcore.fingerprint import fingerprint_of_folder
+from rlcore.types import derive_seed
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rlcore_trainer.lora_config import LoraTable
+
+NAME = "default"
+PREFIX = "base_model.model."
+"""Before every name in an adapter's file: where peft's own wrapper has the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What an adapter stands on."""
+
+    folder: Path
+    fingerprint: str
+
+
+_BASES: WeakKeyDictionary[nn.Module, Base] = WeakKeyDictionary()
+
+
+def has_adapter(model: nn.Module) -> bool:
+    """Whether `attach` has put an adapter on the model."""
+    return model in _BASES
+
+
+def attach(
+    model: PreTrainedModel,
+    table: LoraTable,
+    *,
+    base: Path,
+    seed: int,
+    adapter: Path | None = None,
+    dropout: bool = False,
+) -> None:
+    """Put an adapter on the model; from then on its parameters alone are trained.
+
+    A new adapter changes nothing yet.
+
+    Args:
+        model: as `rlcore_trainer.model.load_policy` gives it
+        table: which layers get one, and of which form
+        base: the folder that the model was loaded from
+        seed: of the run
+        adapter: folder of one to go on from
+        dropout: whether ``table.dropout`` is meant
+
+    Raises:
+        UserError: the layers are not there, or the adapter belongs to another base or has another form.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    if adapter is not None:
+        check_base(adapter, base)
+        _check_form(table, adapter)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # keys of another version of peft; what decides is compared above
+            settings = LoraConfig.from_pretrained(str(adapter))
+        settings.inference_mode = False
+    else:
+        assert table.rank is not None
+        _check_names(model, table)
+        alpha = table.alpha or table.rank
+        settings = LoraConfig(
+            r=table.rank,
+            lora_alpha=alpha if alpha != int(alpha) else int(alpha),  # type: ignore[arg-type]  # peft takes any number
+            target_modules=table.targets,
+            use_rslora=table.rslora,
+            use_dora=table.dora,
+            modules_to_save=table.modules_to_save or None,
+            task_type="CAUSAL_LM",
+        )
+    settings.lora_dropout = table.dropout if dropout else 0.0
+    settings.base_model_name_or_path = str(base.resolve())
+    torch.manual_seed(derive_seed(seed, "lora"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that tied embeddings part is said by the merge, where it matters
+        try:
+            inject_adapter_in_model(settings, model, adapter_name=NAME)
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                "peft cannot put this adapter on the model",
+                found=str(error).splitlines()[0],
+                where=f"{base}, lora.targets={table.targets}",
+                mend=f"choose among its linear layers: {', '.join(_linear_names(model))}",
+            ) from error
+    model.train(False)  # as it was: new layers, and dropout among them, come ready to train
+    _BASES[model] = Base(base.resolve(), fingerprint_of_folder(base))
+    _check_embeddings(model)
+    if adapter is not None:
+        write_values(model, read_values(model, adapter))
+
+
+def adapter_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+    """The parameters that are trained and saved, by their names in an adapter's file without `PREFIX`."""
+    from peft import get_peft_model_state_dict
+
+    everything: Any = dict(model.named_parameters())
+    found: dict[str, nn.Parameter] = get_peft_model_state_dict(
+        model, state_dict=everything, adapter_name=NAME, save_embedding_layers=False
+    )
+    return found
+
+
+def values_of(model: PreTrainedModel) -> dict[str, Tensor]:
+    """A copy of the adapter's present values."""
+    return {name: parameter.detach().clone() for name, parameter in adapter_parameters(model).items()}
+
+
+@torch.no_grad()
+def write_values(model: PreTrainedModel, values: Mapping[str, Tensor]) -> None:
+    """Give the adapter other values."""
+    for name, parameter in adapter_parameters(model).items():
+        parameter.copy_(values[name])
+
+
+@contextmanager
+def switched_off(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, the model computes what its base does."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    layers = [module for module in model.modules() if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper))]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+        model.requires_grad_(False)  # peft's switch moves these too
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def save_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapter as peft does, and into the metadata of its weights which base it stands on."""
+    base = _BASES[model]
+    settings = copy.copy(model.peft_config[NAME])
+    settings.inference_mode = True
+    for key in ("target_modules", "modules_to_save"):
+        if isinstance(names := getattr(settings, key), (set, list)):
+            setattr(settings, key, sorted(names))
+    folder.mkdir(parents=True, exist_ok=True)
+    settings.save_pretrained(str(folder))
+    tensors = {PREFIX + name: value.detach().cpu().contiguous() for name, value in adapter_parameters(model).items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", FINGERPRINT: base.fingerprint})
+
+
+def read_values(model: PreTrainedModel, folder: Path) -> dict[str, Tensor]:
+    """The values that a folder holds for the model's adapter.
+
+    Raises:
+        UserError: it is damaged, or of an adapter of another form.
+    """
+    try:
+        stored = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise UserError("the adapter cannot be read", found=str(error), where=str(folder / WEIGHTS)) from error
+    values = {name.removeprefix(PREFIX): value for name, value in stored.items()}
+    own = adapter_parameters(model)
+    strange = sorted(values.keys() ^ own.keys())
+    strange += [name for name in own if name in values and values[name].shape != own[name].shape]
+    if strange:
+        raise UserError(
+            "the adapter does not fit the model",
+            found=f"{len(strange)} of its tensors are missing, too many or of another shape, such as {strange[0]}",
+            where=str(folder),
+            mend="give an adapter of this model",
+        )
+    return values
+
+
+def description(model: PreTrainedModel) -> str:
+    """The adapter in a line for people."""
+    settings: Any = model.peft_config[NAME]
+    own = sum(parameter.numel() for parameter in adapter_parameters(model).values())
+    layers = sum(hasattr(module, "lora_A") for module in model.modules())
+    kind = "DoRA" if settings.use_dora else "LoRA"
+    kind = f"rs{kind}" if settings.use_rslora else kind
+    saved = f", {', '.join(sorted(settings.modules_to_save))} whole" if settings.modules_to_save else ""
+    return f"{kind} of rank {settings.r} on {layers} layers{saved}: {own:,} parameters are trained, the base stays"
+
+
+def _check_form(table: LoraTable, adapter: Path) -> None:
+    if differences := table.differences(read_settings(adapter)):
+        key, asked, found = differences[0]
+        raise UserError(
+            f"lora.{key} cannot be another than that of the adapter",
+            found=f"{asked}; the adapter has {found}",
+            where=str(adapter),
+            mend=f"lora.{key}={found}, or start a new run",
+        )
+
+
+def _check_names(model: PreTrainedModel, table: LoraTable) -> None:
+    """Refuse names of which no layer is called: peft would leave them out without a word."""
+    there = [name for name, _ in model.named_modules() if name]
+    for key, names in (("targets", table.targets), ("modules_to_save", table.modules_to_save)):
+        for wanted in [names] if isinstance(names, str) else names:
+            if isinstance(names, str):
+                found = wanted.lower() == "all-linear" or any(_matches(wanted, name) for name in there)
+            else:
+                found = any(name == wanted or name.endswith(f".{wanted}") for name in there)
+            if not found:
+                last = sorted({name.rpartition(".")[2] for name in there})
+                linear = f"its linear layers are {', '.join(_linear_names(model))}"
+                raise UserError(
+                    f"lora.{key} names no layer of the model",
+                    found=repr(wanted),
+                    where=f"lora.{key}",
+                    mend=did_you_mean(wanted, last) or linear,
+                )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error as error:
+        raise UserError(
+            "lora.targets is all-linear, a list of names, or one regular expression",
+            found=f"{pattern!r}: {error}",
+            where="lora.targets",
+            mend='lora.targets=["q_proj","v_proj"]',
+        ) from error
+
+
+def _linear_names(model: nn.Module) -> list[str]:
+    return sorted({name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)})
+
+
+def _check_embeddings(model: PreTrainedModel) -> None:
+    """Refuse matrices of low rank on the embeddings: loss and engine read these weights without calling the layer."""
+    for layer in (model.get_input_embeddings(), model.get_output_embeddings()):  # type: ignore[no-untyped-call]
+        if hasattr(layer, "lora_A"):
+            name = next(name for name, module in model.named_modules() if module is layer)
+            raise UserError(
+                "an adapter of low rank cannot stand on the embedding or the output layer",
+                found=name,
+                where="lora.targets",
+                mend=f"leave it out of the targets; lora.modules_to_save=[{name.rpartition('.')[2]!r}] trains it whole",
+            )

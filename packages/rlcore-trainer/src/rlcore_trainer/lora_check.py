@@ -1,0 +1,113 @@
+"""What contradicts itself about an adapter, found before anything loads. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.adapter_folder import base_of, check_base, is_adapter, read_settings
+from rlcore.config.messages import Problem
+from rlcore.config.requirements import unmet
+from rlcore.errors import NotInstalledError, UserError
+from rlcore.model_folder import local_folder
+from rlcore.specs import EngineSpec
+
+from rlcore_trainer.lora_config import LoraTable
+
+if TYPE_CHECKING:
+    from rlcore.run import Run
+
+PEFT = "peft>=0.21"
+
+
+def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
+    """What a run would end with later because of ``[lora]``, or because its model is an adapter.
+
+    Raises:
+        NotInstalledError: peft is not there.
+        UserError: the adapter to go on from belongs to another base.
+    """
+    lora = run.resolved.options.get("lora")
+    lora = lora if isinstance(lora, LoraTable) else LoraTable()
+
+    def problem(path: str, value: Any, reason: str, mend: str) -> Problem:
+        origin = run.resolved.origin(tuple(path.split(".")))
+        return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=f"{reason}\nfix: {mend}")
+
+    base = _base(run)
+    if base is not None and is_adapter(base):
+        mend = f"model.path={base_of(base)} lora.adapter={base}, or rlcore merge {base} --out FOLDER"
+        yield problem("model.path", run.config.model.path, "it is an adapter: a run starts from its base", mend)
+        return
+    if not lora.wanted:
+        for key, value in lora:
+            if value != type(lora).model_fields[key].get_default():
+                mend = "lora.rank=16, or leave it out"
+                yield problem(f"lora.{key}", value, "there is no adapter: lora.rank is not set", mend)
+        return
+    if flaw := unmet(PEFT):
+        raise NotInstalledError(f"[lora] needs {PEFT}", found=flaw, mend="pip install 'rlcore[lora]'")
+    yield from _of_engine(run, lora, problem)
+    if reinforcement:
+        yield from _of_reinforcement(run, lora, problem)
+    if lora.adapter is not None:
+        yield from _of_start(lora, base, problem)
+
+
+def notes(run: Run) -> list[str]:
+    """What is allowed and may surprise, one sentence each."""
+    lora = run.resolved.options.get("lora")
+    base = _base(run)
+    if not isinstance(lora, LoraTable) or lora.adapter is None or base is None:
+        return []
+    if check_base(Path(lora.adapter).expanduser(), base):
+        return []
+    return ["the adapter does not say which base it was trained on: that it is this one is not checked"]
+
+
+def _base(run: Run) -> Path | None:
+    """The model's folder where it is on this machine; one that is not there has been told of by then."""
+    try:
+        return local_folder(run.config.model.path)
+    except UserError:
+        return None
+
+
+def _of_engine(run: Run, lora: LoraTable, problem: Any) -> Iterator[Problem]:
+    if not run.config.environment.id:
+        return
+    engine = run.registry.spec("engine", run.config.rollout.engine)
+    for path, reason in engine.unserved if isinstance(engine, EngineSpec) else ():
+        table, _, key = path.partition(".")
+        if table == "lora" and (value := getattr(lora, key)):
+            mend = f"rollout.engine=torch, or leave {path} out"
+            yield problem(path, value, f"the engine {engine.id} cannot serve it: {reason}", mend)
+
+
+def _of_reinforcement(run: Run, lora: LoraTable, problem: Any) -> Iterator[Problem]:
+    if lora.dropout:
+        reason = "dropout would make the log-probabilities that ratios are made of random"
+        yield problem("lora.dropout", lora.dropout, reason, "leave it out: there is none in reinforcement learning")
+    if getattr(run.resolved.options.get("critic"), "model", None) == "copy":
+        reason = "a copy of the policy would be a second base in memory, and all of it would be trained"
+        mend = "critic.model=head, which learns on the policy's own layers, or the folder of a model"
+        yield problem("critic.model", "copy", reason, mend)
+
+
+def _of_start(lora: LoraTable, base: Path | None, problem: Any) -> Iterator[Problem]:
+    assert lora.adapter is not None
+    folder = Path(lora.adapter).expanduser()
+    try:
+        settings = read_settings(folder)
+    except UserError as error:
+        reason = error.message if error.found is None else f"{error.message}: {error.found}"
+        yield problem(
+            "lora.adapter", lora.adapter, reason, "the folder of an adapter, such as RUN/checkpoints/best/model"
+        )
+        return
+    for key, asked, found in lora.differences(settings):
+        reason = f"the adapter in {folder} has {found}"
+        yield problem(f"lora.{key}", asked, reason, "leave it out: the adapter brings its own")
+    if base is not None:
+        check_base(folder, base)

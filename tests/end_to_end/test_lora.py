@@ -1,0 +1,155 @@
+"""Adapters by the command: a run, what goes on from it, its evaluation, its merge, and a base that is another one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from rlcore.fingerprint import fingerprint_of_folder
+from rlcore_merge.fingerprint import fingerprint
+from rlcore_merge.safetensors_files import read
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+SMALL = ["model.builder.layers=1", "model.builder.width=32", "model.builder.feed_forward=64"]
+SHORT = ["trainer.steps=2", "trainer.tasks_per_step=2", "rollout.group_size=2", "rollout.max_new_tokens=8"]
+SHORT += ["evaluation.tasks=2", "evaluation.every=2", "checkpoint.every=1", "checkpoint.keep=9"]
+WARM = ["warmup.steps=2", "warmup.demonstrations_per_step=4"]
+
+
+def rlcore(*arguments: str, folder: Path, fails: bool = False) -> str:
+    command = [sys.executable, "-m", "rlcore", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == (2 if fails else 0), done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stderr if fails else done.stdout
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model.eval()(input_ids=torch.tensor([[1, 5, 9, 3, 20]])).logits
+        return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of the default recipe, cut short, that trained an adapter."""
+    folder = tmp_path_factory.mktemp("lora")
+    rlcore("run", "-p", "gsm8k-tools", "lora.rank=4", "name=low", *SMALL, *SHORT, *WARM, folder=folder)
+    return folder
+
+
+def test_the_merged_run_is_its_base_with_its_adapter(trained: Path, tmp_path: Path) -> None:
+    run = trained / "runs/low"
+    checkpoint = run / "checkpoints/000002"
+    assert not (checkpoint / "model/model.safetensors").exists()
+    rlcore("merge", str(checkpoint), "--out", str(tmp_path / "merged"), folder=tmp_path)
+    base = AutoModelForCausalLM.from_pretrained(run / "model", dtype=torch.float32)
+    before = logits(base)
+    theirs = logits(PeftModel.from_pretrained(base, str(checkpoint / "model")))
+    merged = logits(AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32))
+    torch.testing.assert_close(merged, theirs, rtol=1e-4, atol=1e-5)
+    assert (merged - before).abs().max() > 1e-4
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_the_adapter_is_that_of_the_merged_model(trained: Path, tmp_path: Path) -> None:
+    checkpoint = trained / "runs/low/checkpoints/000002"
+    rlcore("merge", str(checkpoint), "--out", str(tmp_path / "merged"), folder=tmp_path)
+    few = ["evaluation.tasks=4", "rollout.max_new_tokens=8", "--json"]
+    one = json.loads(rlcore("eval", str(checkpoint), *few, folder=trained))
+    two = json.loads(rlcore("eval", "-p", "gsm8k-tools", f"model={tmp_path / 'merged'}", *few, folder=trained))
+    for told in (one, two):
+        del told["model"], told["seconds"]
+    assert one == two
+
+
+@pytest.mark.slow
+def test_a_run_that_is_continued_is_the_same_to_the_bit_wherever_it_was_moved(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs", tmp_path / "elsewhere", symlinks=True)
+    rlcore("run", "--resume", "elsewhere/low/checkpoints/000001", folder=tmp_path)
+    name = "low/checkpoints/000002/model/adapter_model.safetensors"
+    one, two = load_file(trained / "runs" / name), load_file(tmp_path / "elsewhere" / name)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_another_base_is_refused_by_whatever_reads_the_adapter(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs/low", tmp_path / "low", symlinks=True)
+    for path in (tmp_path / "low/checkpoints").glob("[0-9]*/model/adapter_config.json"):
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings["base_model_name_or_path"] = str(tmp_path / "low/model")
+        path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+    weights = tmp_path / "low/model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    adapter = "low/checkpoints/000002/model"
+    for command in (
+        ["run", "-p", "gsm8k-tools", "model=low/model", f"lora.adapter={adapter}", "--dry-run"],
+        ["eval", "-p", "gsm8k-tools", f"model={adapter}"],
+        ["merge", adapter, "--out", "merged"],
+    ):
+        said = rlcore(*command, folder=tmp_path, fails=True)
+        assert "the adapter was trained on another base" in said
+        assert adapter in said
+        assert "low/model" in said.replace(adapter, "")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_the_fingerprint_is_the_one_of_the_merge(trained: Path) -> None:
+    folder = trained / "runs/low/model"
+    assert fingerprint_of_folder(folder) == fingerprint(read(folder / "model.safetensors")[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentences"),
+    [
+        (["lora.rank=0"], ["lora.rank"]),
+        (["lora.alpha=8"], ["lora.alpha", "lora.rank is not set"]),
+        (["lora.rank=4", "lora.dropout=0.1"], ["lora.dropout", "random"]),
+        (["lora.rank=4", "lora.rnk=4"], ["lora.rnk", "rank"]),
+        (["lora.rank=4", "algorithm.advantage=gae", "critic.model=copy"], ["critic.model", "second base"]),
+        (["lora.adapter=nowhere"], ["lora.adapter", "no such folder"]),
+        (["lora.adapter=runs/low/checkpoints/000002/model", "lora.rank=8", "model=runs/low/model"], ["has 4"]),
+        (["model=runs/low/checkpoints/000002/model"], ["a run starts from its base", "lora.adapter="]),
+        (["model=runs/low"], ["a run starts from its base"]),
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_anything_loads(
+    given: list[str], sentences: list[str], trained: Path
+) -> None:
+    said = rlcore("run", "-p", "gsm8k-tools", *given, "--dry-run", folder=trained, fails=True)
+    for sentence in sentences:
+        assert sentence in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_supervised_run_trains_an_adapter_with_dropout_and_a_run_goes_on_from_it(trained: Path) -> None:
+    given = ["trainer.steps=2", "trainer.demonstrations=32", "trainer.held_out=4", "evaluation.tasks=2"]
+    given += ["evaluation.every=2", "lora.rank=4", "lora.dropout=0.1", "lora.rslora=true", "name=sft"]
+    said = rlcore("run", "-p", "gsm8k-tools", "-r", "sft", *given, *SMALL, folder=trained)
+    assert "rsLoRA of rank 4" in said
+    settings = json.loads((trained / "runs/sft/checkpoints/last/model/adapter_config.json").read_text("utf-8"))
+    assert settings["lora_dropout"] == 0.1
+    given = ["model=runs/sft/model", "lora.adapter=runs/sft/checkpoints/last/model", "warmup.steps=0", "name=rl"]
+    said = rlcore("run", "-p", "gsm8k-tools", *SHORT, *given, folder=trained)
+    assert "rsLoRA of rank 4" in said
+    settings = json.loads((trained / "runs/rl/checkpoints/last/model/adapter_config.json").read_text("utf-8"))
+    assert settings["lora_dropout"] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_adapter_learns_the_default_recipe(tmp_path: Path) -> None:
+    """The base knows nothing and stays so: what is learnt in the warm-up and from rewards is in the adapter alone."""
+    given = ["lora.rank=32", "trainer.steps=12", "evaluation.every=12", "name=low"]
+    rlcore("run", "-p", "gsm8k-tools", *given, folder=tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "runs/low/metrics.jsonl").read_text("utf-8").splitlines()]
+    accuracy = [line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line]
+    assert accuracy[-1] > accuracy[0] + 0.2
