@@ -163,6 +163,15 @@ class Trainer:
             if run.stop_requested: break
         return metrics
 
+class Joined:
+    """One of several processes."""
+    def __init__(self, is_main): self.is_main, self.ends = is_main, []
+    def from_main(self, make): return make() if self.is_main else (None, [])
+    def end(self, error): self.ends.append(error)
+JOINED, STARTED = None, []
+def launch(run, arguments):
+    return JOINED or (lambda: STARTED.append(arguments) or 7)
+
 TOLD = []
 @hookimpl
 def rlcore_run_started(run): TOLD.append(("started", None))
@@ -201,7 +210,9 @@ def rlcore_engines():
 @hookimpl
 def rlcore_executors(): yield specs.ExecutorSpec(id="local", target=f"{M}:Executor")
 @hookimpl
-def rlcore_strategies(): yield specs.StrategySpec(id="single", target=f"{M}:Environment")
+def rlcore_strategies():
+    yield specs.StrategySpec(id="single", target=f"{M}:Environment")
+    yield specs.StrategySpec(id="many", target=f"{M}:Environment", launch=f"{M}:launch")
 @hookimpl
 def rlcore_algorithms(): yield specs.AlgorithmSpec(id="grpo", target=f"{M}:build")
 @hookimpl

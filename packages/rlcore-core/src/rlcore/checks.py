@@ -13,7 +13,8 @@ from rlcore.config.resolve import Purpose
 from rlcore.errors import DataError, NotInstalledError, UserError
 from rlcore.loading import load_attribute, pip_line
 from rlcore.model_folder import local_folder
-from rlcore.specs import EngineSpec, TrainerSpec
+from rlcore.processes import world_size
+from rlcore.specs import EngineSpec, StrategySpec, TrainerSpec
 from rlcore.tool_environment import tool_of
 
 if TYPE_CHECKING:
@@ -43,9 +44,26 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
     trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
     if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
         _check_tasks(run, purpose, split)
+    notes: list[str] = []
     if isinstance(trainer, TrainerSpec) and trainer.check:
-        return list(load_attribute(trainer.check)(run))
-    return []
+        notes += load_attribute(trainer.check)(run)
+    if purpose == "run":
+        _check_processes(run)
+    return notes
+
+
+def _check_processes(run: Run) -> None:
+    spec = run.registry.spec("strategy", run.config.strategy.id)
+    assert isinstance(spec, StrategySpec)
+    if spec.launch is None and world_size() > 1:
+        raise UserError(
+            f"the strategy {spec.id!r} trains in one process: each of several would train a run of its own",
+            found=f"WORLD_SIZE={world_size()}, as torchrun or accelerate launch sets it",
+            where=run.resolved.origin(("strategy", "id")),
+            mend="strategy.id=ddp, or start rlcore run without a launcher",
+        )
+    if spec.check:
+        load_attribute(spec.check)(run)
 
 
 def _check_tasks(run: Run, purpose: Purpose, split: str) -> None:

@@ -10,6 +10,7 @@
     │   └── NotInstalledError  a part of rlcore or a library that the request needs
     ├── EngineError            an engine that died, hung or answered nonsense
     │   └── ContextFullError   a conversation that leaves the model no room to answer
+    ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
     └── EnvironmentFailure     an environment or a tool's backend that failed: the trajectory is not scored
 
 Messages say what was wanted, what was found, where it came from and what mends it, in that order.
@@ -59,6 +60,10 @@ class EngineError(RlcoreError):
 
 class ContextFullError(EngineError):
     """A conversation that leaves the model no room to answer."""
+
+
+class ProcessError(RlcoreError):
+    """One of the processes that train a run together failed or is gone: the others cannot go on."""
 
 
 class EnvironmentFailure(RlcoreError):

@@ -110,6 +110,8 @@ class Run:
         directory: `RunDirectory`, or None (an evaluation, a dry run)
         resume_from: folder of the checkpoint to continue from, or None
         recipe: id or file of the recipe, empty when there was none
+        is_main: whether this process writes files and speaks; one that does not has no directory, no trackers and
+            no observers
     """
 
     def __init__(
@@ -121,8 +123,10 @@ class Run:
         resume_from: Path | None = None,
         output: Output | None = None,
         dataset: Dataset | None = None,
+        is_main: bool = True,
     ) -> None:
         self.resolved = resolved
+        self.is_main = is_main
         self.config = resolved.config
         self.recipe = resolved.recipe
         self.registry = registry
@@ -132,7 +136,7 @@ class Run:
         self._output = output or Output()
         if directory is not None:
             self._output.log = directory.path / "output.log"
-        self._observers = registry.plugins.observers()
+        self._observers = registry.plugins.observers() if is_main else None
         self._dataset = dataset
         self._environment: Any = None
         self._rewards: tuple[SelectedReward, ...] | None = None
@@ -246,17 +250,18 @@ class Run:
             except Exception as error:  # the boundary to trackers: a service that is down costs no run
                 self.trackers.remove((name, tracker))
                 self.say(f"tracker {name} failed and is left out from here: {type(error).__name__}: {error}")
-        self._observers.tell("rlcore_step_finished", run=self, step=step, metrics=metrics)
+        self._tell("rlcore_step_finished", run=self, step=step, metrics=metrics)
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
         """Store scored groups in ``rollouts/`` and tell observers."""
         if self.directory is not None:
             write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
-        self._observers.tell("rlcore_rollouts_scored", run=self, step=step, purpose=purpose, groups=groups)
+        self._tell("rlcore_rollouts_scored", run=self, step=step, purpose=purpose, groups=groups)
 
     def say(self, text: str) -> None:
         """One line for the person who watches (and ``output.log``)."""
-        self._output.say(text)
+        if self.is_main:
+            self._output.say(text)
 
     @property
     def stop_requested(self) -> bool:
@@ -265,12 +270,17 @@ class Run:
 
     def note(self, text: str) -> None:
         """For ``output.log`` alone."""
-        self._output.note(text)
+        if self.is_main:
+            self._output.note(text)
+
+    def _tell(self, hook: str, **arguments: Any) -> None:
+        if self._observers is not None:
+            self._observers.tell(hook, **arguments)
 
     def open_trackers(self, *, skip: Sequence[str] = ()) -> None:
         """Make the selected trackers, which from then on get what `log` is given."""
         path = self.directory.path if self.directory is not None else None
-        for id in self.config.trackers.use:
+        for id in self.config.trackers.use if self.is_main else ():
             if id not in skip:
                 tracker = self.load("tracker", id)(self.resolved.tracker_options.get(id, {}), path)
                 self.trackers.append((id, tracker))
@@ -281,11 +291,11 @@ class Run:
 
     def checkpoint_saved(self, step: int, path: Path) -> None:
         """Tell observers."""
-        self._observers.tell("rlcore_checkpoint_saved", run=self, step=step, path=path)
+        self._tell("rlcore_checkpoint_saved", run=self, step=step, path=path)
 
     def started(self) -> None:
         """Tell observers that the run directory exists and nothing has been computed."""
-        self._observers.tell("rlcore_run_started", run=self)
+        self._tell("rlcore_run_started", run=self)
 
     def finished(self, error: BaseException | None = None) -> None:
         """Tell observers, end trackers, and let others into the run directory."""
@@ -296,7 +306,7 @@ class Run:
                 with suppress(UserError):  # what cannot be logged has been printed
                     self.say(f"tracker {name} failed to end: {type(failure).__name__}: {failure}")
         self.trackers.clear()
-        self._observers.tell("rlcore_run_finished", run=self, error=error)
+        self._tell("rlcore_run_finished", run=self, error=error)
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None

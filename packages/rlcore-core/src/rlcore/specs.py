@@ -150,6 +150,13 @@ class AlgorithmSpec(Spec):
 class StrategySpec(Spec):
     """How a training step is spread over devices; ``target(config)`` makes it."""
 
+    launch: str | None = None
+    """``module:attribute`` of ``launch(run, arguments)``: gives the `rlcore.processes.Processes` that this one is
+    among, or a function that starts them, each as ``rlcore`` with these arguments, and gives their exit status. None
+    is a strategy of one process."""
+    check: str | None = None
+    """``module:attribute`` of ``check(run)``: raises the `UserError` of processes or devices that cannot be had."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBuilderSpec(Spec):

@@ -8,7 +8,7 @@ import os
 import click
 
 from rlcore.cli.text import examples
-from rlcore.errors import EngineError, PluginError, UserError, did_you_mean
+from rlcore.errors import EngineError, PluginError, ProcessError, UserError, did_you_mean
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
@@ -112,7 +112,7 @@ def main() -> int:
 
 
 def exit_status(command: click.Command, name: str) -> int:
-    """Run a command under ``name``: 2 is bad input, 1 a failed engine, 130 Ctrl-C."""
+    """Run a command under ``name``: 2 is bad input, 1 a failed engine or process of the run, 130 Ctrl-C."""
     try:
         status = command.main(prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -124,7 +124,7 @@ def exit_status(command: click.Command, name: str) -> int:
     except UserError as error:
         click.echo(f"error: {error}", err=True)
         return 2
-    except EngineError as error:
+    except (EngineError, ProcessError) as error:
         click.echo(f"error: {error}", err=True)
         return 1
     except Exception as error:

@@ -15,6 +15,7 @@ from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.config.verl import VERL
 from rlcore.config.vocabulary import read_words
 from rlcore.errors import UserError
+from rlcore.processes import speaks_first
 from rlcore.registry import KINDS, Registry
 from rlcore.run_directory import Asked
 
@@ -73,7 +74,7 @@ def gather(
         layers.append(layer)
     reading = read_words(overrides, VERL)
     given = read_files(files, reading.own)
-    for line in (*given.lines, *reading.lines):
+    for line in (*given.lines, *reading.lines) if speaks_first() else ():
         click.echo(line, err=True)
     layers += [*given.layers, reading.layer, *override_layers(reading.own)]
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))

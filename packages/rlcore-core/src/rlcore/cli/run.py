@@ -19,8 +19,9 @@ from rlcore.checks import check_run
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
-from rlcore.errors import UserError
+from rlcore.errors import EngineError, ProcessError, UserError
 from rlcore.output import Output
+from rlcore.processes import Processes, processes_of, rank
 from rlcore.registry import Registry
 from rlcore.run import Run
 from rlcore.run_directory import (
@@ -70,7 +71,7 @@ def run(
         raise UserError("--resume goes on with the recipe of that run", mend="leave -p and -r out")
     folder, checkpoint = checkpoint_to_resume(Path(resume)) if resume is not None else (None, None)
     directory: RunDirectory | None = None
-    if resume is not None and folder is not None and not dry_run:
+    if resume is not None and folder is not None and not dry_run and rank() == 0:
         directory = RunDirectory.open(folder)
         click.get_current_context().call_on_close(directory.close)
         folder, checkpoint = checkpoint_to_resume(Path(resume))  # another process may have written there until now
@@ -95,32 +96,88 @@ def run(
     if dry_run:
         click.echo("".join(f"# note: {note}\n" for note in notes) + resolved.text(), nl=False)
         return 0
+    processes = processes_of(trial, sys.argv[1:])
+    if callable(processes):
+        if directory is not None:
+            directory.close()  # the main one of those that are started takes it
+        return processes()
     output = Output(sys.stderr if as_json else None)
     first_lines = [*headline(trial, layered), *(f"note      {note}" for note in notes)]
-    for line in first_lines:
-        output.say(line)
-    trainer = registry.load("trainer", resolved.config.trainer.id)
-    changed: list[str] = []
-    aside: list[Path] = []
-    if directory is None:
-        directory = RunDirectory.create(resolved, layered.asked)
-    else:
-        changed, aside = directory.resume(resolved, layered.asked, checkpoint)
-    job = Run(resolved, registry, directory=directory, resume_from=checkpoint, output=output, dataset=trial.dataset)
-    for line in first_lines:
-        output.note(line)
-    job.say(f"run       {directory.path}")
-    if folder is not None:
-        job.say(
-            f"resumed   {f'from step {int(checkpoint.name)}' if checkpoint else 'from the start: no checkpoint yet'}"
-        )
-    if changed:
-        job.say(f"changed   {', '.join(changed)}: numbers may differ from an uninterrupted run")
-    if aside:
-        job.say(f"left      {', '.join(map(str, aside))}: later than the checkpoint; remove them when not wanted")
-    metrics = _train(job, trainer, new=folder is None, skip=("console",) if as_json else ())
-    _last_lines(job, metrics, as_json)
+    with _told_by_main(processes):
+        for line in first_lines if processes.is_main else ():
+            output.say(line)
+        trainer = registry.load("trainer", resolved.config.trainer.id)
+        job, changes = _begin(trial, layered, processes, directory, checkpoint, output)
+        for line in first_lines:
+            job.note(line)
+        if job.directory is not None:
+            job.say(f"run       {job.directory.path}")
+        if folder is not None:
+            last = job.resume_from
+            job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: no checkpoint yet'}")
+        for line in changes:
+            job.say(line)
+        metrics = _train(job, trainer, new=folder is None, skip=("console",) if as_json else ())
+    if job.is_main:
+        _last_lines(job, metrics, as_json)
     return 0
+
+
+def _begin(
+    trial: Run,
+    layered: Layered,
+    processes: Processes,
+    directory: RunDirectory | None,
+    checkpoint: Path | None,
+    output: Output,
+) -> tuple[Run, list[str]]:
+    """The run to train, and what has changed since it was left; the main process makes or takes up its directory."""
+    resolved, opened = trial.resolved, directory
+
+    def open_directory() -> tuple[Path | None, list[str]]:
+        nonlocal opened
+        if opened is None:
+            opened = RunDirectory.create(resolved, layered.asked)
+            return None, []
+        changed, aside = opened.resume(resolved, layered.asked, checkpoint)
+        told = [f"changed   {', '.join(changed)}: numbers may differ from an uninterrupted run"] if changed else []
+        if aside:
+            named = ", ".join(map(str, aside))
+            told.append(f"left      {named}: later than the checkpoint; remove them when not wanted")
+        return checkpoint, told
+
+    try:
+        start, told = processes.from_main(open_directory)
+    except ProcessError:
+        if directory is None and opened is not None:
+            opened.remove()
+        raise
+    job = Run(
+        resolved,
+        trial.registry,
+        directory=opened,
+        resume_from=start,
+        output=output,
+        dataset=trial.dataset,
+        is_main=processes.is_main,
+    )
+    return job, told
+
+
+@contextmanager
+def _told_by_main(processes: Processes) -> Iterator[None]:
+    """Tell the other processes how this one ended; what ends them all is said by the main one alone."""
+    error: BaseException | None = None
+    try:
+        yield
+    except BaseException as failure:
+        error = failure
+        if processes.is_main or not isinstance(failure, (UserError, EngineError, ProcessError, KeyboardInterrupt)):
+            raise
+        status = 130 if isinstance(failure, KeyboardInterrupt) else 2 if isinstance(failure, UserError) else 1
+        raise click.exceptions.Exit(status) from failure
+    finally:
+        processes.end(error)
 
 
 def headline(run: Run, layered: Layered) -> list[str]:

@@ -130,7 +130,7 @@ class LocalExecutor:
         slots = asyncio.Semaphore(self._concurrency)
         timeout_s, concurrency = rollout.reward_timeout_s, rollout.concurrency
         scorer = Scorer(self._run.rewards, timeout_s=timeout_s, concurrency=concurrency)
-        progress = _Progress(len(request.tasks) * request.group_size)
+        progress = _Progress(len(request.tasks) * request.group_size, visible=self._run.is_main)
         sampling = Sampling(
             **{
                 "max_new_tokens": rollout.max_new_tokens,
@@ -262,9 +262,9 @@ def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
 class _Progress:
     """One line on a terminal that counts the trajectories that ended; nothing elsewhere."""
 
-    def __init__(self, total: int):
+    def __init__(self, total: int, *, visible: bool):
         self._total, self._ended, self._shown_at = total, 0, 0.0
-        self._visible = sys.stderr.isatty()
+        self._visible = visible and sys.stderr.isatty()
 
     def advance(self) -> None:
         self._ended += 1

@@ -1,0 +1,91 @@
+"""A run among several processes: how it starts them, and what only the main one does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.processes import LAUNCHER, rank, speaks_first, world_size
+from rlcore.run_directory import RunDirectory
+
+Call = Callable[..., Any]
+MANY = ("run", "-p", "toy", "strategy.id=many")
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", LAUNCHER):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def join(rlcore: Call) -> Callable[[bool], Any]:
+    """Makes the process of the test one of several."""
+
+    def joined(is_main: bool) -> Any:
+        rlcore("run", "-p", "toy", "--dry-run")  # imports the plugin
+        toy = sys.modules["toy_rl"]
+        toy.JOINED = toy.Joined(is_main)
+        return toy.JOINED
+
+    return joined
+
+
+def test_the_processes_are_started_with_the_words_of_the_person(rlcore: Call) -> None:
+    done = rlcore(*MANY)
+    assert (done.status, done.out, done.err) == (7, "", "")
+    assert sys.modules["toy_rl"].STARTED == [MANY]
+    assert not Path("runs").exists()
+
+
+def test_who_starts_processes_leaves_the_run_directory_to_them(rlcore: Call) -> None:
+    assert rlcore("run", "-p", "toy", "name=one").status == 0
+    assert rlcore("run", "--resume", "runs/one", "strategy.id=many", "trainer.steps=5").status == 7
+    RunDirectory.open(Path("runs/one")).close()
+
+
+def test_the_main_process_does_what_one_alone_does(rlcore: Call, join: Callable[[bool], Any]) -> None:
+    joined = join(True)
+    done = rlcore(*MANY, "name=one")
+    assert done.status == 0, done.err
+    assert done.out.count("decided ") == done.out.count("next  ") == 1
+    assert joined.ends == [None]
+
+
+def test_another_process_writes_and_says_nothing(rlcore: Call, join: Callable[[bool], Any]) -> None:
+    joined = join(False)
+    done = rlcore(*MANY, "trainer.fail=input")
+    assert (done.status, done.out, done.err) == (2, "", "")
+    assert not Path("runs").exists()
+    assert sys.modules["toy_rl"].TOLD == []
+    (error,) = joined.ends
+    assert str(error) == "row 3 has no answer"
+
+
+def test_a_bug_in_another_process_is_not_kept_quiet(rlcore: Call, join: Callable[[bool], Any]) -> None:
+    joined = join(False)
+    with pytest.raises(ZeroDivisionError):
+        rlcore(*MANY, "trainer.fail=bug")
+    assert [type(error) for error in joined.ends] == [ZeroDivisionError]
+
+
+def test_a_strategy_of_one_process_is_refused_in_several(rlcore: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = rlcore("run", "-p", "toy", "--dry-run")
+    assert done.status == 2
+    assert "the strategy 'single' trains in one process" in done.err
+    assert rlcore(*MANY, "--dry-run").status == 0
+
+
+def test_the_environment_tells_which_process_this_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (rank(), world_size(), speaks_first()) == (0, 1, True)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert (rank(), world_size(), speaks_first()) == (1, 4, False)
+    monkeypatch.setenv("RANK", "0")
+    assert speaks_first()
+    monkeypatch.setenv(LAUNCHER, "17")
+    assert not speaks_first()
