@@ -170,7 +170,7 @@ def test_the_loss_is_the_mean_over_all_trained_tokens_of_the_unmodified_model(qw
     assert loss == pytest.approx(expected, rel=1e-12)
     for parameter, gradient in zip(model.parameters(), found, strict=True):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-9, atol=1e-12)
-    total, tokens = total_loss(model, batch, 12)
+    total, tokens = total_loss(model, SingleProcess(SingleProcessConfig()), batch, 12)
     assert (total / tokens, tokens) == (pytest.approx(expected, rel=1e-12), len(losses))
 
 

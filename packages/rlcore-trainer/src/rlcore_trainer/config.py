@@ -73,3 +73,13 @@ class CriticConfig(Table):
 
 class SingleProcessConfig(Table):
     """``[strategy]`` of ``single``: nothing to choose."""
+
+    processes: Literal[1] | None = None
+    """One. ``strategy.id=ddp`` takes more."""
+
+
+class DataParallelConfig(Table):
+    """``[strategy]`` of ``ddp``: several processes, each with the whole model and a share of the work."""
+
+    processes: Positive | None = None
+    """How many. None takes those that ``torchrun`` or ``accelerate launch`` has started, else one for each GPU."""

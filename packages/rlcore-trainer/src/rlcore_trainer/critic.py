@@ -27,7 +27,7 @@ from rlcore_trainer.config import CriticConfig, PolicyGradientConfig
 from rlcore_trainer.losses import value_loss
 from rlcore_trainer.model import hidden_before
 from rlcore_trainer.objective import Rows, add_metrics, rows_of, split
-from rlcore_trainer.packing import Sequence, pack
+from rlcore_trainer.packing import MicroBatch, Sequence, pack
 from rlcore_trainer.second_model import load_second
 from rlcore_trainer.strategies.single import SingleProcess
 
@@ -97,9 +97,9 @@ class Critic:
         """The value of each sequence's trained tokens, by index."""
         found: Rows = {}
         with packed_attention_of(self._trunk):
-            for batch in pack(sequences, self._trainer.max_tokens_per_batch, self._trunk.device):
+            for batch in self._packed(sequences):
                 found |= split(self.read(hidden_before(self._trunk, batch)), batch.sequence_M)
-        return found
+        return self._strategy.union(found)
 
     def loss(
         self, values_M: Tensor, old_values_M: Tensor, returns_M: Tensor, weights_M: Tensor
@@ -125,7 +125,7 @@ class Critic:
         if not self.shares_trunk:
             self._trunk.train()
         with packed_attention_of(self._trunk):
-            for batch in pack(sequences, self._trainer.max_tokens_per_batch, self._trunk.device):
+            for batch in self._packed(sequences):
                 with torch.set_grad_enabled(not self.shares_trunk):
                     hidden_MD = hidden_before(self._trunk, batch)
                 values_M = self.read(hidden_MD)
@@ -135,6 +135,7 @@ class Critic:
                 add_metrics(totals, metrics | {"critic/loss": loss})
         if not self.shares_trunk:
             self._trunk.train(False)
+        totals = self._strategy.sum(totals)
         norm, updated = self.step(learning_rate)
         return totals | {"critic/gradient_norm": norm, "critic/skipped": float(not updated)}
 
@@ -146,6 +147,10 @@ class Critic:
         """
         rate = learning_rate if self.shares_trunk else self._config.learning_rate
         return self._strategy.step(rate, self._trainer.max_gradient_norm)
+
+    def _packed(self, sequences: SequenceOf[Sequence]) -> list[MicroBatch]:
+        """This process's share of the micro-batches."""
+        return pack(sequences, self._trainer.max_tokens_per_batch, self._trunk.device, self._strategy.place)
 
     def forget(self) -> None:
         """Drop the gradients that are there."""

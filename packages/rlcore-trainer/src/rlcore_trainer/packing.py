@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlcore_trainer.dealing import ALONE, Place, dealt, fair_size
 from rlcore_trainer.packed_layout import PackedLayout
 
 
@@ -99,11 +100,16 @@ def plan(lengths: SequenceOf[int], max_tokens: int) -> list[list[int]]:
     return batches
 
 
-def pack(sequences: SequenceOf[Sequence], max_tokens: int, device: torch.device) -> list[MicroBatch]:
+def pack(
+    sequences: SequenceOf[Sequence], max_tokens: int, device: torch.device, place: Place = ALONE
+) -> list[MicroBatch]:
     """Micro-batches of at most ``max_tokens`` fed tokens that hold every trained token exactly once.
 
     Sequences without a trained token are left out. A family stays together as long as it fits; one that does not is
     cut into several, each with the prompt. Only a single sequence longer than ``max_tokens`` exceeds them, alone.
+
+    Several processes get different micro-batches, which together hold every trained token exactly once; they are made
+    small enough for everybody to have work, and one that gets none gets an empty list.
 
     Raises:
         ValueError: the first token of a sequence is to be trained, which nothing predicts; or a sequence has another
@@ -114,9 +120,13 @@ def pack(sequences: SequenceOf[Sequence], max_tokens: int, device: torch.device)
             raise ValueError("the first token of a sequence cannot be trained: nothing stands before it")
         if isinstance(sequence.advantage, SequenceOf) and len(sequence.advantage) != sequence.trained:
             raise ValueError(f"{len(sequence.advantage)} advantages for {sequence.trained} trained tokens")
-    families = [part for family in _families(sequences) for part in _cut(family, max_tokens)]
+    whole = _families(sequences)
+    if place.count > 1:
+        max_tokens = fair_size([family.fed for family in whole], max_tokens, place)
+    families = [part for family in whole for part in _cut(family, max_tokens)]
     batches = plan([family.fed for family in families], max_tokens)
-    return [_pack(sequences, [families[j] for j in batch], device) for batch in batches]
+    mine = dealt([sum(families[j].fed for j in batch) for batch in batches], place)
+    return [_pack(sequences, [families[j] for j in batches[i]], device) for i in mine]
 
 
 def _families(sequences: SequenceOf[Sequence]) -> list[_Family]:

@@ -76,6 +76,14 @@ def rlcore_strategies() -> Iterable[StrategySpec]:
         config="rlcore_trainer.config:SingleProcessConfig",
         summary="One process, one device.",
     )
+    yield StrategySpec(
+        id="ddp",
+        target="rlcore_trainer.strategies.data_parallel:DataParallel",
+        config="rlcore_trainer.config:DataParallelConfig",
+        summary="Several processes, each with the whole model: strategy.processes=N, torchrun or accelerate launch.",
+        launch="rlcore_trainer.launch:launch",
+        check="rlcore_trainer.launch:check",
+    )
 
 
 @hookimpl

@@ -79,7 +79,7 @@ class PolicyGradientTrainer:
     def train(self) -> Mapping[str, float]:
         """Run to the last step, or until a stop is requested; returns the last metrics."""
         self._load()
-        self._executor: Executor = self._run.executor(self._weights)
+        self._executor: Executor = self._strategy.executor(self._run.executor(self._weights))
         try:
             return self._train()
         except EngineError:
@@ -105,7 +105,7 @@ class PolicyGradientTrainer:
             self._sync(0)
         self._introduce()
         for step in range(self._progress.step + 1, config.steps + 1):
-            if run.stop_requested:
+            if self._stopping():
                 break
             started = time.perf_counter()
             rollout = self._collector.collect(step)
@@ -145,7 +145,7 @@ class PolicyGradientTrainer:
     def _load(self) -> None:
         run = self._run
         device = self._strategy.device(run.config.model.device)
-        self._folder = run.model_folder()
+        self._folder = self._strategy.from_main(run.model_folder)
         restored: dict[str, Any] | None = None
         if run.resume_from is not None:
             read = self._checkpoints.resume if self._checkpoints else checkpoint.read
@@ -167,7 +167,7 @@ class PolicyGradientTrainer:
         """Whether to go on: not when a stop was requested meanwhile."""
         config, run = self._warmup, self._run
         if not config.steps:
-            return not run.stop_requested
+            return not self._stopping()
         self._prepare()
         updates = warm_up(
             self._model,
@@ -178,11 +178,11 @@ class PolicyGradientTrainer:
             self._config,
             seed=run.config.seed,
             say=run.say,
-            stopped=lambda: run.stop_requested,
+            stopped=self._stopping,
         )
         self._progress = Progress(updates=updates)
         self._weights.version = updates
-        return not run.stop_requested
+        return not self._stopping()
 
     def _start_reinforcement(self, *, restored: Mapping[str, Any] | None) -> None:
         """A fresh optimiser, or a restored one, and the reference policy of the KL term."""
@@ -218,11 +218,14 @@ class PolicyGradientTrainer:
 
     def _make_reference(self, *, resumed: bool) -> PreTrainedModel | AdapterReference | None:
         lora: LoraTable = self._run.options("lora")
+        checkpoints, from_ = self._checkpoints, self._run.resume_from
+        if checkpoints is None and from_ is not None:  # another process keeps those of the run
+            checkpoints = Checkpoints(from_.parent, keep=self._run.config.checkpoint.keep)
         return reference_policy(
             self._model,
             self._algorithm.kl,
             folder=self._folder,
-            checkpoints=self._checkpoints,
+            checkpoints=checkpoints,
             keep=self._warmup.steps > 0,
             resumed=resumed,
             start=Path(lora.adapter).expanduser() if lora.adapter is not None else None,
@@ -250,11 +253,15 @@ class PolicyGradientTrainer:
 
     def _sample(self, request: RolloutRequest) -> Sequence[Group] | None:
         """The scored groups of a request; None when a stop cut it short."""
-        if self._run.stop_requested:
+        if self._stopping():
             return None
         groups = self._roll_out(request)
         stopped = any(t.end_reason is EndReason.CANCELLED for group in groups for t in group.trajectories)
-        return None if stopped and self._run.stop_requested else groups
+        return None if stopped and self._stopping() else groups
+
+    def _stopping(self) -> bool:
+        """Whether a stop was requested, of any process."""
+        return self._strategy.any(self._run.stop_requested)
 
     def _judge_sampled(self, step: int, groups: Sequence[Group]) -> None:
         self._run.record(step, "train", groups)
@@ -310,14 +317,15 @@ class PolicyGradientTrainer:
     def _sync(self, step: int) -> dict[str, float]:
         """Give the engine the weights, and look whether they arrived; the first time, whether transfer works at all."""
         every = self._config.sync_check_every
-        if every and not self._proven:
-            prove(self._executor, self._model, self._weights)
-            self._proven = True
-        else:
-            self._executor.sync_weights(self._weights)
-        if not every or step % every:
-            return {}
-        return {"sync/gap": compare(self._executor, self._model, version=self._weights.version)}
+        with self._strategy.agreed():
+            if every and not self._proven:
+                prove(self._executor, self._model, self._weights)
+                self._proven = True
+            else:
+                self._executor.sync_weights(self._weights)
+            if not every or step % every:
+                return {}
+            return {"sync/gap": compare(self._executor, self._model, version=self._weights.version)}
 
     def _update(self, rollout: Collected, baselines: Mapping[int, float], step: int) -> dict[str, float]:
         config, seed = self._config, self._run.config.seed
@@ -346,7 +354,7 @@ class PolicyGradientTrainer:
         started = time.perf_counter()
         groups = self._roll_out(evaluation_request(run.config, self._evaluation_tasks))
         run.record(step, "evaluation", groups)
-        if not self._scored and not run.stop_requested:
+        if not self._scored and not self._stopping():
             self._require_scores(groups, "the first evaluation")
         metrics = evaluation_metrics(groups, success=table.success)
         accuracy, reward = metrics.get("evaluation/accuracy"), metrics.get("evaluation/reward")

@@ -80,8 +80,9 @@ class SupervisedTrainer:
             self.prepare()
         try:
             if self._config.rollouts:
-                self._executor = self._run.executor(self._weights)
-                prove(self._executor, self._model, self._weights)
+                self._executor = self._strategy.executor(self._run.executor(self._weights))
+                with self._strategy.agreed():
+                    prove(self._executor, self._model, self._weights)
             return self._train()
         except EngineError:
             if self._progress.step and self._saved_step != self._progress.step:
@@ -97,7 +98,7 @@ class SupervisedTrainer:
         if run.resume_from is None and (metrics := self._evaluate(0)):
             run.log(0, metrics)
         for step in range(self._progress.step + 1, self._steps + 1):
-            if run.stop_requested:
+            if self._strategy.any(run.stop_requested):
                 break
             started = time.perf_counter()
             metrics = self._update(step)
@@ -120,7 +121,7 @@ class SupervisedTrainer:
     def _load(self) -> None:
         run, config = self._run, self._config
         device = self._strategy.device(run.config.model.device)
-        self._folder = run.model_folder()
+        self._folder = self._strategy.from_main(run.model_folder)
         state = None
         if run.resume_from is not None:
             read = self._checkpoints.resume if self._checkpoints else checkpoint.read
@@ -209,7 +210,7 @@ class SupervisedTrainer:
             warmup_steps=self._warmup_steps,
             schedule=config.schedule,
         )
-        torch.manual_seed(derive_seed(seed, "supervised", "dropout", step))
+        torch.manual_seed(derive_seed(seed, "supervised", "dropout", step, *self._strategy.place.key))
         self._model.train()
         loss = supervised_gradient(self._model, self._strategy, batch, config.max_tokens_per_batch)
         norm, updated = self._strategy.step(rate, config.max_gradient_norm)
@@ -232,7 +233,9 @@ class SupervisedTrainer:
         started = time.perf_counter()
         metrics: dict[str, float] = {}
         if self.evaluation_sequences:
-            total, tokens = total_loss(self._model, self.evaluation_sequences, self._config.max_tokens_per_batch)
+            total, tokens = total_loss(
+                self._model, self._strategy, self.evaluation_sequences, self._config.max_tokens_per_batch
+            )
             loss = total / tokens
             metrics |= {"evaluation/loss": loss, "evaluation/perplexity": _perplexity(loss)}
             if step and loss < self._best_loss:
@@ -247,8 +250,9 @@ class SupervisedTrainer:
     def _roll_out(self, step: int) -> dict[str, float]:
         run, executor = self._run, self._executor
         assert executor is not None
-        executor.sync_weights(self._weights)
-        compare(executor, self._model, version=self._weights.version)
+        with self._strategy.agreed():
+            executor.sync_weights(self._weights)
+            compare(executor, self._model, version=self._weights.version)
         groups = executor.collect(evaluation_request(run.config, self._tasks))
         run.record(step, "evaluation", groups)
         calls = [len(message.tool_calls) for g in groups for t in g.trajectories for message in t.messages]

@@ -35,21 +35,24 @@ def supervised_gradient(
     weighted = [replace(sequence, weight=1.0 / trained) for sequence in sequences]
     total = torch.zeros((), dtype=torch.float64, device=model.device)
     with packed_attention_of(model):
-        for batch in pack(weighted, max_tokens, model.device):
+        for batch in pack(weighted, max_tokens, model.device, strategy.place):
             loss = _loss(model, batch)
             strategy.backward(loss)
             total += loss.detach()
-    return float(total)
+    return strategy.sum({"loss": float(total)})["loss"]
 
 
 @torch.no_grad()
-def total_loss(model: PreTrainedModel, sequences: SequenceOf[Sequence], max_tokens: int) -> tuple[float, int]:
+def total_loss(
+    model: PreTrainedModel, strategy: SingleProcess, sequences: SequenceOf[Sequence], max_tokens: int
+) -> tuple[float, int]:
     """The sum of ``-log p`` over all trained tokens in nats, and how many these are."""
     total = torch.zeros((), dtype=torch.float64, device=model.device)
     with packed_attention_of(model):
-        for batch in pack([replace(sequence, weight=1.0) for sequence in sequences], max_tokens, model.device):
+        weighted = [replace(sequence, weight=1.0) for sequence in sequences]
+        for batch in pack(weighted, max_tokens, model.device, strategy.place):
             total += _loss(model, batch)
-    return float(total), sum(sequence.trained for sequence in sequences)
+    return strategy.sum({"loss": float(total)})["loss"], sum(sequence.trained for sequence in sequences)
 
 
 def _loss(model: PreTrainedModel, batch: MicroBatch) -> Tensor:

@@ -157,7 +157,7 @@ class PolicyUpdate:
             baselines: the score of the greedy answer, by index of the group
             critic_only: leave the policy as it is
         """
-        torch.manual_seed(derive_seed("update", *key))
+        torch.manual_seed(derive_seed("update", *key, *self._strategy.place.key))
         experience = Experience.of(
             groups,
             self._algorithm,
@@ -269,10 +269,11 @@ class PolicyUpdate:
         """Log-probabilities of the written tokens of some sequences under a model that is not being trained here."""
         assert model is not None
         found: Rows = {}
+        wanted = [sequences[i] for i in members]
         with packed_attention_of(model):
-            for batch in pack([sequences[i] for i in members], self._trainer.max_tokens_per_batch, model.device):
+            for batch in pack(wanted, self._trainer.max_tokens_per_batch, model.device, self._strategy.place):
                 found |= split(batch_logprobs(model, batch, temperature=self._temperature)[0], batch.sequence_M)
-        return {members[place]: row for place, row in found.items()}
+        return {members[place]: row for place, row in self._strategy.union(found).items()}
 
     # Updates
 
@@ -357,12 +358,12 @@ class PolicyUpdate:
         value_weight = 1.0 / sum(counts)
         totals: dict[str, float] = {}
         with packed_attention_of(self._model):
-            for batch in pack(weighted, self._trainer.max_tokens_per_batch, self._model.device):
+            for batch in pack(weighted, self._trainer.max_tokens_per_batch, self._model.device, self._strategy.place):
                 loss, parts = self._loss(batch, rows, value_weight)
                 self._strategy.backward(loss)
                 for metrics in parts:
                     add_metrics(totals, metrics)
-        return self._objective.means(totals, share)
+        return self._objective.means(self._strategy.sum(totals), share)
 
     def _loss(self, batch: MicroBatch, known: _Known, value_weight: float) -> tuple[Tensor, list[dict[str, Tensor]]]:
         """The loss of a micro-batch, and metrics of its parts."""

@@ -37,14 +37,14 @@ def warm_up(
     """Minimise the mean negative log-likelihood of the demonstrations' assistant tokens.
 
     ``strategy`` must have been prepared with the model. Returns the number of updates, fewer than configured when
-    ``stopped`` says so.
+    ``stopped``, which is asked after each, says so.
 
     Raises:
         DataError: the dataset has no demonstrations, or too few.
     """
     wanted = config.steps * config.demonstrations_per_step
     stream = iter(dataset.demonstrations(wanted, seed=derive_seed(seed, "warmup")))
-    torch.manual_seed(derive_seed(seed, "warmup", "dropout"))
+    torch.manual_seed(derive_seed(seed, "warmup", "dropout", *strategy.place.key))
     model.train()
     updates = 0
     for step in range(1, config.steps + 1):

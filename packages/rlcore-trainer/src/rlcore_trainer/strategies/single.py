@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 import torch
+from rlcore.contracts import Executor
 from rlcore.errors import UserError
 from torch import Tensor, nn
 
-from rlcore_trainer.config import SingleProcessConfig
+from rlcore_trainer.config import DataParallelConfig, SingleProcessConfig
+from rlcore_trainer.dealing import ALONE, Place
+from rlcore_trainer.objective import Rows
+
+Value = TypeVar("Value")
 
 
 class SingleProcess:
@@ -20,10 +26,10 @@ class SingleProcess:
     vanish in the rounding of the weight.
     """
 
-    is_main = True
-    """Whether this process writes files and speaks."""
+    place: Place = ALONE
+    """Which share of the work this process does."""
 
-    def __init__(self, config: SingleProcessConfig) -> None:
+    def __init__(self, config: SingleProcessConfig | DataParallelConfig) -> None:
         self.config = config
 
     def device(self, wanted: str) -> torch.device:
@@ -77,8 +83,32 @@ class SingleProcess:
         return norm, updated
 
     def sum(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sums over all processes."""
+        """Sums over all processes; of a name that ends in ``/max``, the largest."""
         return dict(values)
+
+    def union(self, rows: Rows) -> Rows:
+        """The rows of all processes, each of which has those of its share."""
+        return rows
+
+    def any(self, here: bool) -> bool:
+        """Whether it holds in any process. All of them have to ask."""
+        return here
+
+    def from_main(self, make: Callable[[], Value]) -> Value:
+        """What ``make`` gives in the main process; see `rlcore.processes.Processes.from_main`."""
+        return make()
+
+    def agreed(self) -> AbstractContextManager[None]:
+        """A block that no process leaves alone: an error in one of them is raised in all.
+
+        What is no `RlcoreError` where it happened is a `ProcessError` in the others. Nothing else that all processes
+        have to do together may stand in the block.
+        """
+        return nullcontext()
+
+    def executor(self, executor: Executor) -> Executor:
+        """One that collects with the executors of all processes."""
+        return executor
 
     def state(self) -> dict[str, Any]:
         """Everything that `restore` needs: the optimiser's averages, and the float32 copies where there are any."""

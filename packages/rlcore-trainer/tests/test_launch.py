@@ -1,0 +1,148 @@
+"""What is refused before any process is started, and how the processes of a run are started and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rlcore.config.messages import ProblemsError
+from rlcore.config.schema import RunConfig
+from rlcore.processes import LAUNCHER, Alone
+from rlcore_trainer import launch
+from rlcore_trainer.config import DataParallelConfig
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", LAUNCHER):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(processes: int | None = None, device: str = "cpu", engine: str = "torch") -> Any:
+    values = {"model": {"path": "m", "device": device}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
+    config = RunConfig(**values, rollout={"engine": engine}, strategy={"id": "ddp"})
+    return SimpleNamespace(
+        config=config,
+        resolved=SimpleNamespace(origin=lambda path: f"file:{'/'.join(path)}"),
+        options=lambda table: {"strategy": DataParallelConfig(processes=processes)}[table],
+    )
+
+
+def problems(**wanted: Any) -> dict[str, str]:
+    try:
+        launch.check(run(**wanted))
+    except ProblemsError as error:
+        return {problem.path: problem.reason for problem in error.problems}
+    return {}
+
+
+@pytest.mark.parametrize(
+    "wanted", [{}, {"processes": 1}, {"processes": 8}, {"processes": 1, "device": "cuda:1", "engine": "vllm"}]
+)
+def test_what_can_be_had_is_not_refused(wanted: dict[str, Any]) -> None:
+    assert problems(**wanted) == {}
+
+
+def test_processes_and_devices_that_cannot_be_had_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "one GPU cannot be that of each of 2" in problems(processes=2, device="cuda:0")["model.device"]
+    assert "vLLM" in problems(processes=2, engine="vllm")["rollout.engine"]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert problems(processes=2, device="auto") == {}
+    assert "this machine has 2" in problems(processes=3, device="auto")["strategy.processes"]
+    assert problems(processes=3, device="cpu") == {}
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert problems(processes=3, device="auto") == {}
+    assert "this machine has 0" in problems(processes=3, device="cuda")["strategy.processes"]
+
+
+def test_what_a_launcher_has_started_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert problems() == problems(processes=2) == {}
+    assert "a launcher has started 2" in problems(processes=3)["strategy.processes"]
+    assert "vLLM" in problems(engine="vllm")["rollout.engine"]
+    # On several machines it is this machine's processes that need its GPUs.
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert "takes a GPU" in problems(device="auto")["strategy.processes"]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert problems(device="auto") == {}
+
+
+def test_one_process_is_not_started_and_several_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(launch.launch(run(), ()), Alone)
+    assert isinstance(launch.launch(run(processes=1), ()), Alone)
+    assert callable(launch.launch(run(processes=2), ()))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert callable(launch.launch(run(device="auto"), ()))
+    assert isinstance(launch.launch(run(device="cuda:1"), ()), Alone)
+
+
+PROGRAM = """
+import os, sys, time
+rank = int(os.environ["RANK"])
+print("rank", rank, "of", os.environ["WORLD_SIZE"], *sys.argv[1:])
+{then}
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes ``python -m rlcore`` a program of the test."""
+
+    def make(then: str) -> None:
+        (tmp_path / "rlcore.py").write_text(PROGRAM.format(then=then), encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(launch, "GRACE_S", 0.5)
+
+    return make
+
+
+def test_every_process_is_told_its_place_and_only_the_main_one_is_heard(program: Any, capfd: Any) -> None:
+    program("assert os.environ['RLCORE_LAUNCHER'] == str(os.getppid())\nsys.exit(7 if rank == 0 else 0)")
+    assert launch.start(("run", "-p", "x"), 3) == 7
+    assert capfd.readouterr() == ("rank 0 of 3 run -p x\n", "")
+
+
+def test_a_process_that_is_killed_ends_those_that_do_not_notice(program: Any, capfd: Any) -> None:
+    program("os.kill(os.getpid(), 9) if rank == 1 else time.sleep(60)")
+    assert launch.start((), 2) == 1
+    assert capfd.readouterr().err == "error: rank 1 of 2 was ended by SIGKILL; the machine may be out of memory\n"
+
+
+def test_the_main_process_tells_what_it_has_seen_itself(program: Any, capfd: Any) -> None:
+    program("sys.stderr.write('error: so it is\\n') if rank == 0 else None\nsys.exit(2)")
+    assert launch.start((), 2) == 2
+    assert capfd.readouterr().err == "error: so it is\n"
+
+
+def test_processes_that_hear_no_request_are_killed(program: Any, capfd: Any) -> None:
+    program(
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.exit(3) if rank == 1 else time.sleep(60)"
+    )
+    assert launch.start((), 2) == 1
+    assert capfd.readouterr().err == "error: rank 1 of 2 ended with status 3\n"
+
+
+def test_a_signal_is_passed_on_to_all(program: Any) -> None:
+    program(
+        "import signal, pathlib\ndef end(*_): sys.exit(5)\nsignal.signal(signal.SIGINT, end)\n"
+        "pathlib.Path(str(rank)).touch()\n"
+        "while not (pathlib.Path('0').exists() and pathlib.Path('1').exists()): time.sleep(0.01)\n"
+        "os.kill(os.getppid(), signal.SIGINT) if rank == 1 else None\ntime.sleep(60)"
+    )
+    before = signal.getsignal(signal.SIGINT)
+    assert launch.start((), 2) == 5
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_who_is_abandoned_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not launch.is_abandoned()
+    monkeypatch.setenv(LAUNCHER, str(os.getppid()))
+    assert not launch.is_abandoned()
+    monkeypatch.setenv(LAUNCHER, "1")
+    assert launch.is_abandoned()

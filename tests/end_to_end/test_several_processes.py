@@ -1,0 +1,236 @@
+"""Real processes over gloo: two of them train what one trains, however they are started and however they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killed_runs import content, differences
+from rlcore.records import read_groups
+from safetensors.torch import load_file
+
+SMALL = (
+    *("run", "-p", "gsm8k-tools", "name=run", "model.device=cpu", "model.builder.layers=1"),
+    *("warmup.steps=12", "warmup.demonstrations_per_step=8", "rollout.group_size=4", "rollout.max_new_tokens=16"),
+    *("trainer.steps=3", "trainer.tasks_per_step=5", "evaluation.every=3", "evaluation.tasks=7"),
+    *("algorithm.overlong.buffer=30", "algorithm.entropy=0.01"),  # every step has advantages, rewarded or not
+)
+RECIPES = {
+    "kl": (
+        *SMALL,
+        *("trainer.updates_per_rollout=2", "trainer.max_tokens_per_batch=256"),
+        *("algorithm.kl.coefficient=0.05", "algorithm.kl.estimator=k3"),
+    ),
+    "critic": (
+        *SMALL,
+        *("algorithm.advantage=gae", "critic.model=copy", "critic.warmup_steps=1", "critic.learning_rate=1e-3"),
+        *("algorithm.kl.coefficient=0.05", "algorithm.kl.target=reward"),
+    ),
+    "sft": (
+        *("run", "-p", "gsm8k-tools", "-r", "sft", "name=run", "model.device=cpu", "model.builder.layers=1"),
+        *("trainer.demonstrations=40", "trainer.held_out=8", "trainer.conversations_per_step=7", "trainer.epochs=2"),
+        *("evaluation.every=5", "evaluation.tasks=7", "trainer.max_tokens_per_batch=512"),
+    ),
+}
+TWO = ("strategy.id=ddp", "strategy.processes=2")
+LAUNCHERS = {
+    "rlcore": [sys.executable, "-m", "rlcore"],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rlcore"],
+    "accelerate": [
+        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"),
+        *("--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0", "-m", "rlcore"),
+    ],
+}
+
+
+def begin(arguments: Sequence[str], folder: Path, launcher: str = "rlcore") -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    with (folder / "said.txt").open("a", encoding="utf-8") as said:
+        return subprocess.Popen(
+            [*LAUNCHERS[launcher], *arguments],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def finish(arguments: Sequence[str], folder: Path, launcher: str = "rlcore", *, status: int = 0) -> str:
+    """What was said."""
+    process = begin(arguments, folder, launcher)
+    try:
+        ended = process.wait(timeout=300)
+    finally:
+        process.kill()
+    said = (folder / "said.txt").read_text(encoding="utf-8")
+    assert ended == status, said[-4000:]
+    return said
+
+
+def numbers(run: Path) -> dict[int, dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {line.pop("step"): {k: v for k, v in line.items() if not k.startswith("time")} for line in lines}
+
+
+def tokens(run: Path) -> dict[str, list[Any]]:
+    """Every sampled token with its trajectory's place, by file."""
+    return {
+        path.name: [(t.task_id, t.sibling, t.token_ids) for group in read_groups(path) for t in group.trajectories]
+        for path in sorted((run / "rollouts").iterdir())
+    }
+
+
+def weights(run: Path) -> dict[str, Any]:
+    return load_file(run / "checkpoints" / "last" / "model" / "model.safetensors")
+
+
+def assert_the_same(one: Path, other: Path) -> None:
+    """Equal but for the rounding of sums."""
+    assert tokens(one) == tokens(other)
+    expected, found = numbers(one), numbers(other)
+    assert expected.keys() == found.keys()
+    for step, known in expected.items():
+        assert known.keys() == found[step].keys()
+        for name, value in known.items():
+            assert found[step][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (step, name)
+    expected_weights, found_weights = weights(one), weights(other)
+    assert expected_weights.keys() == found_weights.keys()
+    for name, tensor in expected_weights.items():
+        assert (found_weights[name] - tensor).norm() <= 3e-5 * tensor.norm(), name
+    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The run of one process of each recipe, made once."""
+    made: dict[str, Path] = {}
+
+    def run_of(recipe: str) -> Path:
+        if recipe not in made:
+            folder = tmp_path_factory.mktemp(recipe)
+            finish(RECIPES[recipe], folder)
+            made[recipe] = folder / "runs" / "run"
+        return made[recipe]
+
+    return run_of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", list(RECIPES))
+def test_two_processes_train_what_one_trains(recipe: str, alone: Any, tmp_path: Path) -> None:
+    said = finish((*RECIPES[recipe], *TWO), tmp_path)
+    assert_the_same(alone(recipe), tmp_path / "runs" / "run")
+    assert said.count("decided ") == said.count("policy  ") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_the_launchers_of_others_do_as_well(launcher: str, alone: Any, tmp_path: Path) -> None:
+    finish((*RECIPES["sft"], "strategy.id=ddp"), tmp_path, launcher)
+    assert_the_same(alone("sft"), tmp_path / "runs" / "run")
+
+
+ENDING = '''
+import os, pathlib, signal
+from rlcore.errors import UserError
+from rlcore_trainer.advantages import grpo
+
+calls = 0
+
+def advantage(rewards_N, groups_N):
+    """GRPO's, and in its second call in the second process the end."""
+    global calls
+    calls += 1
+    if calls == 2 and os.environ.get("RANK") == "1" and not pathlib.Path("mended").exists():
+        {ending}
+    return grpo(rewards_N, groups_N, normalise_by_std=True)
+'''
+ENDINGS = {
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 1, "error: rank 1 of 2 was ended by SIGKILL"),
+    "refused": ("raise UserError('no such thing', mend='another thing')", 2, "error: no such thing\n  fix    another"),
+    "broken": ("return None", 2, "error: the advantage"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", list(ENDINGS))
+def test_a_process_that_ends_early_ends_the_run_with_one_sentence(ending: str, tmp_path: Path) -> None:
+    then, status, sentence = ENDINGS[ending]
+    (tmp_path / "ending.py").write_text(ENDING.format(ending=then), encoding="utf-8")
+    arguments = (*RECIPES["kl"], *TWO, "algorithm.advantage=ending.py:advantage", "checkpoint.every=1")
+    said = finish(arguments, tmp_path, status=status)
+    assert sentence in said
+    assert said.count("error:") == 1
+    assert "Traceback" not in said
+    run = tmp_path / "runs" / "run"
+    assert "go on with: rlcore run --resume runs/run" in said
+    assert sorted(path.name for path in (run / "checkpoints").glob("[.0-9]*")) == ["000000", "000001"]
+    (tmp_path / "mended").touch()
+    finish(("run", "--resume", "runs/run"), tmp_path)
+    assert max(numbers(run)) == 3
+
+
+@pytest.mark.slow
+def test_a_run_that_is_asked_to_stop_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    arguments = (*RECIPES["kl"], *TWO, "checkpoint.keep=1")
+    finish(arguments, tmp_path / "whole")
+    stopped = tmp_path / "stopped"
+    process = begin(arguments, stopped)
+    run, said = stopped / "runs" / "run", stopped / "said.txt"
+    while not (run / "metrics.jsonl").exists():  # the evaluation before the first step
+        assert process.poll() is None, said.read_text(encoding="utf-8")
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=120) == 0, said.read_text(encoding="utf-8")
+    told = said.read_text(encoding="utf-8")
+    assert told.count("stopping  after this step") == told.count("stopped   go on with") == 1
+    assert max(numbers(run)) < 3
+    finish(("run", "--resume", "runs/run"), stopped)
+    assert differences(content(tmp_path / "whole" / "runs" / "run"), content(run)) == []
+
+
+@pytest.mark.slow
+def test_processes_whose_launcher_is_killed_stop_after_their_step(tmp_path: Path) -> None:
+    process = begin((*RECIPES["kl"], *TWO, "trainer.steps=1000"), tmp_path)
+    run, said = tmp_path / "runs" / "run", tmp_path / "said.txt"
+    while not (run / "metrics.jsonl").exists():
+        assert process.poll() is None, said.read_text(encoding="utf-8")
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while not (run / "checkpoints" / "last").exists():
+        assert time.monotonic() < deadline, said.read_text(encoding="utf-8")
+        time.sleep(0.1)
+    finish(("run", "--resume", "runs/run", f"trainer.steps={max(numbers(run)) + 1}"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "sentence"),
+    [
+        (("strategy.processes=2",), {}, "strategy.id=ddp"),
+        ((), {"WORLD_SIZE": "2", "RANK": "0"}, "the strategy 'single' trains in one process"),
+        (("strategy.id=ddp", "strategy.processes=3"), {"WORLD_SIZE": "2", "RANK": "0"}, "a launcher has started 2"),
+        ((*TWO, "model.device=cuda:0"), {}, "one GPU cannot be that of each of 2 processes"),
+    ],
+)
+def test_processes_that_cannot_be_had_are_refused_before_anything_starts(
+    words: tuple[str, ...], environment: dict[str, str], sentence: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "rlcore", "run", "-p", "gsm8k-tools", "--dry-run", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert list(tmp_path.iterdir()) == []
