@@ -112,7 +112,7 @@ def test_what_is_imitated_begins_as_what_is_reinforced(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
-    short = ("trainer.steps=12", "evaluation.every=0", "checkpoint.every=0")
+    short = ("trainer.steps=8", "evaluation.every=0", "checkpoint.every=0")
     found = chain(prepared(tmp_path), reinforced=short)
     assert found["sft"].sampled < 0.5
     assert found["grpo"].sampled > found["sft"].sampled + 0.2
@@ -128,7 +128,7 @@ def test_the_whole_chain_on_every_seed(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         found[seed] = chain(prepared(folder), supervised=(f"seed={seed}",), reinforced=(f"seed={seed}",))
-    write_table(found)
+        write_table(found)
     for stages in found.values():
         assert stages["sft"].greedy < 0.2
         assert min(stages["grpo"].greedy, stages["gspo"].greedy) > 0.8
