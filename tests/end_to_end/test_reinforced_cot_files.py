@@ -10,12 +10,22 @@ from typing import Any
 import pytest
 from rlcore.cli import main
 from rlcore.config.accelerate_file import ACCELERATE
+from rlcore.config.foreign_files import read_files
 from rlcore.config.layers import leaves
 from rlcore.config.origins import parse_yaml
 from rlcore.config.reinforced_cot import EVALUATION, GRPO, SFT
 from rlcore.config.vocabulary import FileVocabulary, Meaning
 
 ROOT = Path(__file__).parents[2]
+LORA = """
+  lora:
+    r: {rank}
+    lora_alpha: {alpha}
+    target_modules: [q_proj, k_proj, v_proj]
+    lora_dropout: 0.05
+    bias: none
+    task_type: {task}
+"""
 SFT_FILE = """
 SFT:
   model_path: Qwen/Qwen2.5-VL-3B-Instruct
@@ -253,6 +263,42 @@ def test_every_key_of_the_reinforcement_file_is_answered(
     assert found == GRPO_SETS
     assert len(lines) == keys_of(GRPO_FILE)
     assert all(" -> " in line or " sets nothing: " in line for line in lines)
+
+
+def test_the_tables_of_the_adapters_are_answered_too(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    low = SFT_FILE.replace("quantization: true", "quantization: false")
+    low += LORA.format(rank=128, alpha=256, task="CAUSAL_LMs")
+    found, lines = set_by_files(monkeypatch, capsys, "-c", write(project, "sft.yaml", low))
+    adapter = {"rank": 128, "alpha": 256, "targets": ["q_proj", "k_proj", "v_proj"]}
+    ours = {f"lora.{key}": value for key, value in adapter.items()}
+    assert found == {**SFT_SETS, **ours, "lora.dropout": 0.05}
+    assert len(lines) == keys_of(low)
+    high = GRPO_FILE + LORA.format(rank=128, alpha=256, task="CAUSAL_LM")
+    given = ("-p", "gsm8k-tools", "-c", write(project, "grpo.yaml", high))
+    found, lines = set_by_files(monkeypatch, capsys, *given)
+    assert found == {**GRPO_SETS, **ours}
+    assert any("lora_dropout" in line and "nothing is dropped out" in line for line in lines)
+
+
+def test_the_recipes_hold_the_values_of_the_files(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Path("data/multimodal_cot/train_data.jsonl")
+    data.write_text(data.read_text(encoding="utf-8").splitlines(keepends=True)[0] * 500, encoding="utf-8")
+    processes = "strategy.processes=2"
+    sft = SFT_FILE.replace("quantization: true", "quantization: false") + LORA.format(rank=128, alpha=256, task="x")
+    grpo = GRPO_FILE + LORA.format(rank=64, alpha=128, task="x")
+    here = {"data", "model", "name", "runs", "layout", "evaluation", "trackers"}
+    other = {"rollout.engine", "rollout.vllm.gpu_memory_utilization", "checkpoint.every", "rollout.max_new_tokens"}
+    for recipe, text in (("qwen2.5-3b-sft", sft), ("qwen2.5-3b-grpo", grpo)):
+        (reading,) = read_files([write(project, "file.yaml", text)], [processes]).layers
+        wanted = {".".join(path): value for path, value in leaves(reading.tree)}
+        assert rlcore(monkeypatch, "config", "show", "--json", "-p", "gsm8k-tools", "-r", recipe) == 0
+        found = json.loads(capsys.readouterr().out)
+        same = {key for key in wanted if key.partition(".")[0] not in here} - other - {"warmup.steps"}
+        assert {key: found[key] for key in same} == {key: wanted[key] for key in same}
 
 
 def test_the_one_switch_makes_grpo_of_it(

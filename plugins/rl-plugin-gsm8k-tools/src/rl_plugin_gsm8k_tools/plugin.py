@@ -46,7 +46,7 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
 
 @hookimpl
 def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """Those that run anywhere, by reinforcement and by imitation, and the one with a real model."""
+    """Those that run anywhere, by reinforcement and by imitation, and those with a real model."""
     yield RecipeSpec(
         id="gsm8k-tools/default",
         target=f"{_PACKAGE}:recipes/default.toml",
@@ -61,4 +61,14 @@ def rlcore_recipes() -> Iterable[RecipeSpec]:
         id="gsm8k-tools/qwen2.5-3b",
         target=f"{_PACKAGE}:recipes/qwen2.5-3b.toml",
         summary="Qwen2.5-3B-Instruct on GSM8K with a calculator, on a GPU.",
+    )
+    yield RecipeSpec(
+        id="gsm8k-tools/qwen2.5-3b-sft",
+        target=f"{_PACKAGE}:recipes/qwen2.5-3b-sft.toml",
+        summary="Qwen2.5-3B-Instruct imitates GSM8K's worked solutions, on a GPU.",
+    )
+    yield RecipeSpec(
+        id="gsm8k-tools/qwen2.5-3b-grpo",
+        target=f"{_PACKAGE}:recipes/qwen2.5-3b-grpo.toml",
+        summary="Qwen2.5-3B-Instruct goes on by GRPO or GSPO with the values of a published chain, on a GPU.",
     )

@@ -69,7 +69,16 @@ _MODEL: Mapping[str, Meaning] = {
     "test_image_dir": nothing(_PICTURES),
     "num_workers": nothing(_LOADING),
 }
-_LORA: Mapping[str, Meaning] = {"lora": never("all weights are trained here: leave the table out")}
+_LORA: Mapping[str, Meaning] = {
+    "lora.r": Meaning(ours="lora.rank"),
+    "lora.lora_alpha": Meaning(ours="lora.alpha"),
+    "lora.target_modules": Meaning(ours="lora.targets"),
+    "lora.use_rslora": Meaning(ours="lora.rslora"),
+    "lora.use_dora": Meaning(ours="lora.dora"),
+    "lora.modules_to_save": Meaning(ours="lora.modules_to_save"),
+    "lora.bias": nothing("no bias is trained", only=("none",), otherwise="biases are not trained: give none"),
+    "lora.task_type": nothing("a policy is always a causal language model"),
+}
 _TEST_SPLIT: Mapping[str, Meaning] = {
     "pipeline.test.test_file": nothing(_TEST),
     "pipeline.test.batch_size": nothing(_MEMORY),
@@ -121,6 +130,7 @@ SFT = FileVocabulary(
         "logging_epoch_freq": nothing("every update is logged"),
         **_TEST_SPLIT,
         **_LORA,
+        "lora.lora_dropout": Meaning(ours="lora.dropout"),
     },
 )
 GRPO = FileVocabulary(
@@ -150,6 +160,7 @@ GRPO = FileVocabulary(
         **_TEST_SPLIT,
         "pipeline.test.evaluating_epoch_freq": nothing("evaluation.every decides, in steps"),
         **_LORA,
+        "lora.lora_dropout": nothing("nothing is dropped out in reinforcement learning: ratios would be noise"),
     },
 )
 EVALUATION = FileVocabulary(
