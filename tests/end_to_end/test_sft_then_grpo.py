@@ -120,6 +120,22 @@ def test_a_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
     assert 'loss = "gspo"' in (tmp_path / "runs/gspo/config.toml").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_adapters_go_through_the_chain(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    adapter = "  lora: {r: 8, lora_alpha: 16, target_modules: [q_proj, v_proj], lora_dropout: 0.05, bias: none}\n"
+    for name in ("sft.yaml", "grpo.yaml"):
+        (tmp_path / name).write_text((tmp_path / name).read_text(encoding="utf-8") + adapter, encoding="utf-8")
+    rlcore(tmp_path, "run", "-c", "sft.yaml", "name=sft", "trainer.steps=2", "evaluation.every=0")
+    assert (tmp_path / "runs/sft/checkpoints/last/model/adapter_model.safetensors").is_file()
+    rlcore(tmp_path, "merge", "runs/sft", "--out", "merged-sft")
+    assert "rank = 8" in rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "--dry-run")
+    short = ("trainer.steps=1", "rollout.group_size=2", "evaluation.every=0")
+    said = rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "name=grpo", *short)
+    assert "LoRA of rank 8" in said
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(14400)
 def test_the_whole_chain_on_every_seed(tmp_path: Path) -> None:
