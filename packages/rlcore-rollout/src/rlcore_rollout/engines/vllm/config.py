@@ -18,6 +18,9 @@ DECIDED = {
     "weight_transfer_config": None,
     "enable_sleep_mode": "rollout.vllm.sleep",
     "kv_cache_memory_bytes": "rollout.vllm.kv_cache_gib",
+    "enable_lora": "lora.rank",
+    "max_lora_rank": "lora.rank",
+    "max_loras": None,
 }
 """Arguments of vLLM that ``arguments`` may not hold, and which key decides each (None: rlcore itself)."""
 

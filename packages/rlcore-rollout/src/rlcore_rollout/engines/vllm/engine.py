@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rlcore.adapter_folder import base_of, is_adapter
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Completion, Sampling, derive_seed
 
+from rlcore_rollout.engines.vllm.adapter import Adapter
 from rlcore_rollout.engines.vllm.launch import prepare
 from rlcore_rollout.engines.vllm.segment import Segment
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
+    from vllm.lora.request import LoRARequest
 
     from rlcore_rollout.engines.context import EngineContext
     from rlcore_rollout.engines.vllm.config import VllmEngineConfig
@@ -43,11 +46,21 @@ class VllmEngine:
 
     def __init__(self, config: VllmEngineConfig, source: WeightSource, context: EngineContext):
         folder = source.folder
+        self._adapter = Adapter.of(source)
+        self._serving: LoRARequest | None = None
+        self._lock = asyncio.Lock()
+        if folder is not None and is_adapter(folder):
+            folder = base_of(folder)
         if folder is None or not (folder / "config.json").is_file():
             raise UserError("the vllm engine needs a Hugging Face folder", found=str(folder), mend="set model.path")
         self._config, self._folder = config, folder
         self._launch = prepare(
-            config, folder, _dtype(source, context), context, seed=derive_seed(context.seed, "vllm", source.version)
+            config,
+            folder,
+            _dtype(source, context),
+            context,
+            seed=derive_seed(context.seed, "vllm", source.version),
+            adapter={} if self._adapter is None else self._adapter.arguments,
         )
         self._context: int = self._launch.settings.model_config.max_model_len
         self._vocabulary: int = self._launch.settings.model_config.get_vocab_size()
@@ -74,6 +87,7 @@ class VllmEngine:
         if limit <= 0:
             return Completion(token_ids=(), logprobs=(), finish_reason="length", policy_version=version)
         await self.wake()
+        await self._serve_folder()
         params = SamplingParams(
             max_tokens=limit,
             temperature=sampling.temperature,
@@ -92,7 +106,8 @@ class VllmEngine:
         try:
             final: Any = None
             request = f"{session}-{next(self._requests)}"
-            async for output in self._llm.generate(TokensPrompt(prompt_token_ids=prompt), params, request):
+            text = TokensPrompt(prompt_token_ids=prompt)
+            async for output in self._llm.generate(text, params, request, lora_request=self._serving):
                 final = output
         except EngineDeadError as error:
             if self.failure is None:
@@ -128,13 +143,15 @@ class VllmEngine:
         if self.failure is not None:
             await self._restart()
         self._version = source.version
-        if source.module is None and source.folder == self._folder:
+        if self._adapter is None and source.module is None and source.folder == self._folder:
             return source.version  # an evaluation: vLLM has loaded this folder itself
-        tensors = _tensors(source)
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 await self.wake()
-                await self._send(tensors)
+                if self._adapter is None:
+                    await self._send(_tensors(source))
+                else:
+                    await self._serve(self._adapter.request(source.module))
         except TimeoutError:
             self.failure = f"vLLM did not take the weights within {self._config.timeout_s:g} s"
             raise EngineError(self.failure) from None
@@ -164,6 +181,8 @@ class VllmEngine:
             self._closed = True
             self._end()
             self._launch.log.close()
+            if self._adapter is not None:
+                self._adapter.close()
 
     async def _send(self, tensors: Mapping[str, torch.Tensor]) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
@@ -182,10 +201,27 @@ class VllmEngine:
         await self._llm.finish_weight_update()
         await self._llm.reset_prefix_cache()
 
+    async def _serve_folder(self) -> None:
+        """Serve the adapter of a folder, for which nobody sends weights."""
+        if self._adapter is not None and self._adapter.folder is not None and self._serving is None:
+            async with self._lock:
+                if self._serving is None:
+                    await self._serve(self._adapter.request(None))
+
+    async def _serve(self, request: LoRARequest) -> None:
+        """Put an adapter in the place of the one before; the base stays."""
+        before, self._serving = self._serving, None
+        if before is not None:
+            await self._llm.remove_lora(before.lora_int_id)
+        if not await self._llm.add_lora(request):
+            raise EngineError("vLLM did not take the adapter")
+        self._serving = request
+        await self._llm.reset_prefix_cache()
+
     async def _restart(self) -> None:
         self._end()
         self._llm = self._launch.start()
-        self.failure, self._segment, self._asleep = None, None, False
+        self.failure, self._segment, self._asleep, self._serving = None, None, False, None
 
     def _end(self) -> None:
         # A vLLM that failed may never answer: it is not waited for.

@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -79,8 +79,16 @@ class Launch:
         return "\n".join(f"  vLLM | {text}" for text in said[-LAST_WORDS:])
 
 
-def prepare(config: VllmEngineConfig, folder: Path, dtype: str, context: EngineContext, *, seed: int) -> Launch:
-    """Check everything that can be checked without loading a model.
+def prepare(
+    config: VllmEngineConfig,
+    folder: Path,
+    dtype: str,
+    context: EngineContext,
+    *,
+    seed: int,
+    adapter: Mapping[str, Any] | None = None,
+) -> Launch:
+    """Check everything that can be checked without loading a model; ``adapter`` is what an adapter asks of vLLM.
 
     Raises:
         UserError: options that contradict each other, the model or the machine.
@@ -100,7 +108,7 @@ def prepare(config: VllmEngineConfig, folder: Path, dtype: str, context: EngineC
     log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
     # In this process vLLM keeps quiet: what it has to say here reaches people as errors.
     with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}), _output_to(log):
-        settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager)
+        settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, adapter=adapter or {})
     _decide_cache(settings, config, on_cpu=on_cpu)
     return Launch(settings=settings, environment=environment, log=log)
 
@@ -140,6 +148,7 @@ def _settings(
     *,
     seed: int,
     eager: bool,
+    adapter: Mapping[str, Any],
 ) -> VllmConfig:
     from vllm.engine.arg_utils import AsyncEngineArgs
 
@@ -166,6 +175,7 @@ def _settings(
         "weight_transfer_config": {"backend": BACKEND},
         "generation_config": "vllm",  # a folder's generation_config.json must not change what is sampled
         "disable_log_stats": True,
+        **adapter,
     }
     try:
         return AsyncEngineArgs(**(arguments | config.arguments)).create_engine_config()

@@ -1,0 +1,119 @@
+"""Adapters of low rank in vLLM: which it can serve, and how the trainer's present one reaches it.
+
+vLLM reads an adapter from a folder as peft writes it, and puts it beside the base that it has loaded: after an update
+the adapter travels, never the base.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rlcore.adapter_folder import SETTINGS, WEIGHTS, is_adapter, read_settings
+from rlcore.errors import UserError
+
+from rlcore_rollout.engines.vllm.segment import SHARED_MEMORY
+
+if TYPE_CHECKING:
+    from rlcore.contracts import WeightSource
+    from vllm.lora.request import LoRARequest
+
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as the largest rank."""
+NAME = "default"
+"""What peft calls an adapter that has no name."""
+PREFIX = "base_model.model."
+
+
+class Adapter:
+    """The adapter of a source, as vLLM is told of it."""
+
+    def __init__(self, settings: Mapping[str, Any], folder: Path | None) -> None:
+        """Take peft's settings of it, and the folder that holds it where it is no live one.
+
+        Raises:
+            UserError: vLLM cannot serve it.
+        """
+        self._settings, self.folder = settings, folder
+        self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._number = 0
+        where = str(folder) if folder is not None else "[lora]"
+        for word, reason in (
+            ("use_dora", "DoRA is no sum of matrices of low rank"),
+            ("modules_to_save", "layers that were trained whole would have to replace those of the base"),
+            ("lora_bias", "biases of an adapter are not read"),
+        ):
+            if settings.get(word):
+                raise UserError(
+                    f"vLLM cannot serve an adapter with {word}",
+                    found=reason,
+                    where=where,
+                    mend="rollout.engine=torch, or rlcore merge ADAPTER --out FOLDER",
+                )
+        rank = max([int(settings["r"]), *map(int, (settings.get("rank_pattern") or {}).values())])
+        if rank > RANKS[-1]:
+            raise UserError(f"vLLM serves adapters up to rank {RANKS[-1]}", found=f"rank {rank}", where=where)
+        self.arguments = {
+            "enable_lora": True,
+            "max_loras": 1,
+            "max_lora_rank": next(size for size in RANKS if size >= rank),
+        }
+        """What vLLM has to start with."""
+
+    @classmethod
+    def of(cls, source: WeightSource) -> Adapter | None:
+        """The adapter of a live module or of a folder; None where all weights are the policy's own."""
+        if source.module is not None:
+            settings = getattr(source.module, "peft_config", {}).get(NAME)
+            return None if settings is None else cls(_plain(settings), None)
+        if source.folder is not None and is_adapter(source.folder):
+            return cls(read_settings(source.folder), source.folder)
+        return None
+
+    def request(self, module: object | None) -> LoRARequest:
+        """The adapter's present values under a new number, by which vLLM tells them from those before."""
+        from vllm.lora.request import LoRARequest
+
+        folder = self.folder
+        if folder is None:
+            assert isinstance(module, torch.nn.Module)
+            folder = self._write(module)
+        self._number += 1
+        return LoRARequest(f"rlcore-{self._number}", self._number, str(folder))
+
+    def close(self) -> None:
+        """Remove what was written."""
+        if self._place is not None:
+            self._place.cleanup()
+            self._place = None
+
+    def _write(self, module: torch.nn.Module) -> Path:
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save_file
+
+        if self._place is None:
+            shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+            self._place = tempfile.TemporaryDirectory(prefix="rlcore-adapter-", dir=shared)
+        folder = Path(self._place.name)
+        everything: Any = dict(module.named_parameters())
+        tensors: dict[str, torch.Tensor] = get_peft_model_state_dict(
+            module, state_dict=everything, adapter_name=NAME, save_embedding_layers=False
+        )
+        (folder / SETTINGS).write_text(json.dumps(self._settings), encoding="utf-8")
+        kept = {PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(kept, folder / WEIGHTS)
+        return folder
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    """Peft's settings as plain JSON values."""
+    words = settings.to_dict()
+    return {
+        key: sorted(value) if isinstance(value, set) else value
+        for key, value in words.items()
+        if isinstance(value, (str, int, float, bool, list, dict, set, type(None)))
+    }
