@@ -14,7 +14,7 @@ from pathlib import Path
 from comparison import Comparison
 
 VERSIONS = ("rlcore-merge", "torch", "numpy")
-REFERENCE = Path(__file__).parents[1] / "references" / "peft-adapters"
+REFERENCE = Path(__file__).parents[1] / "references" / "checkpoints"
 PEER = Path(os.environ.get("RLCORE_PEFT_PYTHON", REFERENCE / ".venv" / "bin" / "python"))
 SIZES = {"1-gb": (1.0, 3.0), "4-gb": (4.0, 4.0)}
 """Gigabytes of bf16, and the floor."""

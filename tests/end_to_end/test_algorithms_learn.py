@@ -24,11 +24,11 @@ REPOSITORY = Path(__file__).parents[2]
 TABLE = REPOSITORY / "docs" / "results" / "algorithms.md"
 PICTURE = REPOSITORY / "docs" / "images" / "algorithms.svg"
 PAGES = REPOSITORY / "docs" / "algorithms"
-CURVE = re.compile(r"<!-- curve: (\S+) -->\n(?:Accuracy on .*\n)?")
-"""Where a page of an algorithm has its line about what was measured."""
+CURVE = re.compile(r"<!-- curve: (\S+) -->\n(?:On the default recipe, .*\n)?")
+"""Where a page has its line about what was measured."""
 SEEDS = (0, 1)
-STEPS = 15
-"""Half of the recipe's: by then its own curve has been flat for five."""
+STEPS = 10
+"""A third of the recipe's, where its own curve becomes flat."""
 OFF_POLICY = "trainer.updates_per_rollout=4"
 CRITIC = ("critic.learning_rate=1e-3", "critic.warmup_steps=2")
 
@@ -162,7 +162,8 @@ def _curve(name: str, found: Mapping[str, Mapping[int, Finished]]) -> str:
     ends = ", ".join(
         f"{one.accuracy[min(one.accuracy)]:.3f} to {one.last:.3f} (seed {seed})" for seed, one in found[name].items()
     )
-    return f"<!-- curve: {name} -->\nAccuracy on the default recipe: {ends}; [the curve](../results/algorithms.md).\n"
+    sentence = f"On the default recipe, `{name}`: accuracy {ends}; [all curves](../results/algorithms.md)."
+    return f"<!-- curve: {name} -->\n{sentence}\n"
 
 
 def _cells(one: Finished, steps: Sequence[int]) -> str:
