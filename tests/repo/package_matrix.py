@@ -10,7 +10,8 @@
 The environment of each holds its wheel, the wheels of the members that it declares, the third-party distributions
 that all these declare (in the versions of the lock) and pytest, pytest-timeout and hypothesis; nothing else. The list
 comes from the workspace. A member without a module has no tests: there the command has to start and every plugin to be
-sound. Exit status 1 when one fails; all are tried.
+sound. As many are tested at a time as there are cores, each with one thread. Exit status 1 when one fails; all are
+tried.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from workspace import ROOT, Member, closure, distribution, members
@@ -44,7 +46,7 @@ timeout = 300
 def run(command: list[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command with the workspace out of sight; its two outputs together."""
     hidden = {"PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "PYTEST_ADDOPTS"}
-    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    environment = {key: value for key, value in os.environ.items() if key not in hidden} | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
         command, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
@@ -115,19 +117,21 @@ def main() -> int:
     unknown = [name for name in names if name.partition("[")[0] not in by_name]
     if unknown:
         parser.error(f"no member of the workspace: {', '.join(unknown)}; there are {', '.join(by_name)}")
-    failed = []
+
+    def one(name: str) -> tuple[str, bool]:
+        started = time.monotonic()
+        bare, _, extra = name.rstrip("]").partition("[")
+        fine, summary, output = check(by_name[bare], extra, wheels, constraints, arguments.python)
+        lines = [f"{'ok  ' if fine else 'FAIL'} {name:<26} {time.monotonic() - started:5.0f} s  {summary}"]
+        lines += [f"       {line}" for line in output.splitlines() if not fine or line.startswith("SKIPPED")]
+        print("\n".join(lines), flush=True)
+        return name, fine
+
     with tempfile.TemporaryDirectory(prefix="package-matrix-") as folder:
         wheels = build(Path(folder) / "wheels")
         constraints = locked_versions(Path(folder))
-        for name in names:
-            started = time.monotonic()
-            bare, _, extra = name.rstrip("]").partition("[")
-            fine, summary, output = check(by_name[bare], extra, wheels, constraints, arguments.python)
-            print(f"{'ok  ' if fine else 'FAIL'} {name:<26} {time.monotonic() - started:5.0f} s  {summary}", flush=True)
-            for line in output.splitlines():
-                if not fine or line.startswith("SKIPPED"):
-                    print(f"       {line}")
-            failed += [] if fine else [name]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            failed = [name for name, fine in threads.map(one, names) if not fine]
     print(f"package matrix, Python {arguments.python}: {len(names) - len(failed)} of {len(names)} stand alone")
     return 1 if failed else 0
 
