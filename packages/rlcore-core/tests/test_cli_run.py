@@ -55,6 +55,14 @@ def test_a_dry_run_prints_every_value_with_its_origin_and_starts_nothing(rlcore:
     assert tomllib.loads(rlcore("run", "-r", "again.toml", "--dry-run").out) == tree
 
 
+def test_what_may_surprise_is_said_first_and_in_a_dry_run(rlcore: Call) -> None:
+    dry = rlcore("run", "-p", "toy", "--dry-run", "trainer.steps=1").out
+    assert dry.startswith("# note: one step is little\n")
+    assert tomllib.loads(dry)["trainer"]["steps"] == 1
+    said = rlcore("run", "-p", "toy", "trainer.steps=1").out.splitlines()
+    assert said[:5].count("note      one step is little") == said.count("note      one step is little") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -79,10 +79,9 @@ def mean_gradient(bandit: Make, **algorithm: Any) -> tuple[Any, torch.Tensor]:
 def test_with_shuffled_rewards_nothing_is_learnt(bandit: Make) -> None:
     """AdamW walks as far on noise as on a signal, so it is the gradients that are compared."""
     _, honest = mean_gradient(bandit)
-    run, shuffled = mean_gradient(bandit, shuffle_rewards=True)
+    _, shuffled = mean_gradient(bandit, shuffle_rewards=True)
     assert shuffled.norm() > 0
     assert abs(float(shuffled @ honest / honest.square().sum())) < 0.2
-    assert any("shuffled" in line for line in run.said)
 
 
 def test_a_strong_pull_to_the_reference_keeps_the_policy_there(bandit: Make) -> None:
@@ -240,12 +239,6 @@ def test_the_saved_model_is_a_hugging_face_folder_with_its_tokenizer(bandit: Mak
     assert (folder / "tokenizer.json").is_file()
     loaded = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
-
-
-def test_k1_as_a_loss_is_warned_about(bandit: Make) -> None:
-    run = bandit(directory=None, trainer={"steps": 1}, algorithm={"kl": {"estimator": "k1", "coefficient": 0.1}})
-    train(run)
-    assert any("k1 as a loss" in line for line in run.said)
 
 
 def test_a_reference_of_its_own_is_loaded(bandit: Make, tmp_path: Path) -> None:
