@@ -113,7 +113,7 @@ def test_what_is_imitated_begins_as_what_is_reinforced(tmp_path: Path) -> None:
 @pytest.mark.timeout(1200)
 def test_a_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
     short = ("trainer.steps=8", "evaluation.every=0", "checkpoint.every=0")
-    found = chain(prepared(tmp_path), reinforced=short)
+    found = chain(prepared(tmp_path), supervised=("trainer.epochs=2",), reinforced=short)
     assert found["sft"].sampled < 0.5
     assert found["grpo"].sampled > found["sft"].sampled + 0.15
     assert found["gspo"].sampled > found["sft"].sampled + 0.15
@@ -147,7 +147,7 @@ def test_the_whole_chain_on_every_seed(tmp_path: Path) -> None:
         write_table(found)
     for stages in found.values():
         assert stages["sft"].greedy < 0.2
-        assert min(stages["grpo"].greedy, stages["gspo"].greedy) > 0.5
+        assert min(stages["grpo"].greedy, stages["gspo"].greedy) > 0.8
 
 
 def write_table(found: Mapping[int, Mapping[str, Stage]]) -> None:
