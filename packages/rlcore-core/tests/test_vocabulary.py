@@ -68,7 +68,7 @@ def test_a_word_given_twice_with_two_values_is_a_mistake() -> None:
     ("fine", "refused"),
     [
         ("trainer.nnodes=1", "trainer.nnodes=2"),
-        ("trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=8"),
+        ("trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=0"),
         ("agent.use_agent=True", "agent.use_agent=False"),
         ("agent.agent_type=hf", "agent.agent_type=react"),
         ("agent.backend=async_verl", "agent.backend=client"),
@@ -88,6 +88,10 @@ def tree(*words: str) -> object:
     layer = read_words(words, VERL).layer
     assert layer.problems == ()
     return layer.tree
+
+
+def test_several_gpus_are_as_many_processes() -> None:
+    assert tree("trainer.n_gpus_per_node=8") == {"strategy": {"id": "ddp", "processes": 8}}
 
 
 def test_a_critic_counts_where_the_estimator_has_one() -> None:

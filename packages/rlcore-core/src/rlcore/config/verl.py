@@ -11,7 +11,7 @@ from typing import Any
 from rlcore.config.verl_algorithm import ACTOR as _ACTOR
 from rlcore.config.verl_algorithm import ALGORITHM
 from rlcore.config.verl_algorithm import hyphens as _id
-from rlcore.config.vocabulary import Meaning, Refused, Vocabulary, Words, nothing
+from rlcore.config.vocabulary import Meaning, Refused, Several, Vocabulary, Words, nothing
 
 _MODEL = "actor_rollout_ref.model"
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -47,6 +47,12 @@ def _reward(value: Any, words: Words) -> list[dict[str, str]]:
 def _trackers(value: Any, words: Words) -> list[str]:
     names = [str(name) for name in (value if isinstance(value, list) else [value])]
     return names if "jsonl" in names else [*names, "jsonl"]
+
+
+def _processes(value: Any, words: Words) -> Several:
+    if not isinstance(value, int) or value < 1:
+        raise Refused("it counts devices: a whole number above 0")
+    return Several({"strategy.id": "ddp", "strategy.processes": value} if value > 1 else {})
 
 
 def _never_is_zero(value: Any, words: Words) -> Any:
@@ -109,10 +115,8 @@ VERL = Vocabulary(
         "trainer.logger": Meaning(ours="trackers.use", why="jsonl is always kept", read=_trackers),
         "trainer.project_name": Meaning(ours="trackers.wandb.project"),
         "trainer.experiment_name": Meaning(ours="name", why="the run directory's name, and the tracker's"),
-        "trainer.n_gpus_per_node": nothing(
-            "strategy.id=single computes on one device",
-            only=(1,),
-            otherwise="an update is computed on one device: give 1",
+        "trainer.n_gpus_per_node": Meaning(
+            ours="strategy.processes", why="several are processes of strategy.id=ddp", read=_processes
         ),
         "trainer.nnodes": nothing(
             "executor.id=local stays on this machine", only=(1,), otherwise="a run stays on one machine: give 1"
