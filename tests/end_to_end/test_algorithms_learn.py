@@ -69,9 +69,10 @@ CONTROL = {"rewards shuffled": ("algorithm.shuffle_rewards=true",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """Greedy accuracy on the held-out tasks by step, and how long the run took."""
+    """Greedy accuracy on the held-out tasks by step, that of what was sampled to learn from, and the run's time."""
 
     accuracy: dict[int, float]
+    sampled: dict[int, float]
     seconds: float
 
     @property
@@ -92,8 +93,10 @@ def rlcore(folder: Path, *words: str) -> Finished:
     seconds = time.monotonic() - started
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    accuracy = {line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line}
-    return Finished(accuracy=accuracy, seconds=seconds)
+    accuracy, sampled = (
+        {line["step"]: line[name] for line in lines if name in line} for name in ("evaluation/accuracy", "accuracy")
+    )
+    return Finished(accuracy=accuracy, sampled=sampled, seconds=seconds)
 
 
 def warmed_up(folder: Path, seed: int) -> Path:
@@ -142,7 +145,9 @@ def write_table(found: Mapping[str, Mapping[int, Finished]]) -> None:
         f"`uv run pytest -m proof {_path()}`",
         f"at commit {commit.stdout.strip() or 'unknown'} on {os.cpu_count()} cores.",
         "",
-        "![Accuracy by step of every algorithm](../images/algorithms.svg)",
+        "The pictures show the answers that were sampled to learn from, at temperature 1.",
+        "",
+        "![Sampled accuracy by step of every algorithm](../images/algorithms.svg)",
         "",
         "| algorithm | words | seed | " + " | ".join(f"step {step}" for step in steps) + " | seconds |",
         "|---|---|---|" + "---|" * (len(steps) + 1),
@@ -152,8 +157,11 @@ def write_table(found: Mapping[str, Mapping[int, Finished]]) -> None:
         for seed, one in seeds.items():
             lines.append(f"| {name} | {words} | {seed} | {_cells(one, steps)} | {one.seconds:.0f} |")
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    curves = {name: {str(seed): one.accuracy for seed, one in seeds.items()} for name, seeds in found.items()}
-    PICTURE.write_text(draw(json.loads(json.dumps(curves))), encoding="utf-8")
+    curves = {
+        name: {str(seed): {str(step): share for step, share in one.sampled.items()} for seed, one in seeds.items()}
+        for name, seeds in found.items()
+    }
+    PICTURE.write_text(draw(curves, "sampled answers that are right, by training step"), encoding="utf-8")
     for page in PAGES.glob("*.md"):
         page.write_text(CURVE.sub(lambda match: _curve(match[1], found), page.read_text("utf-8")), encoding="utf-8")
 

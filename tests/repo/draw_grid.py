@@ -1,6 +1,6 @@
 """Draws measured curves as an SVG of small charts.
 
-Curves are ``{name: {seed: {step: accuracy}}}``; every name gets a chart, every seed a line in it.
+Curves are ``{name: {seed: {step: share}}}``; every name gets a chart, every seed a line in it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ COLOURS = ("#2563eb", "#ca8a04", "#16a34a", "#dc2626")
 Curves = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
-def draw(curves: Curves) -> str:
-    """The picture: accuracy from 0 to 100 % over training steps, the same scale in every chart."""
+def draw(curves: Curves, title: str) -> str:
+    """The picture: shares from 0 to 100 % over training steps, the same scale in every chart."""
     rows = -(-len(curves) // COLUMNS)
     width, height = LEFT + COLUMNS * (WIDTH + GAP), TOP + rows * (HEIGHT + GAP) + 24
     last = max(int(step) for seeds in curves.values() for line in seeds.values() for step in line)
@@ -22,11 +22,11 @@ def draw(curves: Curves) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/><g font-family="sans-serif" fill="#374151">',
-        f'<text x="{LEFT}" y="14">accuracy on held-out problems over training steps:</text>',
+        f'<text x="{LEFT}" y="14">{escape(title)}:</text>',
     ]
     for place, seed in enumerate(seeds):
         colour = COLOURS[place % len(COLOURS)]
-        parts.append(f'<text x="{LEFT + 300 + 70 * place}" y="14" fill="{colour}">seed {escape(seed)}</text>')
+        parts.append(f'<text x="{LEFT + 390 + 70 * place}" y="14" fill="{colour}">seed {escape(seed)}</text>')
     for place, (name, lines) in enumerate(curves.items()):
         x, y = LEFT + place % COLUMNS * (WIDTH + GAP), TOP + place // COLUMNS * (HEIGHT + GAP) + 18
         parts += _chart(name, lines, x, y, last)
@@ -35,10 +35,10 @@ def draw(curves: Curves) -> str:
 
 def _chart(name: str, lines: Mapping[str, Mapping[str, float]], x: float, y: float, last: int) -> list[str]:
     parts = [f'<text x="{x}" y="{y - 6}" fill="#111827" font-weight="bold">{escape(name)}</text>']
-    for accuracy in (0.0, 0.5, 1.0):
-        level = y + HEIGHT * (1 - accuracy)
+    for share in (0.0, 0.5, 1.0):
+        level = y + HEIGHT * (1 - share)
         parts.append(f'<line x1="{x}" x2="{x + WIDTH}" y1="{level:g}" y2="{level:g}" stroke="#e5e7eb"/>')
-        parts.append(f'<text x="{x - 6}" y="{level + 4:g}" text-anchor="end" font-size="10">{accuracy:.0%}</text>')
+        parts.append(f'<text x="{x - 6}" y="{level + 4:g}" text-anchor="end" font-size="10">{share:.0%}</text>')
     for step in (0, last):
         at = x + WIDTH * step / last
         parts.append(f'<text x="{at:g}" y="{y + HEIGHT + 13}" text-anchor="middle" font-size="10">{step}</text>')
