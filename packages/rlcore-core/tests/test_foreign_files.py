@@ -10,6 +10,8 @@ from rlcore.config.foreign_files import read_files, vocabulary_of
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
 
+pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
+
 GENERATION = """
       per_device_train_batch_size: 2
       num_generations: 6

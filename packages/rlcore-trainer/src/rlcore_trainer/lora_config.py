@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 from rlcore.config.schema import Table
 
 from rlcore_trainer.config import Positive
+
+if TYPE_CHECKING:
+    from rlcore.run import Run
 
 SETTINGS = {
     "rank": "r",
@@ -64,3 +67,9 @@ class LoraTable(Table):
             if asked != there:
                 found.append((key, asked, there))
         return found
+
+
+def lora_table(run: Run) -> LoraTable:
+    """The table of a run; that of no adapter where a trainer of somebody else does not read it."""
+    found = run.resolved.options.get("lora")
+    return found if isinstance(found, LoraTable) else LoraTable()

@@ -23,7 +23,7 @@ from rlcore_trainer.contradictions import comparable
 from rlcore_trainer.critic import Critic
 from rlcore_trainer.lora import description as adapter_description
 from rlcore_trainer.lora import has_adapter
-from rlcore_trainer.lora_config import LoraTable
+from rlcore_trainer.lora_config import lora_table
 from rlcore_trainer.model import PolicyWeights
 from rlcore_trainer.reference import AdapterReference, reference_policy
 from rlcore_trainer.rollout_metrics import evaluation_metrics, rollout_metrics
@@ -217,7 +217,7 @@ class PolicyGradientTrainer:
         return Critic(self._critic_config, self._model, self._strategy, self._config)
 
     def _make_reference(self, *, resumed: bool) -> PreTrainedModel | AdapterReference | None:
-        lora: LoraTable = self._run.options("lora")
+        lora = lora_table(self._run)
         checkpoints, from_ = self._checkpoints, self._run.resume_from
         if checkpoints is None and from_ is not None:  # another process keeps those of the run
             checkpoints = Checkpoints(from_.parent, keep=self._run.config.checkpoint.keep)

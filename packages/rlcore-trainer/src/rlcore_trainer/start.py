@@ -10,7 +10,7 @@ from rlcore.adapter_folder import is_adapter
 from rlcore.errors import UserError
 from transformers import PreTrainedModel
 
-from rlcore_trainer.lora_config import LoraTable
+from rlcore_trainer.lora_config import lora_table
 from rlcore_trainer.model import load_policy
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def starting_policy(run: Run, folder: Path, *, device: torch.device, dropout: bo
     Raises:
         UserError: as `load_policy` and `rlcore_trainer.lora.attach`, or the checkpoint is not of this kind.
     """
-    table: LoraTable = run.options("lora")
+    table = lora_table(run)
     checkpoint = run.resume_from / "model" if run.resume_from is not None else None
     if checkpoint is not None and is_adapter(checkpoint) != table.wanted:
         raise UserError(
