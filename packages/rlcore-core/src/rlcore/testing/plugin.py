@@ -146,8 +146,10 @@ def _recipe_resolves(registry: Registry, id: str, layer: Layer, findings: Findin
     try:
         if all(_is_installed(distribution) for distribution in FULL):
             resolve([layer], registry, recipe=id)
-        else:
+        elif "environment" in layer.tree:
             _tables(registry, layer.tree)
+        else:  # of supervised training
+            _dataset(registry, layer.tree)
     except (RlcoreError, ValidationError) as error:
         findings.expect(False, f"the recipe {id!r} does not resolve: {error}")
 
@@ -157,14 +159,17 @@ def _tables(
 ) -> tuple[Callable[[], Any], Callable[[], Any], list[SelectedReward]]:
     """What a recipe's tables of environment, data and rewards make."""
     environment, environment_id = _without_id(tree["environment"])
-    data, data_id = _without_id(tree.get("data", {}))
     rewards = []
     for table in tree.get("reward", ()):
         options, reward_id = _without_id(table)
         if options.pop("weight", 1.0) > 0:
             rewards.append(select_reward(str(reward_id), options))
-    dataset = component(registry, "dataset", str(data_id or environment_id), data)
-    return component(registry, "environment", str(environment_id), environment), dataset, rewards
+    return component(registry, "environment", str(environment_id), environment), _dataset(registry, tree), rewards
+
+
+def _dataset(registry: Registry, tree: Mapping[str, Any]) -> Callable[[], Any]:
+    data, id = _without_id(tree.get("data", {}))
+    return component(registry, "dataset", str(id or tree["environment"].get("id")), data)
 
 
 def _environment(registry: Registry, id: str, tree: Mapping[str, Any], oracle: Oracle | None) -> None:
