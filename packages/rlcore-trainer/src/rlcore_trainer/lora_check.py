@@ -10,10 +10,10 @@ from rlcore.adapter_folder import base_of, check_base, is_adapter, read_settings
 from rlcore.config.messages import Problem
 from rlcore.config.requirements import unmet
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.model_folder import local_folder
+from rlcore.model_folder import BUILTIN, local_folder
 from rlcore.specs import EngineSpec
 
-from rlcore_trainer.lora_config import LoraTable
+from rlcore_trainer.lora_config import LoraTable, lora_table
 
 if TYPE_CHECKING:
     from rlcore.run import Run
@@ -28,8 +28,7 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
         NotInstalledError: peft is not there.
         UserError: the adapter to go on from belongs to another base.
     """
-    lora = run.resolved.options.get("lora")
-    lora = lora if isinstance(lora, LoraTable) else LoraTable()
+    lora = lora_table(run)
 
     def problem(path: str, value: Any, reason: str, mend: str) -> Problem:
         origin = run.resolved.origin(tuple(path.split(".")))
@@ -57,9 +56,10 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
 
 def notes(run: Run) -> list[str]:
     """What is allowed and may surprise, one sentence each."""
-    lora = run.resolved.options.get("lora")
-    base = _base(run)
-    if not isinstance(lora, LoraTable) or lora.adapter is None or base is None:
+    lora, base = lora_table(run), _base(run)
+    if lora.wanted and run.config.model.path.startswith(BUILTIN):
+        return ["the base is made of random numbers and stays so: an adapter learns little on it, train a base first"]
+    if lora.adapter is None or base is None:
         return []
     if check_base(Path(lora.adapter).expanduser(), base):
         return []
