@@ -114,9 +114,12 @@ def test_what_is_imitated_begins_as_what_is_reinforced(tmp_path: Path) -> None:
 def test_a_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
     short = ("trainer.steps=8", "evaluation.every=0", "checkpoint.every=0")
     found = chain(prepared(tmp_path), supervised=("trainer.epochs=2",), reinforced=short)
+    adapter = ("lora.rank=32", "trainer.learning_rate=1e-3")
+    found["adapter"] = stage(tmp_path, "adapter", "-p", "gsm8k-tools", "-c", "grpo.yaml", *short, *adapter)
     assert found["sft"].sampled < 0.5
     assert found["grpo"].sampled > found["sft"].sampled + 0.15
     assert found["gspo"].sampled > found["sft"].sampled + 0.15
+    assert found["adapter"].sampled > found["sft"].sampled + 0.15
     assert 'loss = "gspo"' in (tmp_path / "runs/gspo/config.toml").read_text(encoding="utf-8")
 
 
