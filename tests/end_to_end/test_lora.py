@@ -114,6 +114,12 @@ def test_the_fingerprint_is_the_one_of_the_merge(trained: Path) -> None:
         (["lora.rank=4", "lora.dropout=0.1"], ["lora.dropout", "random"]),
         (["lora.rank=4", "lora.rnk=4"], ["lora.rnk", "rank"]),
         (["lora.rank=4", "algorithm.advantage=gae", "critic.model=copy"], ["critic.model", "second base"]),
+        (["model.quantization=nf4"], ["model.quantization", "a quantised base is not trained itself", "lora.rank=16"]),
+        (["model.quantization=int8", "lora.rank=4"], ["model.quantization", "nf4"]),
+        (
+            ["model.quantization=nf4", "lora.rank=4", "algorithm.advantage=gae", "critic.model=copy"],
+            ["critic.model", "second base"],
+        ),
         (["lora.adapter=nowhere"], ["lora.adapter", "no such folder"]),
         (["lora.adapter=runs/low/checkpoints/000002/model", "lora.rank=8", "model=runs/low/model"], ["has 4"]),
         (["model=runs/low/checkpoints/000002/model"], ["a run starts from its base", "lora.adapter="]),
@@ -147,3 +153,22 @@ def test_a_supervised_run_trains_an_adapter_with_dropout_and_a_run_goes_on_from_
     assert "rsLoRA of rank 4" in said
     settings = json.loads((trained / "runs/rl/checkpoints/last/model/adapter_config.json").read_text("utf-8"))
     assert settings["lora_dropout"] == 0.0
+
+
+@pytest.mark.slow
+def test_a_quantised_base_is_trained_on_continued_evaluated_and_merged_whole(tmp_path: Path) -> None:
+    given = ["lora.rank=4", "model.quantization=nf4", "name=low"]
+    said = rlcore("run", "-p", "gsm8k-tools", *given, *SMALL, *SHORT, *WARM, folder=tmp_path)
+    assert "its base in nf4" in said
+    assert "the base stays in nf4" in said
+    checkpoint = "runs/low/checkpoints/000002"
+    few = ["evaluation.tasks=2", "rollout.max_new_tokens=8"]
+    assert "its base in nf4" in rlcore("eval", checkpoint, *few, folder=tmp_path)
+    again = ["run", "--resume", checkpoint, "model.quantization=none"]
+    assert "its base as it was held" in rlcore(*again, folder=tmp_path, fails=True)
+    rlcore("merge", checkpoint, "--out", "merged", folder=tmp_path)
+    merged = load_file(tmp_path / "merged/model.safetensors")
+    base = load_file(tmp_path / "runs/low/model/model.safetensors")
+    assert merged.keys() == base.keys()
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert 0 < (merged[name] - base[name]).abs().max() < 0.05

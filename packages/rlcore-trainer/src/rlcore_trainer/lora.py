@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from rlcore.adapter_folder import FINGERPRINT, WEIGHTS, check_base, read_settings
+from rlcore.adapter_folder import FINGERPRINT, QUANTIZATION, WEIGHTS, check_base, read_settings
 from rlcore.errors import UserError, did_you_mean
 from rlcore.fingerprint import fingerprint_of_folder
 from rlcore.types import derive_seed
@@ -47,6 +47,12 @@ _BASES: WeakKeyDictionary[nn.Module, Base] = WeakKeyDictionary()
 def has_adapter(model: nn.Module) -> bool:
     """Whether `attach` has put an adapter on the model."""
     return model in _BASES
+
+
+def quantization_of(model: PreTrainedModel) -> str:
+    """How the model's linear layers are held, as ``model.quantization`` has it."""
+    settings: Any = getattr(model.config, "quantization_config", None)
+    return "none" if settings is None else str(settings.bnb_4bit_quant_type)
 
 
 def attach(
@@ -170,7 +176,10 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     settings.save_pretrained(str(folder))
     tensors = {PREFIX + name: value.detach().cpu().contiguous() for name, value in adapter_parameters(model).items()}
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt", FINGERPRINT: base.fingerprint})
+    metadata = {"format": "pt", FINGERPRINT: base.fingerprint}
+    if (quantised := quantization_of(model)) != "none":
+        metadata[QUANTIZATION] = quantised
+    save_file(tensors, folder / WEIGHTS, metadata=metadata)
 
 
 def read_values(model: PreTrainedModel, folder: Path) -> dict[str, Tensor]:
@@ -204,8 +213,10 @@ def description(model: PreTrainedModel) -> str:
     layers = sum(hasattr(module, "lora_A") for module in model.modules())
     kind = "DoRA" if settings.use_dora else "LoRA"
     kind = f"rs{kind}" if settings.use_rslora else kind
+    held = quantization_of(model)
+    base = "the base stays" if held == "none" else f"the base stays in {held}"
     saved = f", {', '.join(sorted(settings.modules_to_save))} whole" if settings.modules_to_save else ""
-    return f"{kind} of rank {settings.r} on {layers} layers{saved}: {own:,} parameters are trained, the base stays"
+    return f"{kind} of rank {settings.r} on {layers} layers{saved}: {own:,} parameters are trained, {base}"
 
 
 def _check_form(table: LoraTable, adapter: Path) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.adapter_folder import base_of, check_base, is_adapter, read_settings
+from rlcore.adapter_folder import base_of, base_quantization, check_base, is_adapter, read_settings
 from rlcore.config.messages import Problem
 from rlcore.config.requirements import unmet
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.model_folder import BUILTIN, local_folder
+from rlcore.quantization import check_installed
 from rlcore.specs import EngineSpec
 
 from rlcore_trainer.lora_config import LoraTable, lora_table
@@ -39,6 +40,13 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
         mend = f"model.path={base_of(base)} lora.adapter={base}, or rlcore merge {base} --out FOLDER"
         yield problem("model.path", run.config.model.path, "it is an adapter: a run starts from its base", mend)
         return
+    quantised = run.config.model.quantization
+    if quantised != "none":
+        if not lora.wanted:
+            mend = "lora.rank=16, or model.quantization=none"
+            yield problem("model.quantization", quantised, "a quantised base is not trained itself", mend)
+        else:
+            check_installed(quantised)
     if not lora.wanted:
         for key, value in lora:
             if value != type(lora).model_fields[key].get_default():
@@ -61,9 +69,13 @@ def notes(run: Run) -> list[str]:
         return ["the base is made of random numbers and stays so: an adapter learns little on it, train a base first"]
     if lora.adapter is None or base is None:
         return []
-    if check_base(Path(lora.adapter).expanduser(), base):
-        return []
-    return ["the adapter does not say which base it was trained on: that it is this one is not checked"]
+    folder, held = Path(lora.adapter).expanduser(), run.config.model.quantization
+    told = []
+    if not check_base(folder, base):
+        told.append("the adapter does not say which base it was trained on: that it is this one is not checked")
+    if (before := base_quantization(folder)) != held:
+        told.append(f"the adapter was trained on a base with model.quantization={before}; here it is {held}")
+    return told
 
 
 def _base(run: Run) -> Path | None:
@@ -80,7 +92,9 @@ def _of_engine(run: Run, lora: LoraTable, problem: Any) -> Iterator[Problem]:
     engine = run.registry.spec("engine", run.config.rollout.engine)
     for path, reason in engine.unserved if isinstance(engine, EngineSpec) else ():
         table, _, key = path.partition(".")
-        if table == "lora" and (value := getattr(lora, key)):
+        holder = lora if table == "lora" else getattr(run.config, table)
+        value = getattr(holder, key)
+        if value != type(holder).model_fields[key].get_default():
             mend = f"rollout.engine=torch, or leave {path} out"
             yield problem(path, value, f"the engine {engine.id} cannot serve it: {reason}", mend)
 

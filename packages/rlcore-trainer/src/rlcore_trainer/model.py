@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from rlcore.adapter_folder import is_adapter
 from rlcore.errors import UserError
+from rlcore.quantization import keep_layout, loading_options
 from rlcore.weights import check_complete, cpu_threads
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -43,29 +45,42 @@ class PolicyWeights:
     """How many updates the weights have seen."""
 
 
-def load_policy(folder: Path, *, dtype: str, device: torch.device) -> PreTrainedModel:
+def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> PreTrainedModel:
     """The model of a folder, ready to train and checked to be one that packed training computes rightly.
+
+    A quantised one is the base of an adapter, and nothing of it is trained.
 
     Raises:
         UserError: the folder lacks its configuration, weights or tokenizer or holds them damaged, its vocabulary is
-            smaller than the tokenizer's, or its architecture does more to logits than a plain output layer.
+            smaller than the tokenizer's, its weights are quantised already, or its architecture does more to logits
+            than a plain output layer.
     """
     check_folder(folder)
+    _check_whole(folder)
     chosen = _dtype(dtype, device)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run's output is its own lines
+    quantised = loading_options(quantization, dtype=chosen, device=device)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=chosen, local_files_only=True, attn_implementation="sdpa", output_loading_info=True
+            folder,
+            dtype=chosen,
+            local_files_only=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            **quantised,
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise _unreadable("the model", error, folder) from error
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)
     check_complete(loading["missing_keys"], folder)
-    nn.Module.to(model, device)
+    if quantised:
+        keep_layout(model)
+    else:
+        nn.Module.to(model, device)
     if device.type == "cpu" and (threads := cpu_threads(model.num_parameters())):
         torch.set_num_threads(threads)
-    model.requires_grad_(True).train(False)
+    model.requires_grad_(not quantised).train(False)
     _check_vocabulary(model, folder)
     _check_packed(model, folder)
     return model
@@ -155,6 +170,20 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
     dtype = getattr(torch, name)
     assert isinstance(dtype, torch.dtype)
     return dtype
+
+
+def _check_whole(folder: Path) -> None:
+    try:
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:
+        return  # loading tells
+    if isinstance(settings, dict) and settings.get("quantization_config") is not None:
+        raise UserError(
+            "training starts from whole weights",
+            found="quantised ones",
+            where=str(folder),
+            mend="the model that they were made of, with model.quantization=nf4 under an adapter",
+        )
 
 
 def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:

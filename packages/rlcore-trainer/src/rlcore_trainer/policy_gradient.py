@@ -236,7 +236,7 @@ class PolicyGradientTrainer:
 
     def _introduce(self) -> None:
         config, group_size = self._config, self._run.config.rollout.group_size
-        parameters = sum(parameter.numel() for parameter in self._model.parameters())
+        parameters = self._model.num_parameters()  # of a quantised one as it was
         updates = self._updater.updates_per_rollout
         say = self._run.say
         dtype = str(self._model.dtype).removeprefix("torch.")

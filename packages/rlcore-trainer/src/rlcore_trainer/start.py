@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from rlcore.adapter_folder import is_adapter
+from rlcore.adapter_folder import base_quantization, is_adapter
 from rlcore.errors import UserError
 from transformers import PreTrainedModel
 
@@ -37,6 +37,14 @@ def starting_policy(run: Run, folder: Path, *, device: torch.device, dropout: bo
     from rlcore_trainer.lora import attach
 
     adapter = checkpoint or (Path(table.adapter).expanduser() if table.adapter is not None else None)
-    model = load_policy(folder, dtype=run.config.model.dtype, device=device)
+    asked = run.config.model
+    if checkpoint is not None and (before := base_quantization(checkpoint)) != asked.quantization:
+        raise UserError(
+            "a run goes on with its base as it was held",
+            found=f"model.quantization={asked.quantization}",
+            where=run.resolved.origin(("model", "quantization")),
+            mend=f"model.quantization={before}, or a new run with lora.adapter={checkpoint}",
+        )
+    model = load_policy(folder, dtype=asked.dtype, device=device, quantization=asked.quantization)
     attach(model, table, base=folder, seed=run.config.seed, adapter=adapter, dropout=dropout)
     return model

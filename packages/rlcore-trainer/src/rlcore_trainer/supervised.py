@@ -181,7 +181,7 @@ class SupervisedTrainer:
 
     def _introduce(self) -> None:
         say, train, held = self._run.say, self.train_sequences, self.evaluation_sequences
-        parameters = sum(parameter.numel() for parameter in self._model.parameters())
+        parameters = self._model.num_parameters()  # of a quantised one as it was
         dtype = str(self._model.dtype).removeprefix("torch.")
         say(f"policy    {parameters:,} parameters, {dtype} on {self._model.device}")
         if has_adapter(self._model):

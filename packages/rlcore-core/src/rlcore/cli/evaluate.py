@@ -176,7 +176,8 @@ def _folder(run: Run) -> Path | None:
         run.say(f"model     {path} is built afresh and has learned nothing yet")
         return run.model_folder()
     folder = run.model_folder()
-    run.say(f"model     {folder}")
+    quantized = run.config.model.quantization
+    run.say(f"model     {folder}" + (f", its base in {quantized}" if quantized != "none" else ""))
     return folder
 
 

@@ -184,6 +184,7 @@ def headline(run: Run, layered: Layered) -> list[str]:
     """The first lines: which recipe, and what was decided."""
     config = run.config
     algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
+    quantized = config.model.quantization
     tasks, steps = getattr(trainer, "tasks_per_step", None), getattr(trainer, "steps", None)
     decided = [config.trainer.id, getattr(algorithm, "advantage", None)]
     acts = getattr(run.registry.spec("trainer", config.trainer.id), "needs_environment", True)
@@ -198,7 +199,7 @@ def headline(run: Run, layered: Layered) -> list[str]:
     return [
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
         f"decided   {' · '.join(str(part) for part in decided if part)}",
-        f"model     {config.model.path}",
+        f"model     {config.model.path}" + (f", its base in {quantized}" if quantized != "none" else ""),
         *skipped_rows(run, "train", "evaluation"),
     ]
 

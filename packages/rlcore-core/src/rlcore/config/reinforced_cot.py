@@ -45,6 +45,12 @@ def _tokenizer(value: Any, words: Words) -> None:
         raise Refused("the tokenizer is that of the model's folder: put its files there, and name model_path here")
 
 
+def _quantization(value: Any, words: Words) -> str:
+    if not isinstance(value, bool):
+        raise Refused("it is true or false")
+    return "nf4" if value else "none"
+
+
 def _starts(keys: Mapping[str, Any], why: str) -> Meaning:
     """The block itself chooses the trainer."""
     return Meaning(ours="trainer.id", why=why, read=lambda value, words: Several(keys))
@@ -62,8 +68,8 @@ def _output_dir(value: Any, words: Words) -> Any:
 _MODEL: Mapping[str, Meaning] = {
     "model_path": Meaning(ours="model.path", why=_WHERE),
     "tokenizer_path": Meaning(ours=None, why="the tokenizer is that of the model's folder", read=_tokenizer),
-    "quantization": nothing(
-        "weights are not quantised", only=(False,), otherwise="weights are not quantised here: give false"
+    "quantization": Meaning(
+        ours="model.quantization", why="true is nf4, under an adapter; false is none", read=_quantization
     ),
     "image_dir": nothing(_PICTURES),
     "test_image_dir": nothing(_PICTURES),

@@ -45,6 +45,8 @@ class ModelTable(Table):
     """A local Hugging Face folder, a hub id, or ``builtin:NAME`` for a model built on the spot from the run's seed."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the weights; ``auto`` is float32 on a CPU and bfloat16 on a GPU."""
+    quantization: Literal["none", "nf4"] = "none"
+    """How the base of an adapter is held in memory: whole, or in 4 bits a weight (QLoRA, arXiv:2305.14314)."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     chat_format: str = "auto"

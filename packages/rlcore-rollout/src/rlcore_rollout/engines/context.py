@@ -15,6 +15,8 @@ class EngineContext:
     """Tokens of a whole trajectory; None is the model's own limit."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a live module stays where it is."""
+    quantization: str = "none"
+    """``model.quantization``: how the base of an adapter is held; a live module stays as it is."""
     timeout_s: float = 600.0
     """Seconds that one generation may take, waiting included."""
     dtype: str = "auto"

@@ -195,6 +195,7 @@ def make_speech(run: Run, source: WeightSource) -> Speech:
         max_context_tokens=rollout.max_context_tokens,
         device=model.device,
         dtype=model.dtype,
+        quantization=model.quantization,
         timeout_s=rollout.engine_timeout_s,
     )
     spec = run.registry.spec("engine", rollout.engine)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 
@@ -33,34 +33,53 @@ class Projection:
     """One linear layer."""
 
     weight_OI: Tensor
+    """As the layer holds it: a quantised one is of another shape."""
     bias_O: Tensor | None = None
     low_rank: LowRank | None = None
+    quantised: nn.Linear | None = None
+    """Computes the layer in the place of the weight, bias and all."""
+
+    @property
+    def inputs(self) -> int:
+        """I."""
+        return self.weight_OI.shape[1] if self.quantised is None else self.quantised.in_features
 
     def __call__(self, x_NI: Tensor) -> Tensor:
         """The outputs [N, O]."""
         change = self.low_rank
         if change is None:
+            if self.quantised is not None:
+                return self.quantised(x_NI)  # type: ignore[no-any-return]
             return functional.linear(x_NI, self.weight_OI, self.bias_O)
-        output_NO = functional.linear(x_NI, self.weight_OI)
+        bias_O = self.bias_O
+        if self.quantised is None:
+            output_NO = functional.linear(x_NI, self.weight_OI)
+        else:
+            output_NO = self.quantised(x_NI)
+            if change.magnitude_O is None:
+                bias_O = None  # it is in there, where it may stay
+            elif bias_O is not None:
+                output_NO -= bias_O
         output_NO += functional.linear(functional.linear(x_NI, change.down_RI), change.up_OR)
         if change.magnitude_O is not None:
             output_NO *= change.magnitude_O
-        return output_NO if self.bias_O is None else output_NO.add_(self.bias_O)
+        return output_NO if bias_O is None else output_NO.add_(bias_O)
 
 
-def projection(linear: Any, *, folded: bool) -> Projection:
+def projection(linear: Any, *, folded: bool, dtype: torch.dtype) -> Projection:
     """The projection of a module: a linear layer, or one that peft has put an adapter on.
 
     Args:
         linear: the module
         folded: put the adapter into a copy of the weight, which one product with it then does; else the weight stays
             the module's own memory
+        dtype: in which the products of low rank are computed
     """
-    if not hasattr(linear, "lora_A"):
-        bias = linear.bias
-        return Projection(weight_OI=linear.weight.detach(), bias_O=None if bias is None else bias.detach())
-    base = linear.base_layer
+    base = linear.base_layer if hasattr(linear, "lora_A") else linear
     weight_OI, bias_O = base.weight.detach(), None if base.bias is None else base.bias.detach()
+    quantised = None if weight_OI.is_floating_point() else base
+    if base is linear:
+        return Projection(weight_OI=weight_OI, bias_O=bias_O, quantised=quantised)
     names = [name for name in linear.active_adapters if name in linear.lora_A] if not linear.disable_adapters else []
     for name in names:  # one, as rlcore has it
         down_RI, up_OR = linear.lora_A[name].weight.detach(), linear.lora_B[name].weight.detach()
@@ -68,7 +87,8 @@ def projection(linear: Any, *, folded: bool) -> Projection:
         changed_OI = None
         magnitude_O = None
         if name in linear.lora_magnitude_vector:
-            changed_OI = weight_OI.float() + scaled_OR @ down_RI.float()
+            whole_OI = weight_OI if quantised is None else _dequantised(base)
+            changed_OI = whole_OI.float() + scaled_OR @ down_RI.float()
             magnitude_O = linear.lora_magnitude_vector[name].weight.detach().float() / changed_OI.norm(dim=1)
         if folded:
             if changed_OI is None:
@@ -78,12 +98,19 @@ def projection(linear: Any, *, folded: bool) -> Projection:
             weight_OI = changed_OI.to(weight_OI.dtype)
             continue
         low_rank = LowRank(
-            down_RI=down_RI.to(weight_OI.dtype),
-            up_OR=scaled_OR.to(weight_OI.dtype),
-            magnitude_O=None if magnitude_O is None else magnitude_O.to(weight_OI.dtype),
+            down_RI=down_RI.to(dtype),
+            up_OR=scaled_OR.to(dtype),
+            magnitude_O=None if magnitude_O is None else magnitude_O.to(dtype),
         )
-        return Projection(weight_OI=weight_OI, bias_O=bias_O, low_rank=low_rank)
-    return Projection(weight_OI=weight_OI, bias_O=bias_O)
+        return Projection(weight_OI=weight_OI, bias_O=bias_O, low_rank=low_rank, quantised=quantised)
+    return Projection(weight_OI=weight_OI, bias_O=bias_O, quantised=quantised)
+
+
+def _dequantised(base: nn.Module) -> Tensor:
+    from peft.utils.integrations import dequantize_module_weight
+
+    weight_OI: Tensor = dequantize_module_weight(base)
+    return weight_OI.detach()
 
 
 def concatenate(projections: Sequence[Projection]) -> Projection:

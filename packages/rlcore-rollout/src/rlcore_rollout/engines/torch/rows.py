@@ -24,7 +24,7 @@ def rows_are_independent(weights: Weights, slots: int) -> bool:
     layer = weights.layers[0]
     projections = (*layer.query_key_value, layer.attention_output, *layer.gate_up, layer.down, weights.head)
     return (
-        all(_agree(projection, slots) for projection in projections)
+        all(_agree(projection, slots, weights.dtype) for projection in projections)
         and _masked_keys_do_not_matter(weights)
         and _siblings_do_not_matter(weights)
     )
@@ -68,11 +68,11 @@ def _equal(one: Part, other: Part) -> bool:
     return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
 
 
-def _agree(projection: Projection, slots: int) -> bool:
-    weight = projection.weight_OI
+def _agree(projection: Projection, slots: int, dtype: torch.dtype) -> bool:
+    weight, inputs = projection.weight_OI, projection.inputs
     count = max(32, -(-slots // 8) * 8)
-    steps = torch.arange(count * weight.shape[1], device=weight.device, dtype=torch.float32)
-    x = torch.sin(steps).view(count, -1).to(weight.dtype)
+    steps = torch.arange(count * inputs, device=weight.device, dtype=torch.float32)
+    x = torch.sin(steps).view(count, -1).to(dtype)
     whole = projection(x)
     parts = [projection(x[first : first + size]) for first, size in ((0, 8), (8, 16), (1, 24))]
     return all(

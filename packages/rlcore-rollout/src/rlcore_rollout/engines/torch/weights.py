@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.adapter_folder import base_of, is_adapter
 from rlcore.errors import NotInstalledError, UserError
+from rlcore.quantization import keep_layout, loading_options
 from rlcore.weights import check_complete, cpu_threads
 from torch import Tensor
 
@@ -116,9 +117,10 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     dtype = context.dtype
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
+    quantised = loading_options(context.quantization, dtype=getattr(torch, dtype), device=device)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True
+            folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True, **quantised
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise _unreadable(error, folder) from error
@@ -127,6 +129,9 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     module: torch.nn.Module = model.eval()
     if device == "cpu" and (threads := cpu_threads(sum(p.numel() for p in module.parameters()))):
         torch.set_num_threads(threads)
+    if quantised:
+        keep_layout(module)
+        return module
     return module.to(device)
 
 
@@ -196,24 +201,25 @@ def read_weights(module: torch.nn.Module) -> Weights:
         epsilon=float(config.rms_norm_eps),
     )
     in_blocks = sum(parameter.numel() for parameter in model.model.layers.parameters())
-    fused = in_blocks * embedding.element_size() <= FUSED_BYTES
+    whole = all(parameter.is_floating_point() for parameter in model.model.layers.parameters())
+    fused = whole and in_blocks * embedding.element_size() <= FUSED_BYTES
     return Weights(
         shape=shape,
         fused=fused,
         embedding=embedding.detach(),
-        layers=tuple(_layer(block, shape, fused) for block in model.model.layers),
+        layers=tuple(_layer(block, shape, fused, embedding.dtype) for block in model.model.layers),
         norm=model.model.norm.weight.detach(),
-        head=projection(model.lm_head, folded=fused),
+        head=projection(model.lm_head, folded=fused, dtype=embedding.dtype),
         frequencies=rotary.inv_freq.detach().float(),
         rotation_scale=float(getattr(rotary, "attention_scaling", 1.0)),
     )
 
 
-def _layer(block: Any, shape: Shape, fused: bool) -> Layer:
+def _layer(block: Any, shape: Shape, fused: bool, dtype: torch.dtype) -> Layer:
     attention, mlp = block.self_attn, block.mlp
 
     def read(linear: Any) -> Projection:
-        return projection(linear, folded=fused)
+        return projection(linear, folded=fused, dtype=dtype)
 
     query, key = read(attention.q_proj), read(attention.k_proj)
     query_key_value: tuple[Projection, ...] = (query, key, read(attention.v_proj))

@@ -46,6 +46,12 @@ class VllmEngine:
 
     def __init__(self, config: VllmEngineConfig, source: WeightSource, context: EngineContext):
         folder = source.folder
+        if context.quantization != "none":
+            raise UserError(
+                "the vllm engine holds its base whole",
+                found=f"model.quantization={context.quantization}",
+                mend="rollout.engine=torch, or model.quantization=none",
+            )
         self._adapter = Adapter.of(source)
         self._serving: LoRARequest | None = None
         self._lock = asyncio.Lock()
