@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -165,17 +164,18 @@ def test_one_reward_may_be_selected_twice() -> None:
 
 
 def test_slow_plain_rewards_wait_at_the_same_time() -> None:
+    together = threading.Barrier(8)
+
     def slow(trajectory: Trajectory, task: Task) -> float:
-        time.sleep(0.1)
+        together.wait(timeout=30)  # one that waits alone raises
         return 1.0
 
-    async def run() -> float:
-        scorer = Scorer([reward(slow)], timeout_s=5.0)
-        start = time.perf_counter()
-        await asyncio.gather(*(scorer.judge(make_trajectory("4"), TASK) for _ in range(32)))
-        return time.perf_counter() - start
+    async def run() -> list[Any]:
+        scorer = Scorer([reward(slow)], timeout_s=60.0)
+        return await asyncio.gather(*(scorer.judge(make_trajectory("4"), TASK) for _ in range(32)))
 
-    assert asyncio.run(run()) < 1.0
+    verdicts = [verdict for judged in asyncio.run(run()) for verdict in judged.rewards.values()]
+    assert [verdict.value for verdict in verdicts] == [1.0] * 32
 
 
 def test_a_function_that_cannot_take_the_call_is_named_by_its_own_line() -> None:
