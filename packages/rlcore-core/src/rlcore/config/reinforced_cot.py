@@ -96,6 +96,12 @@ _TEST_SPLIT: Mapping[str, Meaning] = {
     "pipeline.val.do_eval": nothing("evaluation.every decides, 0 for never"),
 }
 
+_CONVERSATIONS = Meaning(
+    ours="trainer.conversations_per_step",
+    why="batch_size x gradient_accumulation_steps x processes",
+    read=conversations_per_step,
+)
+
 SFT = FileVocabulary(
     name="the SFT file",
     block="SFT",
@@ -112,16 +118,8 @@ SFT = FileVocabulary(
         "log_dir": _run_directory("SFT"),
         "seed": Meaning(ours="seed"),
         "n_epochs": Meaning(ours="trainer.epochs"),
-        "batch_size": Meaning(
-            ours="trainer.conversations_per_step",
-            why="batch_size x gradient_accumulation_steps x processes",
-            read=conversations_per_step,
-        ),
-        "gradient_accumulation_steps": Meaning(
-            ours="trainer.conversations_per_step",
-            why="batch_size x gradient_accumulation_steps x processes",
-            read=conversations_per_step,
-        ),
+        "batch_size": _CONVERSATIONS,
+        "gradient_accumulation_steps": _CONVERSATIONS,
         "optimizer.learning_rate": Meaning(ours="trainer.learning_rate"),
         "optimizer.weight_decay": Meaning(ours="trainer.weight_decay"),
         "clip_grad_norm": Meaning(ours="trainer.max_gradient_norm"),
