@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.processes import LAUNCHER, Alone, Processes, Start, world_size
+from rlcore.signals import stops_handled
 
 from rlcore_trainer.config import DataParallelConfig
 
@@ -63,7 +63,7 @@ def start(arguments: Sequence[str], count: int) -> int:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        with _passing_on(processes):
+        with stops_handled(lambda number, frame: _signal(processes, number)):
             for index in range(count):
                 process = subprocess.Popen(
                     [sys.executable, "-m", "rlcore", *arguments],
@@ -102,23 +102,6 @@ def _environment(index: int, count: int, port: int) -> dict[str, str]:
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is there already
     }
-
-
-@contextmanager
-def _passing_on(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        _signal(processes, number)
-
-    try:
-        before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever started it owns the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], store: Store) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +33,7 @@ from rlcore.run_directory import (
     last_checkpoint,
     recipe_of,
 )
+from rlcore.signals import stops_handled
 
 
 @click.command(
@@ -217,7 +217,7 @@ def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tupl
     try:
         job.open_trackers(skip=skip)
         job.started()
-        with _signals(job):
+        with stops_handled(_stopping(job)):
             return trainer(job).train()
     except BaseException as failure:
         error = failure
@@ -249,8 +249,7 @@ def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed:
         click.echo(f"go on with: rlcore run --resume {directory.path}", err=True)
 
 
-@contextmanager
-def _signals(job: Run) -> Iterator[None]:
+def _stopping(job: Run) -> Callable[[int, FrameType | None], None]:
     """The first SIGINT or SIGTERM asks the trainer to stop after its step, the second interrupts."""
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -259,16 +258,7 @@ def _signals(job: Run) -> Iterator[None]:
         job.request_stop()
         job.say("stopping  after this step, and keeps what can be resumed (once more to stop at once)")
 
-    try:
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever started it owns the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handle
 
 
 def _last_lines(job: Run, metrics: Mapping[str, float], as_json: bool) -> None:
