@@ -152,7 +152,7 @@ def test_plugins_show_prints_what_is_offered(acme: Path) -> None:
 
 def test_doctor_fails_with_a_fix_when_a_plugin_is_broken(acme: Path) -> None:
     (acme / "acme_rl.py").write_text("raise ValueError('no licence')\n", encoding="utf-8")
-    done = rlcore("doctor", "--json", path=acme, OMP_NUM_THREADS="4096")
+    done = rlcore("doctor", "--json", path=acme, OMP_NUM_THREADS="4096", PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 1
     rows = json.loads(done.stdout)
     assert {row["check"] for row in rows} >= {"python", "libraries", "cpu", "gpu", "disk", "plugins"}
@@ -161,6 +161,7 @@ def test_doctor_fails_with_a_fix_when_a_plugin_is_broken(acme: Path) -> None:
     (threads,) = [row for row in rows if row["check"] == "cpu"]
     assert threads["status"] == "warn"
     assert threads["fix"].startswith("export OMP_NUM_THREADS=")
+    assert any(row["fix"] == "unset PYTHONDONTWRITEBYTECODE" for row in rows if row["check"] == "python")
 
 
 def test_doctor_names_what_a_default_recipe_lacks(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:

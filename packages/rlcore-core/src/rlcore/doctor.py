@@ -64,6 +64,9 @@ def python() -> Iterator[Finding]:
         yield Finding(status="fail", text=f"Python {version}", fix="install Python 3.11 or 3.12")
     else:
         yield Finding(status="ok", text=f"Python {version} ({sys.executable})")
+    if sys.dont_write_bytecode:
+        text = "compiled modules are not kept (PYTHONDONTWRITEBYTECODE): every start compiles torch's anew, for seconds"
+        yield Finding(status="warn", text=text, fix="unset PYTHONDONTWRITEBYTECODE")
 
 
 def libraries() -> Iterator[Finding]:

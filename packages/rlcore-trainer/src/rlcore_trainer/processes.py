@@ -18,6 +18,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as distributed
+
+# Before any group exists: default arguments in it keep the one that they are imported under, and with it gloo's
+# threads, which now and then abort a process that ends while they run. Transformers would import it later.
+import torch.distributed.nn.functional  # noqa: F401
 from accelerate import PartialState
 from rlcore.errors import EngineError, ProcessError, RlcoreError, UserError
 from rlcore.processes import LAUNCHER, world_size

@@ -1,0 +1,42 @@
+"""Joined processes, real ones over gloo, and how they part."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from rlcore_trainer import launch
+
+PARTS = """
+from pathlib import Path
+from rlcore_trainer.processes import JoinedProcesses
+processes = JoinedProcesses(cpu=True)
+import transformers.modeling_utils
+assert processes.exchange(processes.place.index) == [0, 1]
+names = lambda: {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
+before = names()
+processes.end(None)
+print(*sorted(name for name in before if "gloo" in name), "then", *(name for name in names() if "gloo" in name))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are read from /proc")
+def test_no_thread_of_gloo_outlives_the_parting() -> None:
+    """One that does may want the interpreter while it shuts down, and then aborts the process."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PARTS],
+            env=launch._environment(index, 2, store.port),
+            stdout=-1,
+            stderr=-1,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    for process in started:
+        said, errors = process.communicate(timeout=120)
+        assert said == "gloo_tcp_loop pt_gloo_runloop then\n", said + errors
