@@ -105,6 +105,12 @@ def test_a_missing_process_and_a_wrong_number_of_them_are_told(tmp_path: Path) -
         merge(tmp_path / "in", tmp_path / "out")
 
 
+def test_files_of_unknown_names_are_told(tmp_path: Path) -> None:
+    (tmp_path / "my_zero_pp_rank_a_optim_states.pt").write_bytes(b"")
+    with pytest.raises(UserError, match="unknown names"):
+        merge(tmp_path, tmp_path / "out")
+
+
 def test_vectors_that_are_too_short_are_refused(tmp_path: Path) -> None:
     write_stage_2(tmp_path / "in")
     path = tmp_path / "in" / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"

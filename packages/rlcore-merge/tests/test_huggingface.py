@@ -122,6 +122,7 @@ def test_everything_but_weights_comes_along(huggingface: Write, tmp_path: Path) 
         ({"vocab_size": 11}, "vocab_size is 11"),
         ({"hidden_size": 8}, "hidden_size is 8"),
         ({"num_hidden_layers": 3}, "such as 2"),
+        ({"num_hidden_layers": 1}, "has 2 layers, num_hidden_layers is 1"),
     ],
 )
 def test_a_config_that_the_tensors_contradict_is_refused(
@@ -201,6 +202,61 @@ def test_a_truncated_safetensors_file_is_named(huggingface: Write, tmp_path: Pat
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"data_offsets": [-4, 0]}, "offsets"),
+        ({"data_offsets": [0.0, 4.0]}, "offsets"),
+        ({"shape": [-1, -1]}, "shape"),
+        ({"data_offsets": [0, 4]}, "begins at 0"),
+        ({"data_offsets": [8, 12]}, "begins at 8"),
+    ],
+)
+def test_a_header_that_is_not_of_these_bytes_is_refused(
+    tmp_path: Path, entry: dict[str, list[float]], sentence: str
+) -> None:
+    first = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    header = json.dumps({"a": first, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8], **entry}}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(12))
+    with pytest.raises(UserError, match=r"safetensors file cannot be read") as caught:
+        merge(tmp_path, tmp_path / "out")
+    assert sentence in str(caught.value)
+
+
+def test_bytes_behind_the_last_tensor_are_told(huggingface: Write, tmp_path: Path) -> None:
+    path = huggingface(TENSORS) / "model.safetensors"
+    path.write_bytes(path.read_bytes() + b"12")
+    with pytest.raises(UserError, match="2 bytes follow"):
+        merge(path.parent, tmp_path / "out")
+
+
+def test_an_index_of_other_things_than_names_is_refused(huggingface: Write, tmp_path: Path) -> None:
+    base = huggingface(TENSORS)
+    (base / "model.safetensors").rename(base / "model-1.safetensors")
+    (base / "model.safetensors.index.json").write_text('{"weight_map": {"a": 5}}')
+    with pytest.raises(UserError, match="index of the weights cannot be read"):
+        merge(base, tmp_path / "out")
+
+
+@pytest.mark.parametrize("architectures", [5, "FSDPQwen2ForCausalLM", None])
+def test_architectures_that_are_no_list_stay_as_they_are(
+    huggingface: Write, tmp_path: Path, architectures: object
+) -> None:
+    merge(huggingface(TENSORS, {**CONFIG, "architectures": architectures}), tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == architectures
+
+
+@pytest.mark.parametrize("more", [["--check", "nowhere"], ["--check", ".", "--tolerance", "nan"]])
+def test_what_cannot_be_checked_is_told_before_anything_is_written(
+    huggingface: Write, tmp_path: Path, more: list[str]
+) -> None:
+    arguments = [str(huggingface(TENSORS)), "--out", str(tmp_path / "out"), *more]
+    with pytest.raises(UserError):
+        CliRunner().invoke(command, arguments, standalone_mode=False, catch_exceptions=False)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_comparison_names_what_differs(huggingface: Write) -> None:
     changed = {**TENSORS, "model.layers.0.w.weight": TENSORS["model.layers.0.w.weight"] + 0.5}
     changed["model.layers.1.w.weight"] = TENSORS["model.layers.1.w.weight"].float()
@@ -255,6 +311,9 @@ def test_a_wrong_folder_says_what_was_looked_for_and_what_is_near(huggingface: W
     with pytest.raises(UserError) as caught:
         merge(tmp_path / "deepre", tmp_path / "out")
     assert "did you mean 'deeper'?" in str(caught.value)
+    with pytest.raises(UserError) as caught:
+        merge("Nobody/a-model-1.5B", tmp_path / "out")
+    assert "hf download Nobody/a-model-1.5B" in str(caught.value)
 
 
 def test_a_wrong_folder_is_told_before_anything_heavy_is_imported(tmp_path: Path) -> None:

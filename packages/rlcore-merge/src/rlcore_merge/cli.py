@@ -106,6 +106,12 @@ def merge(
 ) -> int:
     """Make one Hugging Face folder of a sharded or adapter checkpoint, whichever trainer wrote it."""
     source = _source(source, local_dir, backend, without_effect)
+    if not tolerance >= 0:
+        raise UserError("this tolerance is no number from 0 on", found=f"{tolerance:g}", mend="--tolerance 1e-6")
+    if reference is not None:
+        from rlcore_merge.layouts import Layouts
+
+        Layouts().find(reference.expanduser())  # told before anything is written
     if out is None and reference is None:
         if ctx.meta.get("verb") != "merge":
             raise click.UsageError("give --out, a new folder, or --check, a reference")

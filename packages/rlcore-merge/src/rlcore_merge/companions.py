@@ -46,7 +46,7 @@ def read_config(folders: Iterable[Path]) -> dict[str, Any] | None:
         if path.is_file():
             try:
                 config = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 raise UserError("config.json cannot be read", found=str(error), where=str(path)) from None
             if not isinstance(config, dict):
                 raise UserError("config.json is no JSON object", found=type(config).__name__, where=str(path))
@@ -103,7 +103,8 @@ def write_config(
         new[key] = value
     if not quantised and new.pop("quantization_config", None) is not None:
         said.append("quantization_config was removed from config.json: the weights are not quantised")
-    architectures = [str(name) for name in new.get("architectures") or []]
+    listed = new.get("architectures")
+    architectures = [str(name) for name in listed] if isinstance(listed, list) else []
     plain = [name.removeprefix("FSDP") for name in architectures]
     names = set(names)
     if "score.weight" in names and "lm_head.weight" not in names:

@@ -64,9 +64,14 @@ def _layers(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]
         return []
     stack = max(stacks, key=lambda name: len(stacks[name]))
     missing = sorted(set(range(wanted)) - stacks[stack])
-    if not missing:
-        return []
-    return [f"{stack} lacks {len(missing)} of {wanted} layers, such as {missing[0]}"]
+    if missing:
+        return [f"{stack} lacks {len(missing)} of {wanted} layers, such as {missing[0]}"]
+    # What predicts tokens further ahead stands behind the layers in some models; an encoder-decoder has two stacks.
+    ahead = text.get("num_nextn_predict_layers")
+    most = wanted + (ahead if isinstance(ahead, int) else 0)
+    if len(stacks[stack]) > most and not text.get("is_encoder_decoder"):
+        return [f"{stack} has {len(stacks[stack])} layers, num_hidden_layers is {wanted}: those behind would be lost"]
+    return []
 
 
 def _projections(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ a moment.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,7 @@ OWN = (
         looked_for="model.safetensors or pytorch_model.bin, or their index (a Hugging Face folder)",
     ),
 )
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _WHOLE = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -162,6 +164,8 @@ class Layouts:
             )
         parent = source.parent
         near = did_you_mean(source.name, [path.name for path in parent.iterdir()]) if parent.is_dir() else None
+        if not parent.exists() and _HUB_ID.fullmatch(str(source)):
+            near = f"nothing is downloaded: hf download {source} --local-dir FOLDER"
         raise UserError("there is no such folder", found="nothing", where=str(source), mend=near or "check the path")
 
 

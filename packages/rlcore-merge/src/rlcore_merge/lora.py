@@ -7,17 +7,16 @@ arXiv:2312.03732): ``s = α/√r``; DoRA (Liu et al. 2024, arXiv:2402.09353, eq.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rlcore.errors import UserError, did_you_mean
 
+from rlcore_merge import adapter_settings
 from rlcore_merge.checkpoint import Adapter, Checkpoint
 from rlcore_merge.lowrank import Delta, LowRank, Shifted, vector_of
 from rlcore_merge.tensors import Tensor, size_of
@@ -81,55 +80,10 @@ def take_out(checkpoint: Checkpoint, alpha: float | None) -> None:
     if not any(is_adapter_name(name) for name in checkpoint.tensors):
         return
     base, adapter = separate(checkpoint.tensors, str(checkpoint.folder))
-    settings = settings_of_folder(checkpoint.folder, adapter, alpha)
+    settings = adapter_settings.of_folder(checkpoint.folder, adapter, alpha)
     checkpoint.tensors = base
     checkpoint.buffers = frozenset(name for name in base if name in checkpoint.buffers)
     checkpoint.adapter = Adapter(settings=settings, tensors=adapter, where=str(checkpoint.folder))
-
-
-def settings_of_folder(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None) -> dict[str, Any]:
-    """The settings of an adapter inside a training checkpoint, in the words of ``adapter_config.json``.
-
-    Read from ``adapter_config.json`` or ``lora_train_meta.json`` beside the weights or in ``lora_adapter/``.
-
-    Raises:
-        UserError: nothing says α.
-    """
-    for path in (
-        folder / "adapter_config.json",
-        folder / "lora_adapter" / "adapter_config.json",
-        folder / "lora_train_meta.json",
-    ):
-        if path.is_file():
-            settings = read_settings(path)
-            break
-    else:
-        settings = {}
-    if alpha is not None:
-        settings["lora_alpha"] = alpha
-    if not settings.get("lora_alpha"):
-        raise UserError(
-            "the scale of the adapter is not known",
-            found="no lora_alpha: there is no lora_train_meta.json and no adapter_config.json",
-            where=str(folder),
-            mend="give the value of the training's configuration: --lora-alpha NUMBER",
-        )
-    ranks = sorted(
-        tensor.shape[0] for name, tensor in tensors.items() if ".lora_A." in name or name.endswith("lora_embedding_A")
-    )
-    settings.setdefault("r", max(set(ranks), key=ranks.count) if ranks else 0)
-    return settings
-
-
-def read_settings(path: Path) -> dict[str, Any]:
-    """The JSON object of a file. Raises `UserError` when it is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path.name} cannot be read", found=str(error), where=str(path)) from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path.name} is no JSON object", found=type(content).__name__, where=str(path))
-    return content
 
 
 def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> dict[str, Tensor]:
@@ -156,16 +110,25 @@ def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> 
         target = _find(name, base, tensors, adapter)
         _same_shape(name, tensor, tensors[target], adapter)
         tensors[target] = tensor
-    empty = []
+    empty, broken = [], []
     for module, parts in modules.items():
         target = _find(f"{module}.weight", base, tensors, adapter)
         delta = _delta(module, parts, tensors[target], adapter)
+        if not delta.is_finite():
+            broken.append(module)
         if delta.is_zero():
             empty.append(module)
         tensors[target] = LowRank(tensors[target], delta)
         if "lora_B.bias" in parts:
             bias = _find(f"{module}.bias", base, tensors, adapter)
             tensors[bias] = Shifted(tensors[bias], vector_of(parts["lora_B.bias"]) * np.float32(delta.scale))
+    if broken:
+        raise UserError(
+            "the adapter holds infinities or what is no number",
+            found=f"in {len(broken)} of {len(modules)} modules, such as {broken[0]}",
+            where=adapter.where,
+            mend="take an earlier checkpoint: the training came apart",
+        )
     if empty and not zero_is_fine:
         raise UserError(
             "the adapter changes nothing",

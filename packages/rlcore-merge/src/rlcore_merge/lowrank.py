@@ -5,6 +5,7 @@ Legend: ``_RO`` rows of a weight by the rest of its axes, ``_RI`` rank by inputs
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -37,8 +38,13 @@ class Delta:
     """DoRA's m, one for each output."""
 
     def is_zero(self) -> bool:
-        """Whether one factor is nothing but zeros, as an adapter is before its first step."""
-        return not all(_any(factor) for factor in (self.up, self.down))
+        """Whether a factor is nothing but zeros, as an adapter is before its first step."""
+        return not self.scale or not all(_any(factor) for factor in (self.up, self.down))
+
+    def is_finite(self) -> bool:
+        """Whether no factor holds an infinity or what is no number, as training leaves them that came apart."""
+        finite = all(_every_finite(factor) for factor in (self.up, self.down))
+        return finite and (self.magnitude is None or bool(np.isfinite(self.magnitude).all()))
 
     def rows(self, begin: int, end: int) -> Float32:
         """Rows of the scaled product, in the orientation of the weight."""
@@ -56,11 +62,17 @@ class Delta:
 
 
 def _any(tensor: Tensor) -> bool:
+    return any(bool(np.any(part)) for part in _parts(tensor))
+
+
+def _every_finite(tensor: Tensor) -> bool:
+    return all(bool(np.isfinite(part).all()) for part in _parts(tensor))
+
+
+def _parts(tensor: Tensor) -> Iterator[Float32]:
     size = size_of(tensor)
-    return any(
-        bool(np.any(to_float32(tensor.read(start, min(1 << 20, size - start)), tensor.kind)))
-        for start in range(0, size, 1 << 20)
-    )
+    for start in range(0, size, 1 << 20):
+        yield to_float32(tensor.read(start, min(1 << 20, size - start)), tensor.kind)
 
 
 @dataclass(frozen=True, slots=True)

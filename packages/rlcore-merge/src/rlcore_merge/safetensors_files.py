@@ -31,9 +31,10 @@ def read(path: Path) -> tuple[dict[str, Stored], Mapping[str, str]]:
         if 8 + length > file.size:
             raise ValueError(f"a header of {length:,} bytes in {file.size:,}")
         header: dict[str, Any] = json.loads(file.buffer[8 : 8 + length].decode("utf-8"))
-        metadata = header.pop("__metadata__", {})
+        metadata = dict(header.pop("__metadata__", {}))
         tensors = {name: _tensor(file, 8 + length, name, entry) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _without_gaps(tensors, 8 + length, file.size)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             "a safetensors file cannot be read",
             found=f"it is truncated or damaged: {error}",
@@ -47,11 +48,26 @@ def _tensor(file: MappedFile, data: int, name: str, entry: Mapping[str, Any]) ->
     if entry["dtype"] not in KINDS:
         raise ValueError(f"{name} has the unknown dtype {entry['dtype']}")
     kind = KINDS[entry["dtype"]]
-    shape = tuple(int(length) for length in entry["shape"])
+    shape = tuple(entry["shape"])
     begin, end = entry["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise ValueError(f"{name} has the shape {list(shape)} and the offsets {[begin, end]}")
     if end - begin != prod(shape) * kind.size:
         raise ValueError(f"{name} has {end - begin:,} bytes for the shape {list(shape)}")
     return Stored(file, data + begin, kind, shape)
+
+
+def _without_gaps(tensors: Mapping[str, Stored], data: int, size: int) -> None:
+    """The format has neither gaps nor two tensors in one place: there, the header is not that of these bytes."""
+    at = data
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].position, prod(item[1].shape))):
+        if tensor.position != at:
+            raise ValueError(
+                f"{name} begins at {tensor.position - data:,}, and what is before it ends at {at - data:,}"
+            )
+        at += prod(tensor.shape) * tensor.kind.size
+    if at != size:
+        raise ValueError(f"{size - at:,} bytes follow the last tensor")
 
 
 def header(tensors: Mapping[str, tuple[Kind, Shape]], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:

@@ -86,6 +86,13 @@ def _optimiser_files(folder: Path) -> list[Path]:
                     where=str(folder),
                 )
             found[int(match[1])] = path
+    if not found:
+        raise UserError(
+            "the files of the optimiser have unknown names",
+            found=", ".join(sorted(path.name for path in folder.glob("*_optim_states.pt"))[:3]),
+            where=str(folder),
+            mend="DeepSpeed writes zero_pp_rank_0_mp_rank_00_optim_states.pt and so on",
+        )
     missing = [rank for rank in range(max(found)) if rank not in found]
     if missing:
         name = found[max(found)].name.replace(f"rank_{max(found)}_mp", f"rank_{missing[0]}_mp")

@@ -74,7 +74,9 @@ def _indexed(index: Path) -> tuple[list[Path], list[str]]:
     try:
         places: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         names = sorted(set(places.values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"a file is named {names[0]!r}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError("the index of the weights cannot be read", found=repr(error), where=str(index)) from None
     for name in names:
         if "/" in name or "\\" in name or not (index.parent / name).is_file():

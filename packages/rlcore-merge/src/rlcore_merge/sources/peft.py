@@ -7,7 +7,7 @@ from pathlib import Path
 from rlcore.adapter_folder import FINGERPRINT
 from rlcore.errors import UserError
 
-from rlcore_merge import lora, safetensors_files
+from rlcore_merge import adapter_settings, lora, safetensors_files
 from rlcore_merge.checkpoint import Adapter, Checkpoint, Request
 from rlcore_merge.pickles import Strided
 from rlcore_merge.provenance import digest, identity
@@ -21,9 +21,10 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
     Raises:
         UserError: the weights are missing or damaged.
     """
-    settings = lora.read_settings(folder / "adapter_config.json")
+    settings = adapter_settings.read(folder / "adapter_config.json")
     if request.alpha is not None:
         settings["lora_alpha"] = request.alpha
+    adapter_settings.check(settings, str(folder))
     path, tensors, metadata, found = _weights(folder)
     saved, adapter = lora.separate(tensors, str(folder))
     fingerprint = metadata.get(FINGERPRINT) or settings.get(FINGERPRINT)

@@ -1,0 +1,99 @@
+"""The settings of an adapter, in the words of peft's ``adapter_config.json``: read, found in a folder, checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import UserError
+
+from rlcore_merge.tensors import Tensor
+
+
+def of_folder(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None) -> dict[str, Any]:
+    """The settings of an adapter inside a training checkpoint, in the words of ``adapter_config.json``.
+
+    Read from ``adapter_config.json`` or ``lora_train_meta.json`` beside the weights or in ``lora_adapter/``.
+
+    Raises:
+        UserError: nothing says α.
+    """
+    for path in (
+        folder / "adapter_config.json",
+        folder / "lora_adapter" / "adapter_config.json",
+        folder / "lora_train_meta.json",
+    ):
+        if path.is_file():
+            settings = read(path)
+            break
+    else:
+        settings = {}
+    if alpha is not None:
+        settings["lora_alpha"] = alpha
+    if not settings.get("lora_alpha"):
+        raise UserError(
+            "the scale of the adapter is not known",
+            found="no lora_alpha: there is no lora_train_meta.json and no adapter_config.json",
+            where=str(folder),
+            mend="give the value of the training's configuration: --lora-alpha NUMBER",
+        )
+    ranks = sorted(
+        tensor.shape[0] for name, tensor in tensors.items() if ".lora_A." in name or name.endswith("lora_embedding_A")
+    )
+    settings.setdefault("r", max(set(ranks), key=ranks.count) if ranks else 0)
+    check(settings, str(folder))
+    return settings
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The JSON object of a file. Raises `UserError` when it is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path.name} cannot be read", found=str(error), where=str(path)) from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path.name} is no JSON object", found=type(content).__name__, where=str(path))
+    return content
+
+
+def check(settings: Mapping[str, Any], where: str) -> None:
+    """Raises `UserError` where ranks, α or their patterns are not what peft writes."""
+    wrong = []
+    for key, pattern, is_one, wanted in (
+        ("r", "rank_pattern", _is_rank, "a whole number"),
+        ("lora_alpha", "alpha_pattern", _is_alpha, "a finite number"),
+    ):
+        if settings.get(key) is not None and not is_one(settings[key]):
+            wrong.append(f"{key} is {settings[key]!r} and not {wanted}")
+        patterns = settings.get(pattern) or {}
+        if not isinstance(patterns, Mapping):
+            wrong.append(f"{pattern} is {patterns!r} and not a table")
+            continue
+        for expression, value in patterns.items():
+            if not is_one(value):
+                wrong.append(f"{pattern} of {expression} is {value!r} and not {wanted}")
+            try:
+                re.compile(expression)
+            except re.error as error:
+                wrong.append(f"{pattern} has {expression!r}, no regular expression: {error}")
+    if not isinstance(settings.get("peft_type"), str | None):
+        wrong.append(f"peft_type is {settings['peft_type']!r}")
+    if wrong:
+        raise UserError(
+            "the settings of the adapter cannot be used",
+            found="; ".join(wrong[:3]),
+            where=where,
+            mend="take adapter_config.json as peft wrote it",
+        )
+
+
+def _is_rank(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_alpha(value: Any) -> bool:
+    return type(value) in (int, float) and isfinite(value)
