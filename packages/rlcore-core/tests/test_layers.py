@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,22 @@ def test_yaml_scalars_are_read_by_version_1_2() -> None:
     assert lines["reward", "1", "id"] == 18
 
 
-@pytest.mark.parametrize("text", ["a: 1\na: 2", "a: &x [*x]", "- 1", "a: [", "a: {b: 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\na: 2",
+        "a: &x [*x]",
+        "- 1",
+        "a: [",
+        "a: {b: 1",
+        "a: !!python/object/apply:os.getcwd []",
+        "a: !ENV ${HOME}",
+        "a: !!binary aGk=",
+        "a: {<<: {b: 1}}",
+        "a: {[b, c]: 1}",
+        "\n".join(["a: &a [x]", *(f"{c}: &{c} [{', '.join(['*' + b] * 9)}]" for b, c in pairwise("abcdefghij"))]),
+    ],
+)
 def test_bad_yaml_is_a_config_error(text: str) -> None:
     pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
     with pytest.raises(ConfigError, match=r"x\.yaml"):

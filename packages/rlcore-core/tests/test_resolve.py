@@ -66,6 +66,11 @@ def test_all_mistakes_are_shown_at_once_with_origin_suggestion_and_doc(toy: Any)
     ("override", "expected"),
     [
         ("trainer.lr=1", "did you mean trainer.learning_rate ?"),
+        ("trainer.learning_rate=true", "trainer.learning_rate = True\n      from command line: "),
+        ("trainer.learning_rate=true", "needs a number"),
+        ("rollout.group_size=false", "needs an integer"),
+        ("reward.length.weight=true", "needs a number"),
+        ("sft.model_path=x", "did you mean SFT ?"),
         ("trainer.advantage=x", "did you mean algorithm.advantage ?"),
         ("reward.exact.strikt=1", "did you mean reward.0.strict ?"),
         ("reward.length.strict=1", "did you mean reward.0.strict ?"),

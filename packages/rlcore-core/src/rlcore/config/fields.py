@@ -52,6 +52,17 @@ def takes_texts(annotation: Any) -> bool:
     return item is str or (typing.get_origin(item) is typing.Annotated and typing.get_args(item)[0] is str)
 
 
+def number_wanted(annotation: Any) -> str | None:
+    """``int`` or ``float`` where an annotation is a number and true and false are none of its values."""
+    if typing.get_origin(annotation) in {typing.Union, types.UnionType, typing.Annotated}:
+        inside = [argument for argument in typing.get_args(annotation) if isinstance(argument, type)]
+    else:
+        inside = [annotation]
+    if bool in inside:
+        return None
+    return next((kind.__name__ for kind in (float, int) if kind in inside), None)
+
+
 def inner_models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
     """The models within an annotation, each with ``0.`` when it stands in a list."""
     origin = typing.get_origin(annotation)

@@ -84,6 +84,12 @@ def _words(layer: Layer, vocabulary: FileVocabulary, folder: Path) -> tuple[list
     for path, value in _leaves(layer.tree, vocabulary, ()):
         origin = layer.origin(path)
         key = _known(path, vocabulary)
+        if path == (vocabulary.block,):
+            needs = Problem(
+                kind="bad value", path=vocabulary.block, value=toml_value(value), origin=origin, reason="needs a table"
+            )
+            problems.append(needs)
+            continue
         if key is None:
             problems.append(unknown_word(".".join(path), origin, vocabulary))
             continue

@@ -13,6 +13,9 @@ from rlcore.errors import ConfigError, NotInstalledError
 KeyPath = tuple[str, ...]
 """Keys from the root; places in lists are digits: ``("reward", "0", "weight")``."""
 
+MOST_VALUES = 100_000
+"""In one YAML file. Aliases of aliases make a few lines stand for more than any memory holds."""
+
 _NUMBER: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
     (re.compile(r"[-+]?[0-9]+"), int),
     (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
@@ -147,10 +150,20 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
         raise ConfigError(f"{name} is not valid YAML", found=" ".join(str(error).split()), where=name) from None
     lines: dict[KeyPath, int] = {}
     open_nodes: set[int] = set()
+    count = 0
 
     def convert(node: Any, path: KeyPath) -> Any:
+        nonlocal count
+        count += 1
+        where = f"{name}:{node.start_mark.line + 1}"
         if id(node) in open_nodes:
-            raise ConfigError(f"{name} refers to itself", where=f"{name}:{node.start_mark.line + 1}")
+            raise ConfigError(f"{name} refers to itself", where=where)
+        if count > MOST_VALUES:
+            found = f"more than {MOST_VALUES:,} values, each *name counted as what it repeats"
+            raise ConfigError(f"{name} is too large for a configuration", found=found, where=where)
+        if not _is_plain(node):
+            tag = str(node.tag).replace("tag:yaml.org,2002:", "!!")
+            raise ConfigError(f"{name} asks for what is no plain value", found=tag, where=where, mend="leave it out")
         open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.ScalarNode):
@@ -161,6 +174,15 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
             for key_node, value_node in node.value:
                 key = str(key_node.value)
                 where = f"{name}:{key_node.start_mark.line + 1}"
+                if key_node.tag == "tag:yaml.org,2002:merge":
+                    raise ConfigError(
+                        f"{name} merges tables with <<",
+                        found="it is YAML 1.1, and files are read as YAML 1.2",
+                        where=where,
+                        mend="write the keys out, or give several files: -c COMMON.yaml -c THIS.yaml",
+                    )
+                if not isinstance(key_node, yaml.ScalarNode):
+                    raise ConfigError(f"{name} has a key that is no word", where=where)
                 if key in table:
                     raise ConfigError(f"{'.'.join((*path, key))} stands twice in {name}", where=where)
                 table[key] = convert(value_node, (*path, key))
@@ -177,6 +199,12 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
     if not isinstance(tree, dict):
         raise ConfigError(f"{name} is not a table of keys", found=type(tree).__name__, where=name)
     return tree, lines
+
+
+def _is_plain(node: Any) -> bool:
+    """Whether a node is what YAML has without tags; dates and the like are read as text."""
+    kinds = {"str", "int", "float", "bool", "null", "timestamp", "value", "merge", "seq", "map"}
+    return str(node.tag).removeprefix("tag:yaml.org,2002:") in kinds
 
 
 def _yaml_scalar(text: str) -> Any:

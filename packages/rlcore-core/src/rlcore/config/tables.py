@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlcore.config.fields import annotation_of, doc_of, inner_models, keys_of, takes_texts
+from rlcore.config.fields import annotation_of, doc_of, inner_models, keys_of, number_wanted, takes_texts
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
 from rlcore.config.messages import Problem, ProblemsError, nearest_key
+from rlcore.config.reinforced_cot import GRPO, SFT
 from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
 from rlcore.config.verl import VERL
 
@@ -81,15 +82,21 @@ class Judge:
         One word where a list of texts belongs is a list of one.
         """
         values = _words_in_lists(model, values)
+        truths = set()
+        for place, value, kind in _truths_for_numbers(model, values):  # pydantic takes true for 1
+            self.bad((*path, *place), value, f"needs {WANTED[f'{kind}_type']}", doc_of(model, place))
+            truths.add((*path, *place))
         try:
-            return model.model_validate(values)
+            found = model.model_validate(values)
+            return None if truths else found
         except ValidationError as error:
             reasons: dict[KeyPath, list[ErrorDetails]] = {}
             for detail in error.errors(include_url=False):
                 place = _existing(values, tuple(map(str, detail["loc"])), detail["type"])
                 reasons.setdefault((*path, *place), []).append(detail)
             for place, details in reasons.items():
-                self._explain(model, place, path, details)
+                if place not in truths:
+                    self._explain(model, place, path, details)
             return None
 
     def _explain(self, model: type[BaseModel], place: KeyPath, path: KeyPath, details: list[ErrorDetails]) -> None:
@@ -136,6 +143,7 @@ class Judge:
             shown = ".".join(path)
             near = nearest_key(shown, self.known) or nearest_key(_first_place(shown), self.known)
             near = near or next(iter(get_close_matches(shown, VERL.meanings, n=1, cutoff=0.85)), None)
+            near = near or next(iter(get_close_matches(shown.upper(), (SFT.block, GRPO.block), n=1, cutoff=0.75)), None)
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if near is not None:
@@ -157,6 +165,17 @@ def _words_in_lists(model: type[BaseModel], values: Mapping[str, Any], place: Ke
         elif isinstance(value, str) and BARE_WORD.fullmatch(value) and takes_texts(annotation_of(model, (*place, key))):
             copy[key] = [value]
     return copy
+
+
+def _truths_for_numbers(model: type[BaseModel], value: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, bool, str]]:
+    """Every true or false that stands where ``model`` takes a number alone, with the kind of number."""
+    if isinstance(value, bool):
+        if kind := number_wanted(annotation_of(model, place)):
+            yield place, value, kind
+        return
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _truths_for_numbers(model, item, (*place, str(key)))
 
 
 def _sentence(model: type[BaseModel], place: KeyPath, detail: ErrorDetails) -> str:

@@ -161,7 +161,7 @@ def interpret(
             sets = {meaning.ours: value, **meaning.also} if meaning.ours else {}
         for key, item in sets.items():
             first, known = decided.setdefault(key, (word, item))
-            if known != item:
+            if first is not word and known != item:
                 reason = f"{first.text} says {toml_value(known)}: give one of the two"
                 found.append(word.problem("bad value", key, item, reason))
         lines.append(_line(word, meaning, sets, own))
