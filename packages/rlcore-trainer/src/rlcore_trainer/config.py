@@ -62,7 +62,7 @@ class CriticConfig(Table):
     """``copy`` is a model of its own that starts from the policy, ``head`` one output more on the policy's own layers;
     or a model's folder or hub id. None has no critic."""
     learning_rate: LearningRate = 1e-5
-    """AdamW's step size of a model of its own; a head learns with the policy's."""
+    """AdamW's step size of a model of its own, the same in every step; a head learns with the policy's."""
     clip: NonNegative | None = 0.5
     """How far a value may move from what it was before the updates; None lets it."""
     coefficient: NonNegative = 0.1
