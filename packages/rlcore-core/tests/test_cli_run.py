@@ -55,6 +55,21 @@ def test_a_dry_run_prints_every_value_with_its_origin_and_starts_nothing(rlcore:
     assert tomllib.loads(rlcore("run", "-r", "again.toml", "--dry-run").out) == tree
 
 
+@pytest.mark.parametrize(("word", "status"), [("", 2), ("quantizes = True", 0)])
+def test_a_quantised_base_needs_a_trainer_that_says_it_holds_one(rlcore: Call, word: str, status: int) -> None:
+    lines = [
+        "import toy_rl",
+        "class Mine(toy_rl.Trainer):",
+        "    Config = toy_rl.TrainerConfig",
+        f"    {word or 'pass'}",
+    ]
+    lines += ["    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))"]
+    Path("mine.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "--dry-run", "trainer.id=mine.py:Mine", "model.quantization=nf4")
+    assert done.status == status, done.err
+    assert ("does not say that it quantises" in done.err) == (status == 2)
+
+
 def test_what_may_surprise_is_said_first_and_in_a_dry_run(rlcore: Call) -> None:
     dry = rlcore("run", "-p", "toy", "--dry-run", "trainer.steps=1").out
     assert dry.startswith("# note: one step is little\n")
@@ -70,6 +85,8 @@ def test_what_may_surprise_is_said_first_and_in_a_dry_run(rlcore: Call) -> None:
         (["-p", "toi"], "did you mean 'toy'?"),
         ([], "name a plugin: --plugin NAME"),
         (["-p", "toy", "rollout.engine=absent"], "pip install 'no-such-distribution-here>=2'"),
+        (["-p", "toy", "model.quantization=nf4"], "the trainer 'policy-gradient' does not say that it quantises"),
+        (["-p", "toy", "lora.rank=4"], "unknown key  lora"),
         (["-p", "toy", "rollout.engine=remote"], "does not sample from the weights that are trained"),
         (["-p", "toy", "data.train=none.jsonl"], "there is no data file none.jsonl"),
         (["-p", "toy", "data.count=0"], "the data has no tasks to train on"),

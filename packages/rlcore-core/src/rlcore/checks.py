@@ -45,11 +45,25 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
     if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
         _check_tasks(run, purpose, split)
     notes: list[str] = []
+    if isinstance(trainer, TrainerSpec):
+        _check_quantization(run, trainer)
     if isinstance(trainer, TrainerSpec) and trainer.check:
         notes += load_attribute(trainer.check)(run)
     if purpose == "run":
         _check_processes(run)
     return notes
+
+
+def _check_quantization(run: Run, trainer: TrainerSpec) -> None:
+    if run.config.model.quantization == "none" or trainer.quantizes:
+        return
+    others = [spec.id for spec in run.registry.specs("trainer") if isinstance(spec, TrainerSpec) and spec.quantizes]
+    raise UserError(
+        f"the trainer {trainer.id!r} does not say that it quantises: the model would be held whole",
+        found=f"model.quantization={run.config.model.quantization}",
+        where=run.resolved.origin(("model", "quantization")),
+        mend=" or ".join(["model.quantization=none", *(f"trainer.id={id}" for id in others)]),
+    )
 
 
 def _check_processes(run: Run) -> None:

@@ -46,7 +46,8 @@ KINDS: Mapping[str, Kind] = {
 }
 
 FACTS = frozenset(
-    {"blocking", "max_concurrency", "scope", "minimum", "maximum", "trains", "speaks", "tables", "needs_environment"}
+    {"blocking", "max_concurrency", "scope", "minimum", "maximum", "trains", "speaks"}
+    | {"tables", "needs_environment", "quantizes"}
 )
 """What a component that is named by its import path says by itself, where a plugin's says it in its spec."""
 

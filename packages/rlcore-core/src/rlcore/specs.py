@@ -125,6 +125,8 @@ class TrainerSpec(Spec):
     """Pairs of table name and ``module:attribute`` of its model, such as ``("algorithm", "…:AlgorithmConfig")``."""
     needs_environment: bool = True
     """Whether a run has to have an environment and rewards; without it, either may be left out."""
+    quantizes: bool = False
+    """Whether it holds the base as ``model.quantization`` asks; with any other trainer a quantised base is refused."""
     check: str | None = None
     """``module:attribute`` of ``check(run)``: raises the `UserError` of tables that contradict each other, and returns
     a sentence for each thing that is allowed and may surprise."""

@@ -31,6 +31,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         config="rlcore_trainer.config:PolicyGradientConfig",
         summary="Rollouts, advantages, one or more updates, again.",
         check="rlcore_trainer.contradictions:check",
+        quantizes=True,
         tables=(
             ("algorithm", "rlcore_trainer.algorithm_config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
@@ -45,6 +46,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         summary="Imitates conversations; needs no environment.",
         needs_environment=False,
         check="rlcore_trainer.supervised_check:check",
+        quantizes=True,
         tables=(("lora", "rlcore_trainer.lora_config:LoraTable"),),
     )
 
