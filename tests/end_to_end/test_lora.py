@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,9 +25,12 @@ SHORT += ["evaluation.tasks=2", "evaluation.every=2", "checkpoint.every=1", "che
 WARM = ["warmup.steps=2", "warmup.demonstrations_per_step=4"]
 
 
-def rlcore(*arguments: str, folder: Path, fails: bool = False) -> str:
+def rlcore(*arguments: str, folder: Path, fails: bool = False, **environment: str) -> str:
     command = [sys.executable, "-m", "rlcore", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+    surroundings = {**os.environ, **environment}
+    done = subprocess.run(
+        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=900
+    )
     assert done.returncode == (2 if fails else 0), done.stdout[-2000:] + done.stderr[-3000:]
     return done.stderr if fails else done.stdout
 
@@ -68,6 +72,29 @@ def test_an_evaluation_of_the_adapter_is_that_of_the_merged_model(trained: Path,
     for told in (one, two):
         del told["model"], told["seconds"]
     assert one == two
+
+
+@pytest.mark.slow
+def test_the_base_of_an_adapter_may_be_a_model_in_the_cache_of_the_hub(trained: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "cache/hub/models--someone--base"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs/main").write_text("0123456789abcdef0123456789abcdef01234567", encoding="utf-8")
+    shutil.copytree(trained / "runs/low/model", cached / "snapshots/0123456789abcdef0123456789abcdef01234567")
+    adapter = tmp_path / "adapter"
+    shutil.copytree(trained / "runs/low/checkpoints/000002/model", adapter)
+    settings = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
+    few = ["evaluation.tasks=2", "rollout.max_new_tokens=8", "--json"]
+
+    def evaluate(base: str, *, fails: bool = False) -> str:
+        named = json.dumps({**settings, "base_model_name_or_path": base})
+        (adapter / "adapter_config.json").write_text(named, encoding="utf-8")
+        return rlcore("eval", "-p", "gsm8k-tools", "adapter", *few, folder=tmp_path, fails=fails, **offline)
+
+    assert "cannot get the model someone/other from the hub" in evaluate("someone/other", fails=True)
+    assert json.loads(evaluate("someone/base"))["scored"] == 2  # the adapter says the fingerprint of its base
+    rlcore("merge", "adapter", "--out", "merged", folder=tmp_path, **offline)
+    assert (tmp_path / "merged/model.safetensors").exists()
 
 
 @pytest.mark.slow

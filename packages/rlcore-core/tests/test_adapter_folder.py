@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.adapter_folder import FINGERPRINT, base_of, check_base, is_adapter, read_settings
+from rlcore.adapter_folder import FINGERPRINT, check_base, is_adapter, read_settings
 from rlcore.errors import UserError
 from rlcore.fingerprint import fingerprint_of_folder
-from rlcore.model_folder import local_folder
+from rlcore.model_folder import base_of, local_base, local_folder
 
 
 def safetensors(path: Path, tensors: dict[str, bytes], metadata: dict[str, str] | None = None) -> None:
@@ -99,6 +99,19 @@ def test_the_base_of_a_run_that_was_moved_is_found_in_it(base: Path, tmp_path: P
     base.rename(run / "model")
     (run / "config.toml").touch()
     assert base_of(folder) == run / "model"
+
+
+def test_a_base_of_the_hub_is_not_looked_for_before_it_is_needed(base: Path, tmp_path: Path) -> None:
+    folder = adapter(tmp_path / "adapter", Path("owner/name"), None)
+    assert local_base(folder) is None
+    assert local_folder(str(folder)) == folder
+    base.rename(tmp_path / "name")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path.parent)
+        settings = (folder / "adapter_config.json").read_text(encoding="utf-8")
+        here = f"{tmp_path.name}/name"
+        (folder / "adapter_config.json").write_text(settings.replace("owner/name", here), encoding="utf-8")
+        assert local_base(folder) == Path(here)
 
 
 @pytest.mark.parametrize(

@@ -74,30 +74,10 @@ def check_base(folder: Path, base: Path) -> bool:
     return True
 
 
-def base_of(folder: Path) -> Path:
-    """The folder of the base that an adapter names, found to be the right one.
-
-    The base of a ``builtin:`` model is found in its run's directory, wherever that has been moved.
-
-    Raises:
-        UserError: it is not there, or another one.
-    """
+def base_name(folder: Path) -> str | None:
+    """The folder or hub id that an adapter names as its base."""
     named = read_settings(folder).get("base_model_name_or_path")
-    places = [Path(named).expanduser()] if isinstance(named, str) and named else []
-    if len(folder.resolve().parents) > 2:
-        run = folder.resolve().parents[2]
-        places += [run / "model"] if (run / "config.toml").is_file() else []
-    for place in places:
-        if (place / "config.json").is_file():
-            check_base(folder, place)
-            return place
-    raise UserError(
-        "the base of the adapter is not where it was",
-        found=f"it names {named!r}, where there is no model" if named else "it names none",
-        where=str(folder),
-        mend=f"put the base back, write its folder into {folder / SETTINGS} as base_model_name_or_path, or merge: "
-        f"rlcore merge {folder} --base FOLDER --out FOLDER",
-    )
+    return named if isinstance(named, str) and named else None
 
 
-__all__ = ["FINGERPRINT", "SETTINGS", "WEIGHTS", "base_of", "check_base", "is_adapter", "read_settings"]
+__all__ = ["FINGERPRINT", "SETTINGS", "WEIGHTS", "base_name", "check_base", "is_adapter", "read_settings"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.adapter_folder import base_of, is_adapter
+from rlcore.adapter_folder import SETTINGS, base_name, check_base, is_adapter
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.run_directory import best_checkpoint, last_checkpoint, run_of
 from rlcore.whole_files import beside
@@ -25,7 +25,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 def local_folder(path: str, *, where: str | None = None) -> Path | None:
     """The folder of a local model, run directory or checkpoint; None for ``builtin:`` and hub ids.
 
-    It may hold an adapter, see `rlcore.adapter_folder`, whose base has then been found.
+    It may hold an adapter, see `rlcore.adapter_folder`, whose base has then been found, or is of the hub.
 
     Raises:
         UserError: the folder is not there, or lacks what a model needs.
@@ -49,11 +49,53 @@ def local_folder(path: str, *, where: str | None = None) -> Path | None:
 
 
 def _check_adapter_folder(folder: Path, *, where: str | None) -> None:
-    base = base_of(folder)
-    check_model_folder(base, where=where)
+    base = local_base(folder)
+    if base is not None:
+        check_model_folder(base, where=where)
     if not (folder / "tokenizer.json").is_file():
-        mend = f"copy tokenizer.json and tokenizer_config.json of {base} there"
+        mend = f"copy tokenizer.json and tokenizer_config.json of {base or base_name(folder)} there"
         raise UserError(f"the adapter {folder} has no tokenizer.json", where=where, mend=mend)
+
+
+def local_base(folder: Path) -> Path | None:
+    """The folder of the base that an adapter names, found to be the right one; None where it names a hub id.
+
+    The base of a ``builtin:`` model is found in its run's directory, wherever that has been moved.
+
+    Raises:
+        UserError: it is not there, or another one.
+    """
+    named = base_name(folder)
+    places = [Path(named).expanduser()] if named else []
+    if len(folder.resolve().parents) > 2:
+        run = folder.resolve().parents[2]
+        places += [run / "model"] if (run / "config.toml").is_file() else []
+    for place in places:
+        if (place / "config.json").is_file():
+            check_base(folder, place)
+            return place
+    if named and _HUB_ID.fullmatch(named):
+        return None
+    raise UserError(
+        "the base of the adapter is not where it was",
+        found=f"it names {named!r}, where there is no model" if named else "it names none",
+        where=str(folder),
+        mend=f"put the base back, write its folder or hub id into {folder / SETTINGS} as base_model_name_or_path, or "
+        f"merge: rlcore merge {folder} --base FOLDER --out FOLDER",
+    )
+
+
+def base_of(folder: Path) -> Path:
+    """As `local_base`; a base of the hub is downloaded or from the local cache.
+
+    Raises:
+        UserError: it is not there, cannot be had, or is another one.
+    """
+    base = local_base(folder)
+    if base is None:
+        base = download(base_name(folder) or "", where=str(folder / SETTINGS))
+        check_base(folder, base)
+    return base
 
 
 def _model_of_run(run: Path, checkpoint: Path | None) -> Path:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.adapter_folder import base_of, base_quantization, check_base, is_adapter, read_settings
+from rlcore.adapter_folder import base_name, base_quantization, check_base, is_adapter, read_settings
 from rlcore.config.messages import Problem
 from rlcore.config.requirements import unmet
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.model_folder import BUILTIN, local_folder
+from rlcore.model_folder import BUILTIN, local_base, local_folder
 from rlcore.quantization import check_installed
 from rlcore.specs import EngineSpec
 
@@ -37,7 +37,8 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
 
     base = _base(run)
     if base is not None and is_adapter(base):
-        mend = f"model.path={base_of(base)} lora.adapter={base}, or rlcore merge {base} --out FOLDER"
+        below = local_base(base) or base_name(base)
+        mend = f"model.path={below} lora.adapter={base}, or rlcore merge {base} --out FOLDER"
         yield problem("model.path", run.config.model.path, "it is an adapter: a run starts from its base", mend)
         return
     quantised = run.config.model.quantization

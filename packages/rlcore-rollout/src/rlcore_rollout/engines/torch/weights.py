@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rlcore.adapter_folder import base_of, is_adapter
+from rlcore.adapter_folder import is_adapter
 from rlcore.errors import NotInstalledError, UserError
+from rlcore.model_folder import base_of
 from rlcore.quantization import keep_layout, loading_options
 from rlcore.weights import check_complete, cpu_threads
 from torch import Tensor

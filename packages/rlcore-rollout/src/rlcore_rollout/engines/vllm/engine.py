@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rlcore.adapter_folder import base_of, is_adapter
+from rlcore.adapter_folder import is_adapter
 from rlcore.errors import EngineError, UserError
+from rlcore.model_folder import base_of
 from rlcore.types import Completion, Sampling, derive_seed
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
