@@ -25,7 +25,7 @@ SMALL = (
 )
 RECIPES = {
     "kl": (
-        *SMALL,
+        *(*SMALL, "lora.rank=4"),
         *("trainer.updates_per_rollout=2", "trainer.max_tokens_per_batch=256"),
         *("algorithm.kl.coefficient=0.05", "algorithm.kl.estimator=k3"),
     ),
@@ -91,7 +91,8 @@ def tokens(run: Path) -> dict[str, list[Any]]:
 
 
 def weights(run: Path) -> dict[str, Any]:
-    return load_file(run / "checkpoints" / "last" / "model" / "model.safetensors")
+    (file,) = (run / "checkpoints" / "last" / "model").glob("*model.safetensors")
+    return load_file(file)
 
 
 def assert_the_same(one: Path, other: Path) -> None:
