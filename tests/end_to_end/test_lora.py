@@ -107,6 +107,30 @@ def test_a_run_that_is_continued_is_the_same_to_the_bit_wherever_it_was_moved(tr
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_what_a_checkpoint_cannot_go_on_with_is_refused_and_the_run_stays_as_it_was(
+    dry: list[str], trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained / "runs/low/model", tmp_path / "other")
+    weights = tmp_path / "other/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+
+    def content() -> dict[str, bytes | None]:
+        paths = [path for path in (trained / "runs/low").rglob("*") if path.name != ".lock"]
+        return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
+
+    before = content()
+    resumed = ["run", "--resume", "runs/low/checkpoints/000001", *dry]
+    said = rlcore(*resumed, "model.quantization=nf4", "lora.rank=8", folder=trained, fails=True)
+    for sentence in ("lora.rank = 8", "has 4", "lora.rank=4", "model.quantization = nf4", "model.quantization=none"):
+        assert sentence in said
+    said = rlcore(*resumed, "lora.rank=null", folder=trained, fails=True)
+    assert "an adapter of rank 4 was trained until runs/low/checkpoints/000001" in said
+    said = rlcore(*resumed, f"model={tmp_path / 'other'}", folder=trained, fails=True)
+    assert "the adapter was trained on another base" in said
+    assert content() == before
+
+
 def test_another_base_is_refused_by_whatever_reads_the_adapter(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "runs/low", tmp_path / "low", symlinks=True)
     for path in (tmp_path / "low/checkpoints").glob("[0-9]*/model/adapter_config.json"):
@@ -191,8 +215,6 @@ def test_a_quantised_base_is_trained_on_continued_evaluated_and_merged_whole(tmp
     checkpoint = "runs/low/checkpoints/000002"
     few = ["evaluation.tasks=2", "rollout.max_new_tokens=8"]
     assert "its base in nf4" in rlcore("eval", checkpoint, *few, folder=tmp_path)
-    again = ["run", "--resume", checkpoint, "model.quantization=none"]
-    assert "its base as it was held" in rlcore(*again, folder=tmp_path, fails=True)
     rlcore("merge", checkpoint, "--out", "merged", folder=tmp_path)
     merged = load_file(tmp_path / "merged/model.safetensors")
     base = load_file(tmp_path / "runs/low/model/model.safetensors")

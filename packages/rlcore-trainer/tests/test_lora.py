@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from rlcore.adapter_folder import read_settings
 from rlcore.errors import EngineError, UserError
 from safetensors.torch import load_file
 
 peft = pytest.importorskip("peft")
 
+from rlcore_trainer import lora_check  # noqa: E402
 from rlcore_trainer.attention import packed_attention_of  # noqa: E402
 from rlcore_trainer.lora import adapter_parameters, attach, read_values, save_adapter, switched_off  # noqa: E402
 from rlcore_trainer.lora_config import LoraTable  # noqa: E402
@@ -203,6 +206,21 @@ def test_an_adapter_of_another_form_is_refused(attached: Callable[..., Any], tmp
     assert attached(tmp_path / "adapter", rank=2, targets=["q_proj"]) is not None
 
 
+def test_a_table_that_was_changed_since_is_told_from_the_one_that_made_the_adapter(
+    attached: Callable[..., Any], tmp_path: Path
+) -> None:
+    made: dict[str, Any] = {"rank": 2, "alpha": 8.0, "rslora": True, "modules_to_save": ["norm"], "targets": ["q_proj"]}
+    save_adapter(attached(**made), tmp_path / "adapter")
+    settings = read_settings(tmp_path / "adapter")
+    assert LoraTable(**made).differences(settings, made_here=True) == []
+    for key, value in (("rank", 4), ("alpha", None), ("rslora", False), ("modules_to_save", []), ("dora", True)):
+        ((name, asked, _),) = LoraTable(**{**made, key: value}).differences(settings, made_here=True)
+        assert (name, asked) == (key, 2 if key == "alpha" else value)
+    save_adapter(attached(rank=2), tmp_path / "plain")
+    ((name, _, _),) = LoraTable(rank=4).differences(read_settings(tmp_path / "plain"), made_here=True)
+    assert name == "rank", "alpha followed the rank then and would now"
+
+
 def test_a_file_that_does_not_fit_is_refused(attached: Callable[..., Any], tmp_path: Path) -> None:
     model = attached(rank=2)
     save_adapter(model, tmp_path / "adapter")
@@ -332,11 +350,14 @@ def test_a_checkpoint_of_the_other_kind_is_refused(bandit: Callable[..., Any], t
     often = {"every": 2, "keep": 9}
     PolicyGradientTrainer(bandit("whole", checkpoint=often)).train()
     PolicyGradientTrainer(bandit("low", lora={"rank": 2}, checkpoint=often)).train()
-    for directory, lora in (("whole", {"rank": 2}), ("low", {})):
+    for directory, lora, sentence in (
+        ("whole", {"rank": 2}, "lora.rank = 2.*all weights were trained until .*/whole-part/checkpoints/000002"),
+        ("low", {}, "lora.rank = None.*an adapter of rank 2 was trained until .*/low-part/checkpoints/000002"),
+    ):
         run = continued(bandit, tmp_path / directory, lora=lora)
         run.resolved.origin = lambda path: "a test"
-        with pytest.raises(UserError, match="what it has trained until now"):
-            PolicyGradientTrainer(run).train()
+        assert re.search(sentence, str(next(lora_check.problems(run, reinforcement=True))), re.DOTALL)
+        shutil.rmtree(tmp_path / f"{directory}-part")
 
 
 @pytest.mark.parametrize("forgotten", ["lora_B", "layers.1.mlp.down_proj.lora_A"])

@@ -19,6 +19,7 @@ pytest.importorskip("bitsandbytes")
 
 from bitsandbytes.nn import Linear4bit
 from peft.utils.integrations import dequantize_module_weight
+from rlcore_trainer import lora_check
 from rlcore_trainer.attention import packed_attention_of
 from rlcore_trainer.lora import adapter_parameters, attach, description
 from rlcore_trainer.lora_config import LoraTable
@@ -196,5 +197,6 @@ def test_a_run_that_is_continued_is_the_same_to_the_bit_and_wants_the_same_base(
     assert_same(load_file(tmp_path / "whole" / name), load_file(tmp_path / "part" / name))
     other = bandit("part", before, **copy.deepcopy(NF4))
     other.resolved.origin = lambda path: "a test"
-    with pytest.raises(UserError, match="its base as it was held"):
-        PolicyGradientTrainer(other).train()
+    said = str(next(lora_check.problems(other, reinforcement=True)))
+    assert "model.quantization = none" in said
+    assert f"held with model.quantization=nf4 until {before}\n      fix: model.quantization=nf4, or a new run" in said

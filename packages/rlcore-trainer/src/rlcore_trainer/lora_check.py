@@ -27,7 +27,7 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
 
     Raises:
         NotInstalledError: peft is not there.
-        UserError: the adapter to go on from belongs to another base.
+        UserError: the adapter to go on from belongs to another base, or is damaged.
     """
     lora = lora_table(run)
 
@@ -41,6 +41,8 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
         mend = f"model.path={below} lora.adapter={base}, or rlcore merge {base} --out FOLDER"
         yield problem("model.path", run.config.model.path, "it is an adapter: a run starts from its base", mend)
         return
+    if run.resume_from is not None:
+        yield from _of_checkpoint(run.resume_from, base, run.config.model.quantization, lora, problem)
     quantised = run.config.model.quantization
     if quantised != "none":
         if not lora.wanted:
@@ -85,6 +87,37 @@ def _base(run: Run) -> Path | None:
         return local_folder(run.config.model.path)
     except UserError:
         return None
+
+
+def _of_checkpoint(
+    checkpoint: Path, base: Path | None, quantised: str, lora: LoraTable, problem: Any
+) -> Iterator[Problem]:
+    """A run goes on with what it has trained until now: an adapter of the same form on a base held as it was."""
+    folder = checkpoint / "model"
+    if not is_adapter(folder):
+        if lora.wanted:
+            key = "rank" if lora.rank is not None else "adapter"
+            mend = f"leave it out, or a new run with model={checkpoint}"
+            yield problem(f"lora.{key}", getattr(lora, key), f"all weights were trained until {checkpoint}", mend)
+        return
+    settings = read_settings(folder)
+    if not lora.wanted:
+        reason = f"an adapter of rank {settings.get('r')} was trained until {checkpoint}"
+        mend = (
+            f"lora.rank={settings.get('r')}, or rlcore merge {checkpoint} --out FOLDER and a new run with model=FOLDER"
+        )
+        yield problem("lora.rank", lora.rank, reason, mend)
+        return
+    begin = f"a new run with lora.adapter={folder}"
+    for key, asked, found in lora.differences(settings, made_here=lora.adapter is None):
+        reason = f"the adapter that was trained until {checkpoint} has {found}"
+        yield problem(f"lora.{key}", asked, reason, f"lora.{key}={found}, or {begin}, which brings its own")
+    if (before := base_quantization(folder)) != quantised:
+        reason = f"the base was held with model.quantization={before} until {checkpoint}"
+        yield problem("model.quantization", quantised, reason, f"model.quantization={before}, or {begin}")
+    built = checkpoint.parent.parent / "model"
+    if base is not None or built.is_dir():
+        check_base(folder, base or built)
 
 
 def _of_engine(run: Run, lora: LoraTable, problem: Any) -> Iterator[Problem]:

@@ -53,13 +53,20 @@ class LoraTable(Table):
         """Whether there is an adapter."""
         return self.rank is not None or self.adapter is not None
 
-    def differences(self, settings: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-        """The keys of this table that were set and are otherwise in the settings of an adapter: asked and found."""
+    def differences(self, settings: dict[str, Any], *, made_here: bool = False) -> list[tuple[str, Any, Any]]:
+        """The keys of this table that are otherwise in the settings of an adapter: asked and found.
+
+        A key that was not set asks for nothing, unless the adapter was made of this very table. Which layers
+        ``all-linear`` was can no longer be told.
+        """
         found = []
         for key, word in SETTINGS.items():
             asked, there = getattr(self, key), settings.get(word)
-            if asked == type(self).model_fields[key].get_default() or (key == "targets" and asked == "all-linear"):
+            chosen = made_here or asked != type(self).model_fields[key].get_default()
+            if not chosen or (key == "targets" and asked == "all-linear"):
                 continue
+            if key == "alpha" and asked is None:
+                asked = settings.get(SETTINGS["rank"])  # a rank of its own is told for itself
             if key in ("targets", "modules_to_save"):
                 asked, there = (value if isinstance(value, str) else sorted(value or ()) for value in (asked, there))
             elif not there and not asked:

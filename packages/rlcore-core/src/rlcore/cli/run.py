@@ -91,7 +91,7 @@ def run(
     resolved = resolve(layered.layers, registry, recipe=layered.recipe)
     if folder is None:
         check_name(resolved)
-    trial = Run(resolved, registry)
+    trial = Run(resolved, registry, resume_from=checkpoint)
     notes = check_run(trial)
     if dry_run:
         click.echo("".join(f"# note: {note}\n" for note in notes) + resolved.text(), nl=False)
