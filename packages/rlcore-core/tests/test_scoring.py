@@ -74,14 +74,14 @@ async def hangs(trajectory: Trajectory, task: Task) -> float:
 
 
 def hangs_in_a_thread(trajectory: Trajectory, task: Task) -> float:
-    threading.Event().wait(1.0)
+    threading.Event().wait(2.0)
     return 1.0
 
 
 FAILURES: list[tuple[Callable[..., Any], str]] = [
     (raises, "ConnectionError: the judge is away"),
-    (hangs, "within 0.05 s"),
-    (hangs_in_a_thread, "within 0.05 s"),
+    (hangs, "within 1 s"),
+    (hangs_in_a_thread, "within 1 s"),
     (lambda trajectory, task: float("nan"), "nan"),
     (lambda trajectory, task: float("inf"), "inf"),
     (lambda trajectory, task: 1.5, "outside [0, 1]"),
@@ -95,7 +95,7 @@ FAILURES: list[tuple[Callable[..., Any], str]] = [
 
 @pytest.mark.parametrize(("function", "sentence"), FAILURES)
 def test_a_failure_is_not_scored_and_not_zero(function: Any, sentence: str) -> None:
-    (trajectory,) = score(reward(lambda trajectory, task: 1.0, id="fine"), reward(function), timeout_s=0.05)
+    (trajectory,) = score(reward(lambda trajectory, task: 1.0, id="fine"), reward(function), timeout_s=1.0)
     assert trajectory.reward is None
     assert trajectory.end_reason is EndReason.REWARD_ERROR
     assert sentence in (trajectory.error or "")
@@ -107,7 +107,7 @@ def test_a_failure_is_not_scored_and_not_zero(function: Any, sentence: str) -> N
 @pytest.mark.parametrize(("function", "sentence"), FAILURES)
 def test_a_failing_metric_costs_nothing(function: Any, sentence: str) -> None:
     metric = reward(function, weight=0.0, id="metric")
-    (trajectory,) = score(reward(lambda trajectory, task: 1.0), metric, timeout_s=0.05)
+    (trajectory,) = score(reward(lambda trajectory, task: 1.0), metric, timeout_s=1.0)
     assert trajectory.reward == 1.0
     assert trajectory.end_reason is EndReason.DONE
     assert sentence in (trajectory.rewards["metric"].error or "")

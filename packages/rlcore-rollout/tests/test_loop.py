@@ -285,10 +285,10 @@ def test_a_hanging_environment_meets_its_deadline(play: Play) -> None:
             return Step()
 
     start = time.monotonic()
-    trajectory = play(Hanging, environment_timeout_s=0.05)
-    assert time.monotonic() - start < 2
+    trajectory = play(Hanging, environment_timeout_s=0.5)
+    assert time.monotonic() - start < 5
     assert trajectory.end_reason is EndReason.TIMEOUT
-    assert trajectory.error == "step did not answer within 0.05 s"
+    assert trajectory.error == "step did not answer within 0.5 s"
     assert play.environments[0].closed == 1
 
 
@@ -301,8 +301,8 @@ def test_a_hanging_thread_meets_its_deadline_and_is_left_behind(play: Play) -> N
             return Step()
 
     start = time.monotonic()
-    trajectory = play(Hanging, blocking=True, environment_timeout_s=0.05)
-    assert time.monotonic() - start < 2
+    trajectory = play(Hanging, blocking=True, environment_timeout_s=0.5)
+    assert time.monotonic() - start < 5
     assert trajectory.end_reason is EndReason.TIMEOUT
     done.set()
 
