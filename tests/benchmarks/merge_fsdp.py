@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from _merge_sides import Sides
 from comparison import Comparison
 
 VERSIONS = ("rlcore-merge", "torch", "numpy")
@@ -58,32 +59,28 @@ if __name__ == "__main__":
 
 
 def comparisons() -> list[Comparison]:
-    """One for each size; ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size."""
+    """Three for each size; ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size."""
     chosen = os.environ.get("RLCORE_MERGE_SIZES", ",".join(SIZES)).split(",")
-    return [_comparison(name, *(SIZES[name] if name in SIZES else (float(name), 3.0))) for name in chosen]
+    return [one for name in chosen for one in _comparisons(name, *SIZES.get(name, (0.0, 3.0)))]
 
 
-def _comparison(name: str, gigabytes: float, floor: float) -> Comparison:
+def _comparisons(name: str, gigabytes: float, floor: float) -> list[Comparison]:
+    gigabytes = gigabytes or float(name)
     folder = Path(tempfile.mkdtemp(prefix="merge-fsdp-"))
+    atexit.register(shutil.rmtree, folder)
     source = folder / "actor"
-    # 67 million numbers a layer of four bytes, and twice 33 million of the embeddings.
+    # 67 million bytes a layer, and twice 131 million of the embeddings.
     layers = max(1, round((gigabytes * 1e9 - 2 * 32000 * 1024 * 4) / (16.8e6 * 4)))
     script = folder / "write.py"
     script.write_text(WRITE, encoding="utf-8")
     subprocess.run([sys.executable, str(script), str(source), str(layers), "29641"], check=True, capture_output=True)
-
-    def run(command: list[str]) -> float:
-        out = folder / "out"
-        shutil.rmtree(out, ignore_errors=True)
-        begun = time.perf_counter()
-        done = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False)
-        seconds = time.perf_counter() - begun
-        assert done.returncode == 0, done.stderr[-2000:]
-        written = sum(path.stat().st_size for path in out.glob("*.safetensors"))
-        assert written > sum(path.stat().st_size for path in source.glob("*.pt")) * 0.49, written
-        return seconds
-
-    ours = [sys.executable, "-m", "rlcore", "merge", str(source), "--dtype", "bf16", "--out"]
+    sources = list(source.glob("*.pt"))
     verl = ["-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir"]
-    peer = [str(PEER), *verl, str(source), "--target_dir"]
-    return Comparison(name=name, ours=lambda: run(ours), peer=lambda: run(peer), floor=floor)
+    sides = Sides(
+        ours=[sys.executable, "-m", "rlcore", "merge", str(source), "--dtype", "bf16", "--out"],
+        peer=[str(PEER), *verl, str(source), "--target_dir"],
+        sources=sources,
+        written=sum(path.stat().st_size for path in sources) // 2,
+        out=folder / "out",
+    )
+    return sides.comparisons(name, gigabytes=gigabytes, floor=floor)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+from _merge_sides import Sides
 from comparison import Comparison
 
 VERSIONS = ("rlcore-merge", "torch", "numpy")
@@ -30,9 +30,9 @@ PeftModel.from_pretrained(model, sys.argv[2]).merge_and_unload().save_pretrained
 
 
 def comparisons() -> list[Comparison]:
-    """One for each size; ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size."""
+    """Three for each size; ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size."""
     chosen = os.environ.get("RLCORE_MERGE_SIZES", ",".join(SIZES)).split(",")
-    return [_comparison(name, *(SIZES[name] if name in SIZES else (float(name), 3.0))) for name in chosen]
+    return [one for name in chosen for one in _comparisons(name, *SIZES.get(name, (0.0, 3.0)))]
 
 
 def write(folder: Path, gigabytes: float) -> tuple[Path, Path]:
@@ -81,21 +81,17 @@ def write(folder: Path, gigabytes: float) -> tuple[Path, Path]:
     return base, adapter
 
 
-def _comparison(name: str, gigabytes: float, floor: float) -> Comparison:
+def _comparisons(name: str, gigabytes: float, floor: float) -> list[Comparison]:
+    gigabytes = gigabytes or float(name)
     folder = Path(tempfile.mkdtemp(prefix="merge-lora-"))
+    atexit.register(shutil.rmtree, folder)
     base, adapter = write(folder, gigabytes)
-
-    def run(command: list[str]) -> float:
-        out = folder / "out"
-        shutil.rmtree(out, ignore_errors=True)
-        begun = time.perf_counter()
-        done = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False)
-        seconds = time.perf_counter() - begun
-        assert done.returncode == 0, done.stderr[-2000:]
-        written = sum(path.stat().st_size for path in out.glob("*.safetensors"))
-        assert written > (base / "model.safetensors").stat().st_size * 0.99, written
-        return seconds
-
-    ours = [sys.executable, "-m", "rlcore", "merge", str(adapter), "--base", str(base), "--out"]
-    peer = [str(PEER), "-c", MERGE, str(base), str(adapter)]
-    return Comparison(name=name, ours=lambda: run(ours), peer=lambda: run(peer), floor=floor)
+    sources = [base / "model.safetensors", adapter / "adapter_model.safetensors"]
+    sides = Sides(
+        ours=[sys.executable, "-m", "rlcore", "merge", str(adapter), "--base", str(base), "--out"],
+        peer=[str(PEER), "-c", MERGE, str(base), str(adapter)],
+        sources=sources,
+        written=sources[0].stat().st_size,
+        out=folder / "out",
+    )
+    return sides.comparisons(name, gigabytes=gigabytes, floor=floor)

@@ -24,7 +24,7 @@ BUDGET = {
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS,
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
-    "rlcore-merge": CORE | {"numpy"},
+    "rlcore-merge": CORE | {"numpy", "ml-dtypes"},
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-string-equal": CORE,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from rlcore_merge.elements import BLOCK, KINDS, convert
+from rlcore_merge.elements import KINDS, convert
 
 SPECIAL = [0.0, -0.0, float("inf"), float("-inf"), 1e-40, 3.4028235e38, 1.00390625, 1.01171875, -65504.0, 65519.9]
 
@@ -20,7 +20,7 @@ def stored(tensor: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("source", ["F64", "F32", "BF16", "F16"])
 def test_every_pair_rounds_as_torch(source: str, target: str) -> None:
     generator = torch.Generator().manual_seed(0)
-    values = torch.randn(2 * BLOCK + 7, generator=generator, dtype=torch.float64)
+    values = torch.randn(70_001, generator=generator, dtype=torch.float64)
     values = torch.cat(
         [values * 10.0 ** torch.randint(-30, 30, values.shape, generator=generator), torch.tensor(SPECIAL).double()]
     )

@@ -102,7 +102,8 @@ class LowRank:
         row = prod(self.shape[1:])
         begin, end = start // row, -(-(start + count) // row)
         weight_RO = to_float32(self.weight.read(begin * row, (end - begin) * row), self.weight.kind).reshape(-1, row)
-        changed_RO = weight_RO + self.delta.rows(begin, end)
+        changed_RO = self.delta.rows(begin, end)
+        changed_RO += weight_RO
         if self.delta.magnitude is not None:
             norms = np.linalg.norm(changed_RO, axis=1)
             changed_RO *= (self.delta.magnitude[begin:end] / norms)[:, None]

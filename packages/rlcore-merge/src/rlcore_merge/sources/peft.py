@@ -44,7 +44,8 @@ def _weights(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, str], str
     path = folder / "adapter_model.safetensors"
     if path.is_file():
         stored, metadata = safetensors_files.read(path)
-        return path, dict(stored), dict(metadata), digest(path.read_bytes()[: 1 << 20])
+        with path.open("rb") as file:
+            return path, dict(stored), dict(metadata), digest(file.read(1 << 20))
     path = folder / "adapter_model.bin"
     if path.is_file():
         archive = TorchFile(MappedFile(path))
