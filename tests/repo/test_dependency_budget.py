@@ -20,7 +20,7 @@ TORCH = frozenset(
 )
 
 BUDGET = {
-    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
+    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes"},
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS,
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},

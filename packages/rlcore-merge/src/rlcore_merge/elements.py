@@ -1,6 +1,6 @@
 """Kinds of elements, and conversion between them, without torch.
 
-Arrays hold elements as they are stored: bfloat16 as ``uint16`` and float8 as ``uint8``, which every function of numpy takes.
+Arrays hold elements as they are stored: bfloat16 as ``uint16`` and float8 as ``uint8``, which all of numpy takes.
 Legend: ``_E`` elements of a tensor in row-major order.
 """
 
