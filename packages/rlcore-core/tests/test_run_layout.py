@@ -136,3 +136,18 @@ def test_the_best_checkpoint_is_the_one_that_the_trainer_links(imitates: None) -
     (directory.checkpoints / "000010").rename(directory.checkpoints / "000010.left")
     assert best_checkpoint(directory.path) == Path("runs/mine/checkpoints/000020")
     directory.close()
+
+
+def test_the_next_command_of_a_run_without_environment_names_a_plugin(imitates: None, toy: Any, rlcore: Any) -> None:
+    text = (toy.work / "imitates.py").read_text(encoding="utf-8")
+    text = text.replace("run): ...", "run):\n        self.run = run").replace(
+        "train(self): ...",
+        "train(self):\n        (self.run.directory.checkpoints / '000001').mkdir()\n        return {}",
+    )
+    (toy.work / "imitates.py").write_text(text, encoding="utf-8")
+    (toy.work / "run.toml").write_text(f'model = "builtin:tiny"\ntrainer = "{IMITATES}"\ndata.id = "toy"\n')
+    done = rlcore("run", "-c", "run.toml", "name=one")
+    assert done.status == 0, done.err
+    checkpoint = Path("runs/one/checkpoints/000001")
+    assert done.out.splitlines()[-1] == f"next      rlcore eval -p PLUGIN model={checkpoint}"
+    assert rlcore("eval", str(checkpoint)).status == 2  # where the policy acts is said by nobody

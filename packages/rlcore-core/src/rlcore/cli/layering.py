@@ -68,7 +68,8 @@ def gather(
     if base is not None and plugin is None and recipe is None:
         layers.append(base)
     elif plugin is None and recipe is None and not files:
-        raise UserError("nothing says what to do", found=_installed(registry), mend="name a plugin: --plugin NAME")
+        mend = "name a plugin: --plugin NAME; or give a file: -c FILE"
+        raise UserError("nothing says what to do", found=_installed(registry), mend=mend)
     elif plugin is not None or recipe is not None:
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)

@@ -275,4 +275,6 @@ def _last_lines(job: Run, metrics: Mapping[str, float], as_json: bool) -> None:
     if best is not None:
         job.say(f"best      {best}")
     if checkpoint := best or last_checkpoint(path):
-        job.say(f"next      rlcore eval {checkpoint}")
+        # A run that did not roll out does not say where its model acts.
+        own = bool(job.config.environment.id and job.config.reward)
+        job.say(f"next      rlcore eval {checkpoint}" if own else f"next      rlcore eval -p PLUGIN model={checkpoint}")

@@ -146,7 +146,7 @@ class RunConfig(Table):
     layout: Literal["plain", "stamped"] = "plain"
     """``stamped`` names the run directory ``<date>_<time>_<name>``, with ``backup``, ``ckpt`` and ``result`` in it."""
     environment: ComponentTable
-    """Where it acts. A trainer that does not roll out can do without; the id is empty then."""
+    """Where it acts; ``-p PLUGIN`` brings it. A trainer that does not roll out can do without; the id is empty then."""
     reward: list[RewardTable]
     """What it is judged by: at least one, but for a trainer that does not roll out."""
     data: dict[str, Any] = {}

@@ -57,7 +57,12 @@ class TorchEngine:
                     found=f"products in {weights.dtype} on this {weights.device.type} that differ",
                     mend="set rollout.torch.deterministic = false",
                 )
-            logging.getLogger(__name__).warning("sampling is not bit-reproducible on this machine")
+            logging.getLogger(__name__).warning(
+                "sampling is not bit-reproducible on this machine: products in %s differ with how many rows they have"
+                " (threads: %d; another OMP_NUM_THREADS may do)",
+                str(weights.dtype).removeprefix("torch."),
+                torch.get_num_threads(),
+            )
             self.deterministic = False
         own = weights.shape.context
         self._vocabulary = weights.shape.vocabulary
