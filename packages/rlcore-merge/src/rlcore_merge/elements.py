@@ -65,8 +65,6 @@ REQUESTED: dict[str, str | None] = {"keep": None, "bf16": "BF16", "fp16": "F16",
 """The values of ``--dtype``."""
 
 _BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-_NAN = np.uint16(0x7FC0)
-"""The one that torch rounds every NaN to."""
 
 
 def to_float32(stored_E: Array, kind: Kind) -> npt.NDArray[np.float32]:
@@ -81,7 +79,8 @@ def to_float32(stored_E: Array, kind: Kind) -> npt.NDArray[np.float32]:
 def from_float32(values_E: npt.NDArray[np.float32], kind: Kind) -> Array:
     """Float32 values rounded to the nearest of a kind, ties to even, as torch does; NaN stays NaN."""
     if kind.name == "BF16":
-        return _to_bfloat16(values_E)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return values_E.astype(_BFLOAT16).view(np.uint16)
     if kind.name == "F16":
         with np.errstate(over="ignore"):
             return values_E.astype(np.float16)
@@ -93,13 +92,3 @@ def convert(stored_E: Array, source: Kind, target: Kind) -> Array:
     if source is target:
         return stored_E
     return from_float32(to_float32(stored_E, source), target)
-
-
-def _to_bfloat16(values_E: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    with np.errstate(invalid="ignore", over="ignore"):
-        rounded: npt.NDArray[np.uint16] = values_E.astype(_BFLOAT16).view(np.uint16)
-        # The sum of squares is NaN when any value is: cheaper than to ask each of them.
-        total = np.vdot(values_E, values_E)
-    if np.isnan(total):
-        rounded[np.isnan(values_E)] = _NAN
-    return rounded

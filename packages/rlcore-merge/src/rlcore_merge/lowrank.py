@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import frexp, prod
 from typing import Any
 
 import numpy as np
@@ -48,16 +48,20 @@ class Delta:
 
     def rows(self, begin: int, end: int) -> Float32:
         """Rows of the scaled product, in the orientation of the weight."""
-        rank = self.down.shape[0]
+        rank, scale = self.down.shape[0], np.float32(self.scale)
         inputs = size_of(self.down) // rank
         down_RI = vector_of(self.down).reshape(rank, inputs)
+        product: Float32
         if self.transposed:
             up_OR = vector_of(self.up).reshape(-1, rank)
-            product: Float32 = np.ascontiguousarray(down_RI[:, begin:end].T) @ up_OR.T
+            product = np.ascontiguousarray(down_RI[:, begin:end].T) @ up_OR.T
         else:
-            part = to_float32(self.up.read(begin * rank, (end - begin) * rank), self.up.kind)
-            product = part.reshape(-1, rank) @ down_RI
-        product *= np.float32(self.scale)
+            part_OR = to_float32(self.up.read(begin * rank, (end - begin) * rank), self.up.kind).reshape(-1, rank)
+            if frexp(scale)[0] == 0.5:  # a power of two changes no bit but the exponent's: scale what is small
+                product = (part_OR * scale) @ down_RI
+                return product
+            product = part_OR @ down_RI
+        product *= scale
         return product
 
 
