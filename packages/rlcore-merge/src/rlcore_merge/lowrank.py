@@ -58,10 +58,10 @@ class Delta:
         else:
             part_OR = to_float32(self.up.read(begin * rank, (end - begin) * rank), self.up.kind).reshape(-1, rank)
             if frexp(scale)[0] == 0.5:  # a power of two changes no bit but the exponent's: scale what is small
-                product = (part_OR * scale) @ down_RI
-                return product
+                part_OR, scale = part_OR * scale, np.float32(1)
             product = part_OR @ down_RI
-        product *= scale
+        if scale != 1:
+            product *= scale
         return product
 
 
