@@ -16,6 +16,7 @@ from rlcore.run_directory import checkpoints_of, read_metrics
 
 LIMITED = """
 import resource, sys
+sys.dont_write_bytecode = True  # the interpreter leaves half a file there without a word
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_INFINITY))
 from rlcore.cli import main
 sys.exit(main())

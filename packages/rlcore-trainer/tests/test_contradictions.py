@@ -33,6 +33,7 @@ def run(**tables: Any) -> Any:
         config=RunConfig(**values, rollout=tables.get("rollout", {})),
         resolved=SimpleNamespace(options=options, origin=lambda path: f"file:{'/'.join(path)}"),
         registry=REGISTRY,
+        resume_from=None,
         options=lambda table: options[table],
         load=REGISTRY.load,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
 import traceback
@@ -103,6 +104,8 @@ def run(
         return processes()
     output = Output(sys.stderr if as_json else None)
     first_lines = [*headline(trial, layered), *(f"note      {note}" for note in notes)]
+    if not processes.is_main:
+        logging.disable(logging.WARNING)  # the main one warns of the same
     with _told_by_main(processes):
         for line in first_lines if processes.is_main else ():
             output.say(line)
