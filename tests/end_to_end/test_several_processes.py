@@ -23,12 +23,13 @@ SMALL = (
     *("trainer.steps=3", "trainer.tasks_per_step=5", "evaluation.every=3", "evaluation.tasks=7"),
     *("algorithm.overlong.buffer=30", "algorithm.entropy=0.01"),  # every step has advantages, rewarded or not
 )
+KL = (
+    *SMALL,
+    *("trainer.updates_per_rollout=2", "trainer.max_tokens_per_batch=256"),
+    *("algorithm.kl.coefficient=0.05", "algorithm.kl.estimator=k3"),
+)
 RECIPES = {
-    "kl": (
-        *(*SMALL, "lora.rank=4"),
-        *("trainer.updates_per_rollout=2", "trainer.max_tokens_per_batch=256"),
-        *("algorithm.kl.coefficient=0.05", "algorithm.kl.estimator=k3"),
-    ),
+    "kl": (*KL, "lora.rank=4"),
     "critic": (
         *SMALL,
         *("algorithm.advantage=gae", "critic.model=copy", "critic.warmup_steps=1", "critic.learning_rate=1e-3"),
@@ -167,7 +168,7 @@ ENDINGS = {
 def test_a_process_that_ends_early_ends_the_run_with_one_sentence(ending: str, tmp_path: Path) -> None:
     then, status, sentence = ENDINGS[ending]
     (tmp_path / "ending.py").write_text(ENDING.format(ending=then), encoding="utf-8")
-    arguments = (*RECIPES["kl"], *TWO, "algorithm.advantage=ending.py:advantage", "checkpoint.every=1")
+    arguments = (*KL, *TWO, "algorithm.advantage=ending.py:advantage", "checkpoint.every=1")
     said = finish(arguments, tmp_path, status=status)
     assert sentence in said
     assert said.count("error:") == 1
@@ -184,7 +185,7 @@ def test_a_process_that_ends_early_ends_the_run_with_one_sentence(ending: str, t
 
 @pytest.mark.slow
 def test_a_run_that_is_asked_to_stop_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    arguments = (*RECIPES["kl"], *TWO, "checkpoint.keep=1")
+    arguments = (*KL, *TWO, "checkpoint.keep=1")
     finish(arguments, tmp_path / "whole")
     stopped = tmp_path / "stopped"
     process = begin(arguments, stopped)
@@ -203,7 +204,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_as_if_it_had_not_been(tmp_path: Pat
 
 @pytest.mark.slow
 def test_processes_whose_launcher_is_killed_stop_after_their_step(tmp_path: Path) -> None:
-    process = begin((*RECIPES["kl"], *TWO, "trainer.steps=1000"), tmp_path)
+    process = begin((*KL, *TWO, "trainer.steps=1000"), tmp_path)
     run, said = tmp_path / "runs" / "run", tmp_path / "said.txt"
     while not (run / "metrics.jsonl").exists():
         assert process.poll() is None, said.read_text(encoding="utf-8")
