@@ -28,7 +28,7 @@ VLLM = """
 import json, sys
 from vllm import LLM, SamplingParams
 prompt, folder, count = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-model = LLM(model=folder, dtype="float32", max_model_len=256, enforce_eager=True, seed=0)
+model = LLM(model=folder, dtype="float32", max_model_len=256, enforce_eager=True, gpu_memory_utilization=0.3, seed=0)
 sampling = SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True)
 (answer,) = model.generate([{"prompt_token_ids": prompt}], sampling)
 print("TOKENS", json.dumps(list(answer.outputs[0].token_ids)))

@@ -104,8 +104,6 @@ def run(
         return processes()
     output = Output(sys.stderr if as_json else None)
     first_lines = [*headline(trial, layered), *(f"note      {note}" for note in notes)]
-    if not processes.is_main:
-        logging.disable(logging.WARNING)  # the main one warns of the same
     with _told_by_main(processes):
         for line in first_lines if processes.is_main else ():
             output.say(line)
@@ -169,8 +167,11 @@ def _begin(
 
 @contextmanager
 def _told_by_main(processes: Processes) -> Iterator[None]:
-    """Tell the other processes how this one ended; what ends them all is said by the main one alone."""
+    """Tell the other processes how this one ended; what ends them all, or warns, is said by the main one alone."""
     error: BaseException | None = None
+    warned = logging.root.manager.disable
+    if not processes.is_main:
+        logging.disable(logging.WARNING)
     try:
         yield
     except BaseException as failure:
@@ -180,6 +181,7 @@ def _told_by_main(processes: Processes) -> Iterator[None]:
         status = 130 if isinstance(failure, KeyboardInterrupt) else 2 if isinstance(failure, UserError) else 1
         raise click.exceptions.Exit(status) from failure
     finally:
+        logging.disable(warned)
         processes.end(error)
 
 
