@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from comparison import Comparison
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
+
+from worker import SAMPLE_S, anonymous_mb
+
 CHUNK = 16 * 2**20
-SAMPLE_S = 0.002
 ROOM_MB = 250
 """Anonymous memory that a merge may take beyond what importing torch takes, however large the model."""
+SIZES = {"1-gb": (1.0, 3.0), "4-gb": (4.0, 4.0)}
+"""Gigabytes of what is merged, and the floor."""
 IMPORTED = """
 import torch
 from pathlib import Path
@@ -62,13 +71,13 @@ class Sides:
 
     def _peak_mb(self) -> float:
         """The most anonymous memory that our process has at a time."""
-        process, peak = self._start(self.ours), 0
+        process, peak = self._start(self.ours), 0.0
         while process.poll() is None:
-            status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
-            peak = max([peak, *(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))])
+            with suppress(RuntimeError):  # it has just ended
+                peak = max(peak, anonymous_mb(process.pid))
             time.sleep(SAMPLE_S)
         self._finish(process)
-        return peak / 1024
+        return peak
 
     def _bytes_seconds(self) -> float:
         """Of reading what a merge reads and writing as much as it writes."""
@@ -97,3 +106,17 @@ class Sides:
 
     def _clear(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)
+
+
+def every_size(sides: Callable[[Path, float], Sides]) -> list[Comparison]:
+    """Three comparisons for each size of what ``sides`` makes of a folder and gigabytes.
+
+    ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size.
+    """
+    found = []
+    for name in os.environ.get("RLCORE_MERGE_SIZES", ",".join(SIZES)).split(","):
+        gigabytes, floor = SIZES[name] if name in SIZES else (float(name), 3.0)
+        folder = Path(tempfile.mkdtemp(prefix="merge-"))
+        atexit.register(shutil.rmtree, folder)
+        found += sides(folder, gigabytes).comparisons(name, gigabytes=gigabytes, floor=floor)
+    return found

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from _merge_sides import Sides
+from _merge_sides import Sides, every_size
 from comparison import Comparison
 
 VERSIONS = ("rlcore-merge", "torch", "numpy")
 REFERENCE = Path(__file__).parents[1] / "references" / "verl"
 PEER = Path(os.environ.get("RLCORE_VERL_PYTHON", REFERENCE / ".venv" / "bin" / "python"))
-SIZES = {"1-gb": (1.0, 3.0), "4-gb": (4.0, 4.0)}
-"""Gigabytes of float32, and the floor."""
 
 WRITE = """
 import sys, json
@@ -59,15 +54,11 @@ if __name__ == "__main__":
 
 
 def comparisons() -> list[Comparison]:
-    """Three for each size; ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size."""
-    chosen = os.environ.get("RLCORE_MERGE_SIZES", ",".join(SIZES)).split(",")
-    return [one for name in chosen for one in _comparisons(name, *SIZES.get(name, (0.0, 3.0)))]
+    """Three for each size."""
+    return every_size(_sides)
 
 
-def _comparisons(name: str, gigabytes: float, floor: float) -> list[Comparison]:
-    gigabytes = gigabytes or float(name)
-    folder = Path(tempfile.mkdtemp(prefix="merge-fsdp-"))
-    atexit.register(shutil.rmtree, folder)
+def _sides(folder: Path, gigabytes: float) -> Sides:
     source = folder / "actor"
     # 67 million bytes a layer, and twice 131 million of the embeddings.
     layers = max(1, round((gigabytes * 1e9 - 2 * 32000 * 1024 * 4) / (16.8e6 * 4)))
@@ -76,11 +67,10 @@ def _comparisons(name: str, gigabytes: float, floor: float) -> list[Comparison]:
     subprocess.run([sys.executable, str(script), str(source), str(layers), "29641"], check=True, capture_output=True)
     sources = list(source.glob("*.pt"))
     verl = ["-m", "verl.model_merger", "merge", "--backend", "fsdp", "--local_dir"]
-    sides = Sides(
+    return Sides(
         ours=[sys.executable, "-m", "rlcore", "merge", str(source), "--dtype", "bf16", "--out"],
         peer=[str(PEER), *verl, str(source), "--target_dir"],
         sources=sources,
         written=sum(path.stat().st_size for path in sources) // 2,
         out=folder / "out",
     )
-    return sides.comparisons(name, gigabytes=gigabytes, floor=floor)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
-from _merge_sides import Sides
+from _merge_sides import Sides, every_size
 from comparison import Comparison
 
 VERSIONS = ("rlcore-merge", "torch", "numpy")
 REFERENCE = Path(__file__).parents[1] / "references" / "checkpoints"
 PEER = Path(os.environ.get("RLCORE_PEFT_PYTHON", REFERENCE / ".venv" / "bin" / "python"))
-SIZES = {"1-gb": (1.0, 3.0), "4-gb": (4.0, 4.0)}
-"""Gigabytes of bf16, and the floor."""
 HIDDEN, INNER, VOCABULARY, RANK = 1024, 4096, 32000, 16
 
 MERGE = """
@@ -30,9 +25,8 @@ PeftModel.from_pretrained(model, sys.argv[2]).merge_and_unload().save_pretrained
 
 
 def comparisons() -> list[Comparison]:
-    """Three for each size; ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size."""
-    chosen = os.environ.get("RLCORE_MERGE_SIZES", ",".join(SIZES)).split(",")
-    return [one for name in chosen for one in _comparisons(name, *SIZES.get(name, (0.0, 3.0)))]
+    """Three for each size."""
+    return every_size(_sides)
 
 
 def write(folder: Path, gigabytes: float) -> tuple[Path, Path]:
@@ -81,17 +75,13 @@ def write(folder: Path, gigabytes: float) -> tuple[Path, Path]:
     return base, adapter
 
 
-def _comparisons(name: str, gigabytes: float, floor: float) -> list[Comparison]:
-    gigabytes = gigabytes or float(name)
-    folder = Path(tempfile.mkdtemp(prefix="merge-lora-"))
-    atexit.register(shutil.rmtree, folder)
+def _sides(folder: Path, gigabytes: float) -> Sides:
     base, adapter = write(folder, gigabytes)
     sources = [base / "model.safetensors", adapter / "adapter_model.safetensors"]
-    sides = Sides(
+    return Sides(
         ours=[sys.executable, "-m", "rlcore", "merge", str(adapter), "--base", str(base), "--out"],
         peer=[str(PEER), "-c", MERGE, str(base), str(adapter)],
         sources=sources,
         written=sources[0].stat().st_size,
         out=folder / "out",
     )
-    return sides.comparisons(name, gigabytes=gigabytes, floor=floor)

@@ -18,6 +18,14 @@ from typing import Any
 SAMPLE_S = 0.002
 
 
+def anonymous_mb(pid: int) -> float:
+    """Anonymous memory of a process. Raises `RuntimeError` when it has ended."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"process {pid} has no RssAnon")
+
+
 class Gate:
     """The inside: ``wait`` reports what has been done and returns when the next step shall begin."""
 
@@ -52,7 +60,7 @@ class Worker:
         self._errors: list[str] = []
         threading.Thread(target=self._drain, daemon=True).start()
         self.pid = int(self._answer()["pid"])
-        self.imported_mb = self._anonymous_mb()
+        self.imported_mb = anonymous_mb(self.pid)
         self.peak_mb = 0.0
         """The most anonymous memory that was seen in a sampled step, above the imported libraries."""
 
@@ -79,13 +87,7 @@ class Worker:
 
     def _watch(self, done: threading.Event) -> None:
         while not done.wait(SAMPLE_S) and self._process.poll() is None:
-            self.peak_mb = max(self.peak_mb, self._anonymous_mb() - self.imported_mb)
-
-    def _anonymous_mb(self) -> float:
-        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) / 1024
-        raise RuntimeError(f"process {self.pid} has no RssAnon")
+            self.peak_mb = max(self.peak_mb, anonymous_mb(self.pid) - self.imported_mb)
 
     def _drain(self) -> None:
         assert self._process.stderr is not None

@@ -47,8 +47,8 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
     notes: list[str] = []
     if isinstance(trainer, TrainerSpec):
         _check_quantization(run, trainer)
-    if isinstance(trainer, TrainerSpec) and trainer.check:
-        notes += load_attribute(trainer.check)(run)
+        if trainer.check:
+            notes += load_attribute(trainer.check)(run)
     if purpose == "run":
         _check_processes(run)
     return notes

@@ -1,8 +1,7 @@
-"""The settings of an adapter, in the words of peft's ``adapter_config.json``: read, found in a folder, checked."""
+"""The settings of an adapter, in the words of peft's ``adapter_config.json``: found in a folder, checked."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from math import isfinite
@@ -11,6 +10,7 @@ from typing import Any
 
 from rlcore.errors import UserError
 
+from rlcore_merge.json_files import read_object
 from rlcore_merge.tensors import Tensor
 
 
@@ -28,7 +28,7 @@ def of_folder(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None) 
         folder / "lora_train_meta.json",
     ):
         if path.is_file():
-            settings = read(path)
+            settings = read_object(path)
             break
     else:
         settings = {}
@@ -47,17 +47,6 @@ def of_folder(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None) 
     settings.setdefault("r", max(set(ranks), key=ranks.count) if ranks else 0)
     check(settings, str(folder))
     return settings
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The JSON object of a file. Raises `UserError` when it is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path.name} cannot be read", found=str(error), where=str(path)) from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path.name} is no JSON object", found=type(content).__name__, where=str(path))
-    return content
 
 
 def check(settings: Mapping[str, Any], where: str) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import UserError
-
 from rlcore_merge.elements import Kind
+from rlcore_merge.json_files import read_object
 from rlcore_merge.tensors import Tensor, size_of
 
 _WEIGHTS = (
@@ -44,13 +43,7 @@ def read_config(folders: Iterable[Path]) -> dict[str, Any] | None:
     for folder in folders:
         path = folder / "config.json"
         if path.is_file():
-            try:
-                config = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError, RecursionError) as error:
-                raise UserError("config.json cannot be read", found=str(error), where=str(path)) from None
-            if not isinstance(config, dict):
-                raise UserError("config.json is no JSON object", found=type(config).__name__, where=str(path))
-            return config
+            return read_object(path)
     return None
 
 

@@ -9,6 +9,7 @@ from rlcore.errors import UserError
 
 from rlcore_merge import adapter_settings, lora, safetensors_files
 from rlcore_merge.checkpoint import Adapter, Checkpoint, Request
+from rlcore_merge.json_files import read_object
 from rlcore_merge.pickles import Strided
 from rlcore_merge.provenance import digest, identity
 from rlcore_merge.tensors import MappedFile, Tensor
@@ -21,7 +22,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
     Raises:
         UserError: the weights are missing or damaged.
     """
-    settings = adapter_settings.read(folder / "adapter_config.json")
+    settings = read_object(folder / "adapter_config.json")
     if request.alpha is not None:
         settings["lora_alpha"] = request.alpha
     adapter_settings.check(settings, str(folder))
