@@ -20,11 +20,11 @@ TORCH = frozenset(
 )
 
 BUDGET = {
-    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes"},
+    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl"},
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS,
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
-    "rlcore-merge": CORE | {"numpy", "ml-dtypes"},
+    "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl"},
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-string-equal": CORE,
 }

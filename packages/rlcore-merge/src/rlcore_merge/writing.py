@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from rlcore.errors import UserError
+from threadpoolctl import threadpool_limits
 
 from rlcore_merge import safetensors_files
 from rlcore_merge.elements import KINDS, REQUESTED, Array, Kind, convert, to_float32
@@ -104,7 +105,9 @@ def write(plan: Plan, folder: Path, *, threads: int, told: Callable[[int], None]
         try:
             os.truncate(descriptor, file.size)
             _put(descriptor, file.header, 0)
-            _in_threads(plan, file, descriptor, threads, told)
+            # Every range is computed by a thread of ours; products with threads of their own would fight for the cores.
+            with threadpool_limits(1, "blas"):
+                _in_threads(plan, file, descriptor, threads, told)
         finally:
             os.close(descriptor)
     if len(plan.files) > 1:
