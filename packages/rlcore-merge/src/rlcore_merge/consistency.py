@@ -8,11 +8,10 @@ from typing import Any
 
 from rlcore.errors import UserError
 
+from rlcore_merge.completeness import LAYER, VISION
 from rlcore_merge.tensors import Tensor
 
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings)\.weight$")
-_LAYER = re.compile(r"^(?P<stack>(?:.*\.)?(?:layers|h|blocks))\.(?P<index>\d+)\.")
-_VISION = re.compile(r"(^|\.)(visual|vision\w*|audio\w*|image_\w+)\.")
 
 
 def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) -> None:
@@ -27,7 +26,7 @@ def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) 
         UserError: the embedding, a projection or the number of layers is another.
     """
     text = {**config, **(config.get("text_config") or {})}
-    embedding = next((name for name in tensors if _EMBEDDING.search(name) and not _VISION.search(name)), None)
+    embedding = next((name for name in tensors if _EMBEDDING.search(name) and not VISION.search(name)), None)
     wrong = []
     if embedding is not None and len(tensors[embedding].shape) == 2:
         rows, width = tensors[embedding].shape
@@ -58,7 +57,7 @@ def _layers(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]
         return []
     stacks: dict[str, set[int]] = {}
     for name in tensors:
-        if (match := _LAYER.match(name)) and not _VISION.search(name):
+        if (match := LAYER.match(name)) and not VISION.search(name):
             stacks.setdefault(match["stack"], set()).add(int(match["index"]))
     if not stacks:
         return []
@@ -92,7 +91,7 @@ def _projections(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list
     }
     wrong = []
     for end, wanted in widths.items():
-        found = next((name for name in tensors if name.endswith(f"layers.0.{end}") and not _VISION.search(name)), None)
+        found = next((name for name in tensors if name.endswith(f"layers.0.{end}") and not VISION.search(name)), None)
         if found is None or not all(isinstance(length, int) for length in wanted):
             continue
         if tensors[found].shape != wanted and len(tensors[found].shape) == 2:

@@ -242,7 +242,7 @@ def _write(
     progress: Callable[[int, int], None] | None,
     begun: float,
 ) -> Merged:
-    from rlcore_merge import companions, consistency, provenance, writing
+    from rlcore_merge import companions, completeness, consistency, provenance, writing
 
     config = companions.read_config(ready.companions)
     quantised = companions.is_quantised(ready.tensors)
@@ -250,6 +250,8 @@ def _write(
         raise UserError("the weights are quantised", where=str(ready.checkpoint.folder), mend="--dtype keep")
     if config is not None:
         consistency.check(ready.tensors, config, str(ready.companions[0]))
+        weights = str((ready.base or ready.checkpoint).folder)
+        completeness.check_complete(ready.tensors, config, weights, quantised=quantised)
     else:
         ready.notes.append(
             "there is no config.json: give the folder that has it with --base, or transformers cannot load this"

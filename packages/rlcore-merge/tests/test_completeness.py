@@ -1,0 +1,102 @@
+"""A checkpoint that lost a tensor is refused with its name; what is whole in another way is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rlcore.errors import UserError
+from rlcore_merge import merge
+from rlcore_merge.completeness import check_complete
+
+CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 8, "hidden_size": 4}
+TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
+PARTS = ("input_layernorm.weight", "self_attn.q_proj.weight", "self_attn.q_proj.bias", "mlp.up_proj.weight")
+
+
+def decoder(prefix: str = "model.", layers: int = 4, parts: tuple[str, ...] = PARTS) -> list[str]:
+    inside = [f"{prefix}layers.{index}.{part}" for index in range(layers) for part in parts]
+    return [f"{prefix}embed_tokens.weight", *inside, f"{prefix}norm.weight"]
+
+
+GPT2 = ["transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f.weight", "transformer.ln_f.bias"]
+GPT2 += [f"transformer.h.{n}.{part}" for n in range(2) for part in ("ln_1.weight", "ln_1.bias", "attn.c_attn.weight")]
+MOE = decoder(layers=1) + decoder(layers=4, parts=(*PARTS[:3], "mlp.gate.weight", "mlp.experts.0.up_proj.weight"))
+MOE = [name for name in dict.fromkeys(MOE) if not name.startswith(("model.layers.0.mlp.gate", "model.layers.0.mlp.e"))]
+HYBRID = [name.replace(".3.self_attn.", ".3.linear_attn.") for name in decoder()]
+SCALED = [*decoder(), *(f"model.layers.{index}.mlp.scale" for index in range(1, 4))]
+MORE = [*decoder(), "model.layers.1.adapter.weight", "model.layers.3.adapter.weight"]
+NO_V = [*decoder(), *(f"model.layers.{index}.self_attn.v_proj.weight" for index in range(3))]
+
+
+@pytest.mark.parametrize(
+    ("names", "config"),
+    [
+        pytest.param([*decoder(), "lm_head.weight"], UNTIED, id="output-layer"),
+        pytest.param(decoder(), TIED, id="tied"),
+        pytest.param(decoder(), {}, id="ties-by-default"),
+        pytest.param([*decoder(), "score.weight"], UNTIED, id="value-model-that-says-it-is-a-language-model"),
+        pytest.param([*decoder(), "lm_head.weight", "v_head.summary.weight"], UNTIED, id="value-head"),
+        pytest.param(decoder(""), {**UNTIED, "architectures": ["Qwen2Model"]}, id="without-a-head"),
+        pytest.param(GPT2, {"model_type": "gpt2", "vocab_size": 8, **TIED}, id="gpt2"),
+        pytest.param([*decoder("model.language_model."), "model.visual.blocks.0.norm1.weight"], TIED, id="multimodal"),
+        pytest.param([*decoder("language_model.model."), "vision_tower.layers.0.a.weight"], TIED, id="multimodal-old"),
+        pytest.param(MOE, TIED, id="a-dense-layer-before-experts"),
+        pytest.param(HYBRID, TIED, id="another-attention-in-every-fourth-layer"),
+        pytest.param(SCALED, TIED, id="a-first-layer-that-scales-nothing"),
+        pytest.param(MORE, TIED, id="more-in-every-second-layer"),
+        pytest.param(NO_V, {**TIED, "layer_types": [*["sliding"] * 3, "full"]}, id="kinds-of-layers"),
+        pytest.param([*decoder(), "model.layers.4.eh_proj.weight"], {**TIED, "num_hidden_layers": 4}, id="one-ahead"),
+        pytest.param([*decoder(), "mtp.layers.0.input_layernorm.weight", "mtp.fc.weight"], TIED, id="a-stack-ahead"),
+        pytest.param(decoder()[:-1], {**TIED, "auto_map": {"AutoModel": "own.Model"}}, id="code-of-its-own"),
+        pytest.param([*decoder()[:-1], *decoder("model.patcher.")], TIED, id="several-stacks"),
+    ],
+)
+def test_what_is_whole_passes(names: list[str], config: dict[str, Any]) -> None:
+    check_complete(names, {**CONFIG, **config}, "here")
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "lost", "sentence"),
+    [
+        (decoder(), TIED, "model.norm.weight", "model.norm.weight, the norm behind the layers"),
+        (decoder(""), TIED, "norm.weight", "norm.weight, the norm behind the layers"),
+        (decoder(), TIED, "model.embed_tokens.weight", "model.embed_tokens.weight, the embedding"),
+        ([*decoder(), "lm_head.weight"], UNTIED, "lm_head.weight", "lm_head.weight, the output layer"),
+        (decoder(), TIED, "model.layers.2.self_attn.q_proj.bias", "which 3 of 4 layers like it have"),
+        (decoder(layers=2), TIED, "model.layers.1.mlp.up_proj.weight", "which 1 of 2 layers like it have"),
+        (decoder(), TIED, "model.layers.0.input_layernorm.weight", "model.layers.0.input_layernorm.weight"),
+        (MOE, TIED, "model.layers.2.mlp.experts.0.up_proj.weight", "which 2 of 3 layers like it have"),
+        (GPT2, {"model_type": "gpt2"}, "transformer.ln_f.bias", "transformer.ln_f.bias"),
+        (GPT2, {"model_type": "gpt2"}, "transformer.wpe.weight", "transformer.wpe.weight"),
+        (NO_V, {**TIED, "layer_types": [*["a"] * 3, "b"]}, "model.layers.1.self_attn.v_proj.weight", "2 of 3 layers"),
+    ],
+)
+def test_what_is_lost_is_named(names: list[str], config: dict[str, Any], lost: str, sentence: str) -> None:
+    with pytest.raises(UserError, match="lacks tensors") as caught:
+        check_complete([name for name in names if name != lost], {**CONFIG, **config}, "here")
+    assert caught.value.where == "here"
+    assert lost in str(caught.value.found)
+    assert sentence in str(caught.value.found)
+
+
+def test_layers_that_a_quantiser_left_whole_are_no_loss() -> None:
+    names = [*decoder(), "model.layers.0.mlp.up_proj.weight.absmax", "model.layers.1.mlp.up_proj.weight.absmax"]
+    check_complete(names, CONFIG, "here", quantised=True)
+
+
+def test_a_merge_of_what_is_not_whole_writes_nothing(huggingface: Callable[..., Path], tmp_path: Path) -> None:
+    tensors = {
+        name: torch.zeros(8, 4) if "embed" in name else torch.zeros(4) for name in decoder() if "proj" not in name
+    }
+    whole = huggingface(tensors, {**CONFIG, **TIED}, name="whole")
+    merge(whole, tmp_path / "out")
+    del tensors["model.norm.weight"]
+    cut = huggingface(tensors, {**CONFIG, **TIED}, name="cut")
+    with pytest.raises(UserError, match="lacks tensors") as caught:
+        merge(cut, tmp_path / "other")
+    assert caught.value.where == str(cut)
+    assert not (tmp_path / "other").exists()
