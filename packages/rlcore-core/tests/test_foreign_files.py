@@ -179,6 +179,29 @@ def test_what_cannot_be_kept_is_refused_with_the_reason(words: str, reason: str,
     assert any(reason in problem.reason for problem in problems)
 
 
+@pytest.mark.parametrize(
+    ("words", "key", "reason"),
+    [
+        ("num_generations: 7\n      steps_per_generation: 6\n      max_steps: 9", "num_generations", "groups of 7"),
+        ("num_generations: eight\n      steps_per_generation: 6", "num_generations", "a whole number above 0"),
+        (
+            "steps_per_generation: 6\n      max_steps: 9\n      warmup_ratio: 0.1",
+            "per_device_train_batch_size",
+            "groups of 8",
+        ),
+        (
+            "num_generations: 2\n      train_file: none.jsonl\n      num_train_epochs: 5\n      warmup_ratio: 0.1",
+            "train_file",
+            "no file",
+        ),
+    ],
+)
+def test_what_several_words_stumble_over_is_told_once(words: str, key: str, reason: str, tmp_path: Path) -> None:
+    (problem,) = complaints(grpo(tmp_path, f"      per_device_train_batch_size: 2\n      {words}\n"))
+    assert problem.path == key
+    assert reason in problem.reason
+
+
 def test_epochs_shares_and_optimiser_steps_are_rollouts(tmp_path: Path) -> None:
     write(tmp_path, "train.jsonl", '{"question": "?"}\n' * 500)
     words = GENERATION + "      gradient_accumulation_steps: 2\n      num_iterations: 8\n"
@@ -278,6 +301,22 @@ def test_an_accelerate_file_spreads_a_run(words: str, strategy: dict[str, Any], 
 def test_what_an_accelerate_file_asks_for_besides_is_refused(word: str, tmp_path: Path) -> None:
     (problem,) = complaints(write(tmp_path, "accelerate.yaml", f"distributed_type: 'NO'\n{word}\n"))
     assert (problem.kind, problem.path) == ("refused", word.partition(":")[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("MULTI_GPUS", "did you mean 'MULTI_GPU'?"),
+        ("'no'", "did you mean 'NO'?"),
+        ("many", "accelerate has no such type: NO, MULTI_GPU"),
+        ("FSDP", "no strategy that shards"),
+        ("MULTI_NPU", "no strategy for these devices"),
+    ],
+)
+def test_a_kind_of_processes_that_there_is_not_says_why(kind: str, reason: str, tmp_path: Path) -> None:
+    (problem,) = complaints(write(tmp_path, "accelerate.yaml", f"distributed_type: {kind}\nnum_processes: 2\n"))
+    assert problem.path == "distributed_type"
+    assert reason in problem.reason
 
 
 def test_an_evaluation_file_is_about_the_test_set(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 from rlcore.config.trl_batches import PROCESSES, whole
 from rlcore.config.vocabulary import FileVocabulary, Meaning, Refused, Several, Words, nothing
+from rlcore.errors import did_you_mean
 
 _COPIES = ("MULTI_GPU", "MULTI_CPU")
+_SHARDING = ("DEEPSPEED", "FSDP", "MEGATRON_LM")
+_DEVICES = ("MULTI_HPU", "MULTI_MLU", "MULTI_MUSA", "MULTI_NEURON", "MULTI_NPU", "MULTI_SDAA", "MULTI_XPU", "XLA")
 _INSTEAD = "distributed_type: MULTI_GPU spreads an update over processes that each hold all weights (strategy.id=ddp)"
 _ELSEWHERE = "a run stays on one machine"
 _READ = frozenset(
@@ -38,6 +41,15 @@ def _distributed(value: Any, words: Words) -> Several:
         return Several({"strategy.id": "single"})
     if value in _COPIES:
         return Several({"strategy.id": "ddp"})
+    if value in _SHARDING:
+        _sharded(value, words)
+    if value in _DEVICES:
+        raise Refused(f"there is no strategy for these devices: {_INSTEAD}")
+    near = did_you_mean(str(value).upper(), ("NO", *_COPIES, *_SHARDING, *_DEVICES))
+    raise Refused(f"accelerate has no such type: {near or 'NO, MULTI_GPU and MULTI_CPU mean something here'}")
+
+
+def _sharded(value: Any, words: Words) -> None:
     raise Refused(f"there is no strategy that shards weights or optimiser: {_INSTEAD}")
 
 
@@ -74,7 +86,7 @@ ACCELERATE = FileVocabulary(
         ),
         PROCESSES: Meaning(ours="strategy.processes", why="counts with MULTI_GPU and MULTI_CPU", read=_processes),
         "deepspeed_config": Meaning(ours=None, why="refused: nothing is sharded or offloaded", read=_deepspeed),
-        "fsdp_config": Meaning(ours=None, why="refused: nothing is sharded", read=_distributed),
+        "fsdp_config": Meaning(ours=None, why="refused: nothing is sharded", read=_sharded),
         "compute_environment": nothing(_ELSEWHERE, only=("LOCAL_MACHINE",), otherwise=f"{_ELSEWHERE}: LOCAL_MACHINE"),
         "num_machines": nothing(_ELSEWHERE, only=(1,), otherwise=f"{_ELSEWHERE}: give 1"),
         "machine_rank": nothing(_ELSEWHERE, only=(0,), otherwise=f"{_ELSEWHERE}: give 0"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.config.trl_batches import as_steps, generation, sizes, steps, steps_of_epoch
+from rlcore.config.trl_batches import as_steps, generation, sizes, steps, steps_of_epoch, whole
 from rlcore.config.vocabulary import Meaning, Refused, Several, Words, never, nothing
 
 AGGREGATIONS = {
@@ -154,7 +154,7 @@ def _epochs(value: Any, words: Words) -> Any:
 _OPTIMISERS = ("adamw_torch", "adamw_torch_fused", "adamw_hf")
 
 TRL: Mapping[str, Meaning] = {
-    "num_generations": Meaning(ours="rollout.group_size"),
+    "num_generations": Meaning(ours="rollout.group_size", read=lambda value, words: whole(words, "num_generations", 8)),
     "per_device_train_batch_size": Meaning(ours="trainer.tasks_per_step", why=_SIZES, read=sizes),
     "steps_per_generation": Meaning(ours="trainer.updates_per_rollout", why=_UPDATES, read=sizes),
     "generation_batch_size": Meaning(ours="trainer.tasks_per_step", why=_SIZES, read=sizes),

@@ -45,7 +45,7 @@ def whole(words: Words, name: str, default: int) -> int:
     value = words.get(name)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Refused(f"{name} must be a whole number above 0")
+        raise Refused(f"{name} must be a whole number above 0", of=name)
     return value
 
 
@@ -56,11 +56,13 @@ def generation(words: Words) -> Generation:
     micro_batches, completions = _size(words, micro_batch, accumulation)
     tasks, rest = divmod(completions, siblings)
     if rest:
-        raise Refused(f"the {completions} completions of a generation are not whole groups of {siblings}")
+        reason = f"the {completions} completions of a generation are not whole groups of {siblings}"
+        raise Refused(reason, of="num_generations")
     updates, rest = divmod(micro_batches, accumulation)
     if rest:
         reason = f"the {micro_batches} micro-batches of a generation are not whole optimiser steps of {accumulation}"
-        raise Refused(f"{reason}: give steps_per_generation a multiple of gradient_accumulation_steps")
+        mend = "give steps_per_generation a multiple of gradient_accumulation_steps"
+        raise Refused(f"{reason}: {mend}", of="steps_per_generation")
     return Generation(tasks=tasks, updates=updates, passes=whole(words, "num_iterations", 1))
 
 
@@ -70,11 +72,13 @@ def _size(words: Words, micro_batch: int, accumulation: int) -> tuple[int, int]:
         micro_batches = whole(words, "steps_per_generation", accumulation)
         return micro_batches, micro_batches * micro_batch
     if words.get("steps_per_generation") is not None:
-        raise Refused("generation_batch_size and steps_per_generation say the same: give one of them")
+        reason = "generation_batch_size and steps_per_generation say the same: give one of them"
+        raise Refused(reason, of="steps_per_generation")
     completions = whole(words, "generation_batch_size", 1)
     micro_batches, rest = divmod(completions, micro_batch)
     if rest:
-        raise Refused(f"{completions} completions are not whole micro-batches of {micro_batch}")
+        reason = f"{completions} completions are not whole micro-batches of {micro_batch}"
+        raise Refused(reason, of="generation_batch_size")
     return micro_batches, completions
 
 
@@ -92,7 +96,7 @@ def steps(value: Any, words: Words) -> int:
         return math.ceil(most / one.optimiser_steps)
     epochs = words.get("num_train_epochs", 3)
     if not isinstance(epochs, int | float) or isinstance(epochs, bool) or epochs <= 0:
-        raise Refused("num_train_epochs must be a number above 0")
+        raise Refused("num_train_epochs must be a number above 0", of="num_train_epochs")
     return math.ceil(rows(words, otherwise="max_steps, the number of optimiser steps") * epochs / one.tasks)
 
 
@@ -138,9 +142,9 @@ def _rows_of(path: Path, otherwise: str) -> int:
         text = path.read_text(encoding="utf-8-sig")
         found = json.loads(text) if path.suffix.lower() == ".json" else [x for x in text.split("\n") if x.strip()]
     except FileNotFoundError:
-        raise Refused(f"the rows of train_file are counted, and there is no file {path}") from None
+        raise Refused(f"the rows of train_file are counted, and there is no file {path}", of="train_file") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise Refused(f"the rows of {path} cannot be counted ({error}): give {otherwise}") from None
+        raise Refused(f"the rows of {path} cannot be counted ({error}): give {otherwise}", of="train_file") from None
     if not isinstance(found, list) or not found:
-        raise Refused(f"{path} has no rows to count")
+        raise Refused(f"{path} has no rows to count", of="train_file")
     return len(found)

@@ -17,7 +17,16 @@ Words = Mapping[str, Any]
 
 
 class Refused(Exception):
-    """A value asks for what rlcore does not have; the text says what, and what comes nearest."""
+    """A value asks for what rlcore does not have; the text says what, and what comes nearest.
+
+    Args:
+        reason: the text
+        of: the key that is wrong, where it is another than the one that is read; all that asks about it is told once
+    """
+
+    def __init__(self, reason: str, *, of: str | None = None) -> None:
+        self.of = of
+        super().__init__(reason)
 
 
 class Several(dict[str, Any]):
@@ -148,12 +157,16 @@ def interpret(
     found = list(problems)
     lines: list[str] = []
     decided: dict[str, tuple[Word, Any]] = {}
+    told: set[str] = set()
     for word in words:
         meaning = vocabulary.meanings[word.key]
         try:
             value = meaning.read(word.value, values)
         except Refused as refusal:
-            found.append(word.problem("refused", word.key, word.value, str(refusal)))
+            wrong = next((other for other in words if other.key == refusal.of), word)
+            if refusal.of is None or str(refusal) not in told:
+                found.append(wrong.problem("refused", wrong.key, wrong.value, str(refusal)))
+            told.add(str(refusal))
             continue
         if isinstance(value, Several):
             sets = dict(value)
