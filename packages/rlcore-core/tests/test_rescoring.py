@@ -136,7 +136,7 @@ def test_a_task_that_stands_twice_is_no_independent_trial() -> None:
 def test_long_work_says_how_far_it_is(rlcore: Run, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.cli.rescore.PROGRESS_EVERY_S", 0.0)
     lines = rlcore("data", "rescore", run, "--json").err.splitlines()
-    assert lines[0] == "1 groups judged, file 1 of 3"
+    assert lines[0] == "1 group judged, file 1 of 3"
     assert lines[-1] == "6 groups judged, file 3 of 3"
 
 

@@ -265,7 +265,7 @@ def test_a_trainer_with_an_algorithm_table_of_its_own_is_left_alone() -> None:
         ({"algorithm": {"loss": "gspo", "aggregation": "token-mean"}}, "long trajectories more weight"),
         ({"rollout": {"temperature": 0.7}}, "neither corrected nor measured"),
         ({"trainer": {"updates_per_rollout": 4, "epochs": 2}}, "8 updates on each rollout"),
-        ({"algorithm": GAE, "critic": {**COPY, "warmup_steps": 3}}, "first 3 steps only the critic learns"),
+        ({"algorithm": GAE, "critic": {**COPY, "warmup_steps": 3}}, "only the critic learns for the first 3 steps"),
         ({"algorithm": {"shuffle_rewards": True}}, "nothing can be learnt"),
         (
             {"algorithm": {"shuffle_rewards": True, "gamma": 0.9, "advantage": "reinforce-plus-plus"}},

@@ -16,6 +16,7 @@ from rlcore.chat_rows import conversation, short
 from rlcore.config.schema import Table
 from rlcore.errors import DataError
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
+from rlcore.wording import counted
 
 SAMPLES = 2000
 """Conversations that are enough for a tokenizer to know the words."""
@@ -115,7 +116,7 @@ class ChatData:
         if names and not loaded.conversations:
             raise DataError(
                 f"data.{split} has no conversation that can be used",
-                found=f"{loaded.skipped} rows that cannot be used" if loaded.skipped else "no rows",
+                found=f"{counted(loaded.skipped, 'row')} that cannot be used" if loaded.skipped else "no rows",
                 where=", ".join(names),
                 mend="data.on_error=raise shows what is wrong with the first" if loaded.skipped else "give it rows",
             )
@@ -157,12 +158,12 @@ def _json(text: str, path: Path) -> Iterator[tuple[int, Any]]:
     if text[place : place + 1] != "[":
         mend = "give it the suffix .jsonl if each line is an object of its own"
         raise DataError("a .json file must hold a list of rows", found=short(text[:40]), where=str(path), mend=mend)
-    counted, end = 0, _after_space(text, place + 1)
+    seen, end = 0, _after_space(text, place + 1)
     if text[end : end + 1] == "]":
         return
     while True:
         place = _after_space(text, place + 1)
-        line, counted = line + text.count("\n", counted, place), place
+        line, seen = line + text.count("\n", seen, place), place
         try:
             row, place = decoder.raw_decode(text, place)
         except (ValueError, RecursionError) as error:
@@ -173,7 +174,7 @@ def _json(text: str, path: Path) -> Iterator[tuple[int, Any]]:
         if text[place : place + 1] == "]" and not text[place + 1 :].strip():
             return
         if text[place : place + 1] != ",":
-            where = f"{path}, line {line + text.count(chr(10), counted, place)}"
+            where = f"{path}, line {line + text.count(chr(10), seen, place)}"
             found = short(text[place : place + 40]) if place < len(text) else "the end of the file"
             raise DataError("a .json file must hold one JSON list", found=f"{found} behind a row", where=where)
 

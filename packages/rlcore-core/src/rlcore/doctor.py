@@ -18,6 +18,8 @@ from rlcore.discovery import State, canonical
 from rlcore.errors import UserError
 from rlcore.loading import pip_line
 from rlcore.registry import Registry
+from rlcore.surroundings import usable_cores
+from rlcore.wording import counted
 
 GIB = 2**30
 LEAST_DISK_BYTES = 2 * GIB
@@ -87,13 +89,13 @@ def libraries() -> Iterator[Finding]:
 
 def cpu() -> Iterator[Finding]:
     """Cores that this process may use, against the threads that torch would start."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked) > cores:
-        text = f"OMP_NUM_THREADS={asked} on {cores} cores: threads will wait for each other"
+        text = f"OMP_NUM_THREADS={asked} on {counted(cores, 'core')}: threads will wait for each other"
         yield Finding(status="warn", text=text, fix=f"export OMP_NUM_THREADS={cores}")
     else:
-        yield Finding(status="ok", text=f"{cores} cores" + (f", OMP_NUM_THREADS={asked}" if asked else ""))
+        yield Finding(status="ok", text=counted(cores, "core") + (f", OMP_NUM_THREADS={asked}" if asked else ""))
 
 
 def gpu() -> Iterator[Finding]:
@@ -118,7 +120,7 @@ def gpu() -> Iterator[Finding]:
             text = f"nvidia-smi is there, but torch (CUDA {found['built_for_cuda']}) finds no GPU"
             yield Finding(status="warn", text=text, fix="nvidia-smi says whether the driver works; update it")
         else:
-            yield Finding(status="ok", text=f"none: training on the CPU, {found['threads']} threads")
+            yield Finding(status="ok", text=f"none: training on the CPU, {counted(found['threads'], 'thread')}")
 
 
 def memory() -> Iterator[Finding]:

@@ -47,6 +47,11 @@ def surroundings(argv: list[str]) -> dict[str, Any]:
     }
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def changed_versions(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """One phrase for each thing that is of another version than in an earlier run, gone or new."""
     changes = []

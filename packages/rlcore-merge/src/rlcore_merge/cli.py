@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rlcore.errors import UserError
+from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore_merge.comparison import Comparison
@@ -169,7 +170,7 @@ def _source(source: Path | None, local_dir: Path | None, backend: str | None, wi
 def _say(merged: Merged) -> None:
     from rlcore_merge.comparison_table import size
 
-    what = f"{merged.tensors} tensors, {size(merged.bytes)} in {merged.seconds:.1f} s ({merged.layout})"
+    what = f"{counted(merged.tensors, 'tensor')}, {size(merged.bytes)} in {merged.seconds:.1f} s ({merged.layout})"
     click.echo(f"wrote {merged.folder}: {what}")
 
 

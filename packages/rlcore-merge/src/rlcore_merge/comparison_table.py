@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlcore.wording import counted
+
 from rlcore_merge.comparison import Comparison
 
 SHOWN = 20
@@ -31,4 +33,4 @@ def lines(comparison: Comparison) -> Iterator[str]:
     else:
         yield f"logits: not compared ({comparison.logits_note})"
     word = "equal" if comparison.equal else f"{len(comparison.rows)} differ" if comparison.rows else "the logits differ"
-    yield f"{comparison.tensors} tensors compared: {word}"
+    yield f"{counted(comparison.tensors, 'tensor')} compared: {word}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.wording import counted
 
 from rlcore_merge.completeness import LAYER, VISION
 from rlcore_merge.tensors import Tensor
@@ -64,12 +65,15 @@ def _layers(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]
     stack = max(stacks, key=lambda name: len(stacks[name]))
     missing = sorted(set(range(wanted)) - stacks[stack])
     if missing:
-        return [f"{stack} lacks {len(missing)} of {wanted} layers, such as {missing[0]}"]
+        return [f"{stack} lacks {len(missing)} of {counted(wanted, 'layer')}, such as {missing[0]}"]
     # What predicts tokens further ahead stands behind the layers in some models; an encoder-decoder has two stacks.
     ahead = text.get("num_nextn_predict_layers")
     most = wanted + (ahead if isinstance(ahead, int) else 0)
     if len(stacks[stack]) > most and not text.get("is_encoder_decoder"):
-        return [f"{stack} has {len(stacks[stack])} layers, num_hidden_layers is {wanted}: those behind would be lost"]
+        return [
+            f"{stack} has {counted(len(stacks[stack]), 'layer')}, num_hidden_layers is {wanted}: those behind would be "
+            "lost"
+        ]
     return []
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from rlcore.errors import UserError, did_you_mean
+from rlcore.wording import counted
 
 from rlcore_merge import adapter_settings
 from rlcore_merge.checkpoint import Adapter, Checkpoint
@@ -125,14 +126,14 @@ def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> 
     if broken:
         raise UserError(
             "the adapter holds infinities or what is no number",
-            found=f"in {len(broken)} of {len(modules)} modules, such as {broken[0]}",
+            found=f"in {len(broken)} of {counted(len(modules), 'module')}, such as {broken[0]}",
             where=adapter.where,
             mend="take an earlier checkpoint: the training came apart",
         )
     if empty and not zero_is_fine:
         raise UserError(
             "the adapter changes nothing",
-            found=f"B·A is zero in {len(empty)} of {len(modules)} modules, such as {empty[0]}",
+            found=f"B·A is zero in {len(empty)} of {counted(len(modules), 'module')}, such as {empty[0]}",
             where=adapter.where,
             mend="take a checkpoint that was trained; --allow-zero-delta when this is meant",
         )
@@ -277,7 +278,7 @@ def scale(module: str, rank: int, adapter: Adapter) -> float:
     if expected is not None and int(expected) != rank:
         raise UserError(
             f"the adapter's settings contradict its tensors in {module}",
-            found=f"r = {expected}, and A has {rank} rows",
+            found=f"r = {expected}, and A has {counted(rank, 'row')}",
             where=adapter.where,
         )
     alpha = _pattern(settings.get("alpha_pattern"), module, settings.get("lora_alpha"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore.types import Group, RolloutRequest, Task
+from rlcore.wording import counted
 
 from rlcore_trainer.algorithm_config import FilterConfig
 from rlcore_trainer.between_steps import BetweenSteps, Waiting, from_json
@@ -223,6 +224,6 @@ class Collector:
         else:
             end = "the step trains on those" if there else "there is nothing to train on"
         self._say(
-            f"filter    step {step} has {there} of {self._per_step} groups after {rollouts} "
-            f"{'rollout' if rollouts == 1 else 'rollouts'} of {sampled} tasks ({went or 'none left out'}): {end}"
+            f"filter    step {step} has {there} of {self._per_step} groups after "
+            f"{counted(rollouts, 'rollout')} of {counted(sampled, 'task')} ({went or 'none left out'}): {end}"
         )

@@ -15,6 +15,7 @@ from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import UserError
 from rlcore.model_folder import BUILTIN, check_model_folder, local_folder
 from rlcore.specs import AlgorithmSpec
+from rlcore.wording import counted
 
 from rlcore_trainer import lora_check
 from rlcore_trainer.algorithm_config import LOSS_DEFAULTS, AlgorithmConfig, response_limit
@@ -76,7 +77,9 @@ def _notes(run: Run) -> list[str]:
     warmup = getattr(run.resolved.options.get("warmup"), "steps", 0)
     kl, found = algorithm.kl, []
     if warmup and not run.config.model.path.startswith(BUILTIN):  # it would harm a model that knows something
-        found.append(f"the warm-up trains this model on demonstrations for {warmup} steps; warmup.steps=0: none")
+        found.append(
+            f"the warm-up trains this model on demonstrations for {counted(warmup, 'step')}; warmup.steps=0: none"
+        )
     updates = trainer.epochs * trainer.updates_per_rollout
     if updates > 1:
         found.append(f"{updates} updates on each rollout: all but the first are off policy")
@@ -103,7 +106,7 @@ def _notes(run: Run) -> list[str]:
             "the gap between engine and trainer is neither corrected nor measured"
         )
     if isinstance(critic, CriticConfig) and critic.model is not None and critic.warmup_steps:
-        found.append(f"in the first {critic.warmup_steps} steps only the critic learns")
+        found.append(f"only the critic learns for the first {counted(critic.warmup_steps, 'step')}")
     if algorithm.shuffle_rewards:
         rest = "nothing can be learnt"
         if algorithm.gamma < 1:
@@ -161,7 +164,7 @@ class _Contradictions:
             yield self._problem(f"critic.{unread}", getattr(critic, unread), reason, mend)
         steps = getattr(self._run.resolved.options.get("trainer"), "steps", None)
         if steps is not None and critic.warmup_steps >= steps:
-            reason = f"the run has {steps} {'step' if steps == 1 else 'steps'}: the policy would never learn"
+            reason = f"the run has {counted(steps, 'step')}: the policy would never learn"
             yield self._problem("critic.warmup_steps", critic.warmup_steps, reason, f"fewer than {steps}")
         if critic.model not in ("copy", "head") and (missing := _no_model(critic.model)):
             yield self._problem("critic.model", critic.model, missing, "copy, head, a model's folder or its hub id")
@@ -250,7 +253,7 @@ class _Contradictions:
         algorithm, rollout = self._algorithm, self._rollout
         limit = response_limit(algorithm, rollout, self._run.resolved.options.get("environment"))
         if algorithm.overlong.buffer >= limit:
-            reason = f"the penalty would start before the first token: the limit is {limit} tokens"
+            reason = f"the penalty would start before the first token: the limit is {counted(limit, 'token')}"
             mend = f"a buffer below {limit}, or a larger algorithm.max_response_tokens"
             yield self._problem("algorithm.overlong.buffer", algorithm.overlong.buffer, reason, mend)
         if not algorithm.overlong.buffer and "penalty" in _chosen(algorithm.overlong):

@@ -21,6 +21,7 @@ from rlcore.adapter_folder import FINGERPRINT, QUANTIZATION, WEIGHTS, check_base
 from rlcore.errors import UserError, did_you_mean
 from rlcore.fingerprint import fingerprint_of_folder
 from rlcore.types import derive_seed
+from rlcore.wording import counted
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -216,7 +217,7 @@ def description(model: PreTrainedModel) -> str:
     held = quantization_of(model)
     base = "the base stays" if held == "none" else f"the base stays in {held}"
     saved = f", {', '.join(sorted(settings.modules_to_save))} whole" if settings.modules_to_save else ""
-    return f"{kind} of rank {settings.r} on {layers} layers{saved}: {own:,} parameters are trained, {base}"
+    return f"{kind} of rank {settings.r} on {counted(layers, 'layer')}{saved}: {own:,} parameters are trained, {base}"
 
 
 def _check_form(table: LoraTable, adapter: Path) -> None:

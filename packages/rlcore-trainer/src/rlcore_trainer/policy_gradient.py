@@ -12,6 +12,7 @@ from rlcore.contracts import Executor
 from rlcore.errors import EngineError, UserError
 from rlcore.evaluation import evaluation_request
 from rlcore.types import EndReason, Group, RolloutRequest, Task
+from rlcore.wording import counted
 from transformers import PreTrainedModel
 
 from rlcore_trainer import checkpoint
@@ -244,8 +245,9 @@ class PolicyGradientTrainer:
         if has_adapter(self._model):
             say(f"adapter   {adapter_description(self._model)}")
         say(
-            f"step      {config.tasks_per_step} tasks × {group_size} trajectories; {updates} optimiser "
-            f"{'update, strictly on policy' if updates == 1 else 'updates, off policy after the first'}"
+            f"step      {counted(config.tasks_per_step, 'task')} × {counted(group_size, 'trajectory')}; "
+            f"{counted(updates, 'optimiser update')}, "
+            f"{'strictly on policy' if updates == 1 else 'off policy after the first'}"
         )
         say(f"algorithm {description(self._algorithm)}")
 

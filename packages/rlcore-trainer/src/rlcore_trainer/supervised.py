@@ -12,6 +12,7 @@ from rlcore.contracts import Executor
 from rlcore.errors import EngineError, UserError
 from rlcore.evaluation import evaluation_request
 from rlcore.types import Task, derive_seed
+from rlcore.wording import counted
 
 from rlcore_trainer import checkpoint
 from rlcore_trainer.checkpoint import Checkpoints, Progress
@@ -166,8 +167,8 @@ class SupervisedTrainer:
         self._warmup_steps = config.warmup_of(self._steps)
         if self._warmup_steps >= self._steps:
             raise UserError(
-                f"the learning rate would never leave its warm-up of {self._warmup_steps} steps",
-                found=f"{self._steps} steps in all",
+                f"the learning rate would never leave its warm-up of {counted(self._warmup_steps, 'step')}",
+                found=f"{counted(self._steps, 'step')} in all",
                 where=run.resolved.origin(("trainer", "warmup_steps")),
                 mend="a shorter warm-up, more epochs, or fewer trainer.conversations_per_step",
             )
@@ -187,12 +188,14 @@ class SupervisedTrainer:
         if has_adapter(self._model):
             say(f"adapter   {description(self._model)}")
         trained, tokens = sum(one.trained for one in train), sum(len(one.token_ids) for one in train)
-        say(f"data      {len(train):,} conversations, {tokens:,} tokens, {trained:,} of them trained")
+        say(f"data      {counted(len(train), 'conversation')}, {counted(tokens, 'token')}, {trained:,} of them trained")
         if held:
-            say(f"held out  {len(held):,} conversations, {sum(one.trained for one in held):,} trained tokens")
+            tokens = sum(one.trained for one in held)
+            say(f"held out  {counted(len(held), 'conversation')}, {counted(tokens, 'trained token')}")
         epochs = self._steps / steps_of_epoch(len(train), self._config.conversations_per_step)
         warm = f", {self._warmup_steps} of them warming up" if self._warmup_steps else ""
-        say(f"steps     {self._steps:,} updates{warm}, {epochs:.3g} epochs, {self._config.schedule} schedule")
+        length = f"{counted(self._steps, 'update')}{warm}, {counted(epochs, 'epoch')}"
+        say(f"steps     {length}, {self._config.schedule} schedule")
         for note in self._notes:
             say(f"note      {note}")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import DataError
+from rlcore.wording import counted
 
 from rlcore_trainer import lora_check
 from rlcore_trainer.supervised_config import SupervisedConfig
@@ -65,7 +66,7 @@ def _contradictions(run: Run, config: SupervisedConfig) -> Iterator[Problem]:
         reason = "warmup_steps says the same in steps\nfix: give one of them"
         yield problem("trainer.warmup_ratio", config.warmup_ratio, reason)
     if config.steps is not None and config.warmup_steps >= config.steps:
-        reason = f"the learning rate would never leave its warm-up: there are {config.steps} steps"
+        reason = f"the learning rate would never leave its warm-up: the run has {counted(config.steps, 'step')}"
         yield problem("trainer.warmup_steps", config.warmup_steps, reason)
     if not config.rollouts:
         return

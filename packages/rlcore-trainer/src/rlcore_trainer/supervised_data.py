@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from rlcore.errors import DataError
 from rlcore.types import derive_seed
+from rlcore.wording import counted
 
 from rlcore_trainer.packing import Sequence
 from rlcore_trainer.supervised_config import SupervisedConfig
@@ -36,13 +37,13 @@ class Encoded:
     def sentence(self, what: str, limit: int) -> str:
         """What was counted, in words; empty when nothing was."""
         counts = {
-            f"left out, longer than {limit} tokens": self.skipped,
-            f"cut to {limit} tokens": self.cut,
+            f"left out, longer than {counted(limit, 'token')}": self.skipped,
+            f"cut to {counted(limit, 'token')}": self.cut,
             "left out, nothing of the assistant in them": self.untrained,
         }
         total = len(self.sequences) + self.skipped + self.untrained
         told = [f"{count} {why}" for why, count in counts.items() if count]
-        return f"of {total} {what} conversations {', '.join(told)}" if told else ""
+        return f"of {counted(total, f'{what} conversation')} {', '.join(told)}" if told else ""
 
 
 def encode(
@@ -59,8 +60,8 @@ def encode(
         if len(ids) > limit:
             if config.on_long == "raise":
                 raise DataError(
-                    f"conversation {place} is longer than {limit} tokens",
-                    found=f"{len(ids)} tokens, beginning {one.messages[0].text[:60]!r}",
+                    f"conversation {place} is longer than {counted(limit, 'token')}",
+                    found=f"{counted(len(ids), 'token')}, beginning {one.messages[0].text[:60]!r}",
                     where="trainer.on_long",
                     mend="a larger trainer.max_tokens, trainer.on_long=skip, or trainer.on_long=cut",
                 )
@@ -103,7 +104,7 @@ def hold_out(sequences: SequenceOf[Sequence], count: int, *, seed: int) -> tuple
     if not rest:
         raise DataError(
             f"trainer.held_out={count} leaves nothing to train on",
-            found=f"{len(sequences)} conversations, repetitions included",
+            found=f"{counted(len(sequences), 'conversation')}, repetitions included",
             where="trainer.held_out",
             mend="a smaller trainer.held_out, or more data",
         )

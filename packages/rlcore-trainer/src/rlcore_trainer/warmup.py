@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from rlcore.errors import DataError
 from rlcore.types import derive_seed
+from rlcore.wording import counted
 from transformers import PreTrainedModel
 
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
@@ -51,7 +52,7 @@ def warm_up(
         sequences = list(_encoded(islice(stream, config.demonstrations_per_step), chat_format))
         if not sequences:
             raise DataError(
-                f"the warm-up wants {wanted} demonstrations",
+                f"the warm-up wants {counted(wanted, 'demonstration')}",
                 found=f"{(step - 1) * config.demonstrations_per_step}",
                 where="warmup.steps",
                 mend=f"set warmup.steps={step - 1}, or add demonstrations",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rlcore.errors import DataError
 from rlcore.types import Demonstration, Message, Task
+from rlcore.wording import counted
 
 from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.calculator import calculator
@@ -95,7 +96,7 @@ class Gsm8kData:
         if not loaded.tasks:
             raise DataError(
                 f"data.{split} has no usable row",
-                found=f"{loaded.skipped} rows that cannot be used" if loaded.skipped else "no rows",
+                found=f"{counted(loaded.skipped, 'row')} that cannot be used" if loaded.skipped else "no rows",
                 where=", ".join(names),
                 mend="data.on_error=raise shows what is wrong with the first" if loaded.skipped else "give it rows",
             )

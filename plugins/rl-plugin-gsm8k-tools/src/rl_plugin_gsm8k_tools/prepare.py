@@ -12,6 +12,7 @@ from typing import Any
 
 from rlcore.errors import DataError
 from rlcore.types import Message, thaw
+from rlcore.wording import counted
 
 from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.calculator import calculator
@@ -65,7 +66,8 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
         if config.limit is not None and len(rows) >= config.limit:
             break
     if not rows:
-        found = f"{skipped} rows that cannot be used" if skipped else "no demonstration in any" if unusable else "none"
+        useless = "no demonstration in any" if unusable else "none"
+        found = f"{counted(skipped, 'row')} that cannot be used" if skipped else useless
         raise DataError("there is no usable row", found=found, where=str(source))
     _write(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return {

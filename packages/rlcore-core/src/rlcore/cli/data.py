@@ -18,6 +18,7 @@ from rlcore.config.tables import validate_options
 from rlcore.errors import DataError, NotInstalledError, UserError, did_you_mean
 from rlcore.registry import Registry
 from rlcore.specs import DatasetSpec
+from rlcore.wording import counted
 
 
 @click.group(
@@ -128,7 +129,7 @@ def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[
     target = registry.load("dataset", name)
     dataset = target() if config is None else target(config)
     for task in dataset.tasks(split):
-        row = {**task_to_json(task), "images": f"{len(task.images)} images"}
+        row = {**task_to_json(task), "images": counted(len(task.images), "image")}
         if not task.images:
             del row["images"]
         yield row
@@ -217,10 +218,10 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
     yield f"  task {row['task']['id']}"
     for trajectory in trajectories[:1]:
         metrics = trajectory["metrics"]
-        counted = int(metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0))  # by an endpoint
-        tokens = len(trajectory["token_ids"]) or counted
+        told = int(metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0))  # by an endpoint
+        tokens = len(trajectory["token_ids"]) or told
         reward = f"reward {_reward(rewards[0])}"
-        yield f"  trajectory 1 of {len(trajectories)}: {trajectory['end_reason']}, {tokens} tokens, {reward}"
+        yield f"  trajectory 1 of {len(trajectories)}: {trajectory['end_reason']}, {counted(tokens, 'token')}, {reward}"
         if rewards[1:]:
             yield f"  rewards of the others: {', '.join(map(_reward, rewards[1:]))}"
         for turn in trajectory["turns"]:

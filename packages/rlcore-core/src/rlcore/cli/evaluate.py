@@ -27,6 +27,7 @@ from rlcore.run_directory import config_layer, recipe_of, run_of
 from rlcore.specs import EngineSpec
 from rlcore.types import Group
 from rlcore.weights import FolderWeights
+from rlcore.wording import counted
 
 
 @click.command(
@@ -201,7 +202,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     else:
         low, high = summary.interval
         rows.append(("accuracy", f"{summary.accuracy:.3f}   (95 % interval {low:.3f} to {high:.3f})"))
-        rows.append(("solved", f"{summary.solved} of {summary.scored} scored trajectories, {summary.tasks} tasks"))
+        scored = counted(summary.scored, "scored trajectory")
+        rows.append(("solved", f"{summary.solved} of {scored}, {counted(summary.tasks, 'task')}"))
     if len(summary.pass_at_k) > 1:
         rows += [(f"pass@{k}", f"{value:.3f}") for k, value in summary.pass_at_k.items()]
     if summary.reward is not None:
@@ -223,7 +225,7 @@ def _print_table(run: Run, summary: Summary, split: str, seconds: float) -> None
     from rich.table import Table
     from rich.text import Text
 
-    title = f"{run.recipe or run.config.environment.id}, {split}: {summary.tasks} tasks in {seconds:.1f} s"
+    title = f"{run.recipe or run.config.environment.id}, {split}: {counted(summary.tasks, 'task')} in {seconds:.1f} s"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")

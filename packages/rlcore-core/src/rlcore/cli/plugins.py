@@ -11,6 +11,7 @@ import click
 
 from rlcore.cli.text import examples
 from rlcore.discovery import Plugin, State, discover
+from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore.registry import Registry
@@ -109,7 +110,7 @@ def _print_table(found: list[Plugin], offered: dict[Key, Offered]) -> None:
     origin_width = max((len(plugin.origin) for plugin in found), default=0)
     for plugin in found:
         kinds = offered.get(_key(plugin), {})
-        counts = ", ".join(f"{len(rows)} {kind.replace('_', ' ')}" for kind, rows in kinds.items())
+        counts = ", ".join(counted(len(rows), kind.replace("_", " ")) for kind, rows in kinds.items())
         state = counts if plugin.state is State.OK and offered else plugin.state.value
         mark = "!" if plugin.usable and plugin.complaints else MARKS.get(plugin.state, "✗")
         click.echo(f"{mark} {plugin.name:<{name_width}}  {plugin.origin:<{origin_width}}  {state}".rstrip())

@@ -22,6 +22,7 @@ from rlcore.rescoring import STATES, Comparison, Plan, plan, rescored
 from rlcore.run_directory import config_layer
 from rlcore.types import Group
 from rlcore.whole_files import beside, told
+from rlcore.wording import counted
 
 PROGRESS_EVERY_S = 5.0
 LONGEST_REASON = 160
@@ -68,7 +69,7 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
         mine = [session.found[_name(file)] for file in files if purpose_and_step(file)[0] == purpose]
         click.echo("\n" + "\n".join(_counts(purpose, mine)))
     if how.out is not None:
-        click.echo(f"\nwritten   {how.out}: {len(files)} files")
+        click.echo(f"\nwritten   {how.out}: {counted(len(files), 'file')}")
 
 
 class _Session:
@@ -88,7 +89,7 @@ class _Session:
             if time.monotonic() - self._told >= PROGRESS_EVERY_S:
                 self._told = time.monotonic()
                 place = f"file {self._files.index(file) + 1} of {len(self._files)}"
-                click.echo(f"{self._groups} groups judged, {place}", err=True)
+                click.echo(f"{counted(self._groups, 'group')} judged, {place}", err=True)
             yield now
 
 
@@ -162,7 +163,7 @@ def _table(found: Mapping[str, Comparison]) -> Iterator[str]:
 def _counts(purpose: str, comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Trajectories of a purpose by what they were and are, and why some are not scored."""
     confusion = sum((comparison.confusion for comparison in comparisons), Counter[tuple[str, str]]())
-    yield f"{purpose}: {confusion.total()} trajectories"
+    yield f"{purpose}: {counted(confusion.total(), 'trajectory')}"
     yield f"  {'before / now':<18}" + "".join(f"{state:>14}" for state in STATES)
     for old in STATES:
         yield f"  {old:<18}" + "".join(f"{confusion[old, new]:>14}" for new in STATES)

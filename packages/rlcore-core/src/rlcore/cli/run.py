@@ -35,6 +35,7 @@ from rlcore.run_directory import (
     recipe_of,
 )
 from rlcore.signals import stops_handled
+from rlcore.wording import counted
 
 
 @click.command(
@@ -195,10 +196,11 @@ def headline(run: Run, layered: Layered) -> list[str]:
     acts = getattr(run.registry.spec("trainer", config.trainer.id), "needs_environment", True)
     decided += [f"{config.rollout.engine} engine" if acts else None, f"device {config.model.device}"]
     if acts:
-        decided.append(f"{config.rollout.group_size} trajectories" + (f" × {tasks} tasks" if tasks else " a task"))
+        of_each = f" × {counted(tasks, 'task')}" if tasks else " a task"
+        decided.append(counted(config.rollout.group_size, "trajectory") + of_each)
     if (conversations := getattr(trainer, "conversations_per_step", None)) is not None:
-        decided.append(f"{conversations} conversations a step")
-    decided += [f"{steps} steps" if steps else None, f"seed {config.seed}"]
+        decided.append(f"{counted(conversations, 'conversation')} a step")
+    decided += [counted(steps, "step") if steps else None, f"seed {config.seed}"]
     brings = f" ({layered.summary})" if layered.summary else ""
     name = f"{layered.recipe or 'no recipe'}{brings}"
     return [
@@ -213,7 +215,7 @@ def skipped_rows(run: Run, *splits: str) -> list[str]:
     """A line for each split whose dataset left rows out, where the dataset counts them."""
     count = getattr(run.dataset, "skipped", None)
     counts = {split: count(split) for split in splits} if count is not None else {}
-    return [f"skipped   {n} rows of data.{split} that cannot be used" for split, n in counts.items() if n]
+    return [f"skipped   {counted(n, 'row')} of data.{split} that cannot be used" for split, n in counts.items() if n]
 
 
 def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tuple[str, ...]) -> Mapping[str, float]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from rlcore.errors import ConfigError
+from rlcore.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class ProblemsError(ConfigError):
 
     def __init__(self, problems: Sequence[Problem], *, subject: str = "the run's configuration") -> None:
         self.problems = tuple(problems)
-        count = f"{len(problems)} problem{'s' if len(problems) != 1 else ''} in {subject}"
+        count = f"{counted(len(problems), 'problem')} in {subject}"
         super().__init__("\n\n".join([count, *map(str, self.problems)]))
 
 

@@ -1,0 +1,16 @@
+"""Numbers with what they count, as a person writes them."""
+
+from __future__ import annotations
+
+
+def counted(number: float, noun: str) -> str:
+    """``1 row``, ``2,000 rows``, ``3 strategies``, ``1.25 epochs``: a regular noun in the singular or the plural."""
+    text = f"{number:,}" if isinstance(number, int) else f"{number:.3g}"
+    if text == "1":
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{text} {noun[:-1]}ies"
+    return f"{text} {noun}{'es' if noun.endswith(('s', 'x', 'tch', 'sh')) else 's'}"
+
+
+__all__ = ["counted"]
