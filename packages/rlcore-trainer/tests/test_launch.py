@@ -43,7 +43,8 @@ def problems(**wanted: Any) -> dict[str, str]:
 @pytest.mark.parametrize(
     "wanted", [{}, {"processes": 1}, {"processes": 8}, {"processes": 1, "device": "cuda:1", "engine": "vllm"}]
 )
-def test_what_can_be_had_is_not_refused(wanted: dict[str, Any]) -> None:
+def test_what_can_be_had_is_not_refused(wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert problems(**wanted) == {}
 
 
@@ -57,6 +58,35 @@ def test_processes_and_devices_that_cannot_be_had_are_refused(monkeypatch: pytes
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert problems(processes=3, device="auto") == {}
     assert "this machine has 0" in problems(processes=3, device="cuda")["strategy.processes"]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:2"])
+def test_a_gpu_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = 2 if device == "cuda:2" else 0
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    for check in (launch.check, launch.check_device):
+        with pytest.raises(ProblemsError) as caught:
+            check(run(processes=1, device=device))
+        (problem,) = caught.value.problems
+        assert problem.path == "model.device"
+        assert f"this machine has {there} GPUs" in problem.reason
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    assert launch.check(run(processes=1, device=device)) == []
+
+
+def test_more_processes_than_cores_are_allowed_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "usable_cores", lambda: 2)
+    assert launch.check(run()) == launch.check(run(processes=2)) == []
+    (note,) = launch.check(run(processes=1000))
+    assert "1,000 processes share 2 cores" in note
+    assert "strategy.processes=2" in note
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    assert "6 processes" in launch.check(run())[0]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # the others are on other machines
+    assert launch.check(run()) == []
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "6")
+    assert launch.check(run(device="auto")) == []
 
 
 def test_what_a_launcher_has_started_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
         if trainer.check:
             notes += load_attribute(trainer.check)(run)
     if purpose == "run":
-        _check_processes(run)
+        notes += _check_processes(run)
     return notes
 
 
@@ -66,7 +66,7 @@ def _check_quantization(run: Run, trainer: TrainerSpec) -> None:
     )
 
 
-def _check_processes(run: Run) -> None:
+def _check_processes(run: Run) -> list[str]:
     spec = run.registry.spec("strategy", run.config.strategy.id)
     assert isinstance(spec, StrategySpec)
     if spec.launch is None and world_size() > 1:
@@ -76,8 +76,7 @@ def _check_processes(run: Run) -> None:
             where=run.resolved.origin(("strategy", "id")),
             mend="strategy.id=ddp, or start rlcore run without a launcher",
         )
-    if spec.check:
-        load_attribute(spec.check)(run)
+    return list(load_attribute(spec.check)(run) or ()) if spec.check else []
 
 
 def _check_tasks(run: Run, purpose: Purpose, split: str) -> None:

@@ -157,7 +157,8 @@ class StrategySpec(Spec):
     among, or a function that starts them, each as ``rlcore`` with these arguments, and gives their exit status. None
     is a strategy of one process."""
     check: str | None = None
-    """``module:attribute`` of ``check(run)``: raises the `UserError` of processes or devices that cannot be had."""
+    """``module:attribute`` of ``check(run)``: raises the `UserError` of processes or devices that cannot be had, and
+    returns a sentence for each thing that is allowed and may surprise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

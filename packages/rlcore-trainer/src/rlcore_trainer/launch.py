@@ -13,11 +13,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.processes import LAUNCHER, Alone, Processes, Start, world_size
 from rlcore.signals import stops_handled
+from rlcore.surroundings import usable_cores
+from rlcore.wording import counted
 
 from rlcore_trainer.config import DataParallelConfig
 
@@ -31,14 +34,44 @@ GRACE_S = 15.0
 """How long the others may take to notice that one has failed, before they are asked, and then made, to end."""
 
 
-def check(run: Run) -> None:
+def check(run: Run) -> list[str]:
     """Raise what the processes of a run contradict.
+
+    Returns:
+        What is allowed and may surprise, one sentence each.
 
     Raises:
         ProblemsError: there are not so many, or not enough GPUs for them.
     """
     if problems := list(_contradictions(run)):
         raise ProblemsError(problems)
+    launched = "WORLD_SIZE" in os.environ
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", world_size())) if launched else _count(run)
+    if count == 1:
+        check_device(run)
+    if count == 1 or _gpus(run.config.model.device) or count <= (cores := usable_cores()):
+        return []
+    return [
+        f"{counted(count, 'process')} share {counted(cores, 'core')}: they wait for each other, and each holds the "
+        f"whole model in memory; strategy.processes={cores} or fewer is faster"
+    ]
+
+
+def check_device(run: Run) -> None:
+    """Raise that the GPU of a run with one process is not there. Imports torch where one is asked for.
+
+    Raises:
+        ProblemsError: ``model.device`` names more than there is.
+    """
+    device = run.config.model.device
+    if not device.startswith("cuda"):
+        return
+    import torch
+
+    there, index = torch.cuda.device_count(), device.partition(":")[2]
+    if there <= (int(index) if index.isdecimal() else 0):
+        mend = "model.device=auto takes a GPU where there is one"
+        raise ProblemsError([_problem(run, "model.device", device, f"this machine has {counted(there, 'GPU')}", mend)])
 
 
 def launch(run: Run, arguments: Sequence[str]) -> Processes | Start:
@@ -157,10 +190,7 @@ def _gpus(device: str) -> int:
 
 
 def _contradictions(run: Run) -> Iterator[Problem]:
-    def problem(path: str, value: object, reason: str, mend: str) -> Problem:
-        origin = run.resolved.origin(tuple(path.split(".")))
-        return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=f"{reason}\nfix: {mend}")
-
+    problem = partial(_problem, run)
     wanted, started, device = run.options("strategy").processes, world_size(), run.config.model.device
     launched = "WORLD_SIZE" in os.environ
     if launched and wanted not in (None, started):
@@ -181,3 +211,8 @@ def _contradictions(run: Run) -> Iterator[Problem]:
     if run.config.rollout.engine == "vllm":
         reason = "each process would start a vLLM of its own beside the others, on the first GPU"
         yield problem("rollout.engine", "vllm", reason, "rollout.engine=torch, or strategy.id=single")
+
+
+def _problem(run: Run, path: str, value: object, reason: str, mend: str) -> Problem:
+    origin = run.resolved.origin(tuple(path.split(".")))
+    return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=f"{reason}\nfix: {mend}")

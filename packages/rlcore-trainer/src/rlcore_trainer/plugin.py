@@ -77,6 +77,7 @@ def rlcore_strategies() -> Iterable[StrategySpec]:
         target="rlcore_trainer.strategies.single:SingleProcess",
         config="rlcore_trainer.config:SingleProcessConfig",
         summary="One process, one device.",
+        check="rlcore_trainer.launch:check_device",
     )
     yield StrategySpec(
         id="ddp",
