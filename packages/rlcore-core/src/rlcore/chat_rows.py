@@ -92,7 +92,9 @@ def _message(entry: object, earlier: Sequence[Message], speaker: str) -> Message
         raise DataError("only the assistant calls tools", found=f"tool_calls of a {role} message")
     content = entry.get(text)
     if content is None and not calls:
-        raise DataError(f"it needs {text!r}", found=f"the fields {', '.join(map(str, entry))}")
+        beside = " where no 'tool_calls' stands beside it" if (role, text) == ("assistant", "content") else ""
+        found = "null" if text in entry else f"only the fields {', '.join(map(str, entry))}"
+        raise DataError(f"the {role}'s {text!r} must be text{beside}", found=found)
     words = "" if content is None else _text(content, text)
     if role == "assistant" and not words and not calls:
         raise DataError("the assistant says nothing", found=short(content), mend="leave the message out")
