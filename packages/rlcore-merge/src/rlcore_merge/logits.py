@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,30 @@ def largest_difference(left: Path, right: Path, prompt: str = PROMPT) -> tuple[f
             return None, f"{folder} has no config.json"
     try:
         ids = _ids(left, prompt)
-        outputs = [_logits(folder, ids) for folder in (left, right)]
+        with _silent():
+            outputs = [_logits(folder, ids) for folder in (left, right)]
     except (ImportError, OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     if outputs[0].shape != outputs[1].shape:
         return float("inf"), f"shapes {list(outputs[0].shape)} and {list(outputs[1].shape)}"
     return float((outputs[0] - outputs[1]).abs().max()), ""
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Inside, transformers says nothing: what differs is in our own lines."""
+    import transformers
+
+    logging: Any = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _ids(folder: Path, prompt: str) -> list[int]:
