@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,23 @@ def test_it_never_overwrites_unless_asked_and_leaves_nothing_half_written(tmp_pa
     assert out.read_text(encoding="utf-8") == "mine"
     summary = prepare(PrepareConfig(source=str(source), out=str(out), on_error="skip", overwrite=True))
     assert (summary["rows"], summary["skipped"]) == (1, 1)
+
+
+def test_a_full_disk_names_the_file_and_keeps_what_was_there(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("mine", encoding="utf-8")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # every file is full at so many bytes
+    try:
+        with pytest.raises(DataError) as caught:
+            prepare(PrepareConfig(source="generated", out=str(out), limit=100, overwrite=True))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.message == f"{out} cannot be written"
+    assert "File too large" in str(caught.value.found)
+    assert "make room" in str(caught.value.mend)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+    assert out.read_text(encoding="utf-8") == "mine"
 
 
 def test_prepared_rows_can_be_prepared_again(tmp_path: Path) -> None:

@@ -147,6 +147,13 @@ def _write(out: Path, text: str) -> None:
             file.write(text)
         beside.chmod(0o644)
         beside.replace(out)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise DataError(
+            f"{out} cannot be written",
+            found=error.strerror or str(error),
+            mend="make room or give the permission, or another out=FILE",
+        ) from None
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
