@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore.cli.layering import gather
 from rlcore.config.foreign_files import read_files, vocabulary_of
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
+from rlcore.registry import Registry
 
 pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
 
@@ -45,6 +47,15 @@ def complaints(*files: str) -> list[Problem]:
 
 def lines(*files: str, own: tuple[str, ...] = ()) -> list[str]:
     return list(read_files(files, own).lines)
+
+
+def test_a_file_may_be_the_recipe_as_well(tmp_path: Path) -> None:
+    file, above = grpo(tmp_path, "      num_generations: 6\n"), write(tmp_path, "own.yaml", "seed: 3\n")
+    found, same = gather(Registry(), recipe=file, files=(above,)), gather(Registry(), files=(file, above))
+    assert (found.recipe, same.recipe) == (file, "")
+    assert [layer.tree for layer in found.layers] == [layer.tree for layer in same.layers]
+    assert found.layers[0].tree["rollout"] == {"group_size": 6}
+    assert found.layers[1].tree == {"seed": 3}
 
 
 def test_a_file_of_ours_stays_as_it_is(tmp_path: Path) -> None:

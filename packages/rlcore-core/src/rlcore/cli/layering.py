@@ -58,23 +58,28 @@ def gather(
 ) -> Layered:
     """Recipe (or ``base``, the configuration of an earlier run), files and overrides, in this order.
 
-    For each override or key of a file in the words of another system a line on stderr says what it is here.
+    For each override or key of a file in the words of another system a line on stderr says what it is here; a recipe
+    that is a file is read as any other file.
 
     Raises:
         UserError: there is no such plugin, recipe or file; nothing names what to do.
     """
     layers: list[Layer] = []
-    name, summary = base_recipe, ""
+    name, summary, read = base_recipe, "", tuple(files)
     if base is not None and plugin is None and recipe is None:
         layers.append(base)
     elif plugin is None and recipe is None and not files:
         mend = "name a plugin: --plugin NAME; or give a file: -c FILE"
         raise UserError("nothing says what to do", found=_installed(registry), mend=mend)
+    elif recipe is not None and recipe.endswith((".toml", ".yaml", ".yml")):
+        if plugin is not None:
+            registry.plugin(plugin)
+        name, read = recipe, (recipe, *files)
     elif plugin is not None or recipe is not None:
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)
     reading = read_words(overrides, VERL)
-    given = read_files(files, reading.own)
+    given = read_files(read, reading.own)
     for line in (*given.lines, *reading.lines) if speaks_first() else ():
         click.echo(line, err=True)
     layers += [*given.layers, reading.layer, *override_layers(reading.own)]
@@ -83,10 +88,6 @@ def gather(
 
 
 def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[Layer, str, str]:
-    if recipe is not None and (recipe.endswith((".toml", ".yaml", ".yml"))):
-        if plugin is not None:
-            registry.plugin(plugin)
-        return file_layer(Path(recipe).expanduser(), name=recipe), recipe, ""
     if plugin is None:
         if recipe is None or "/" not in recipe:
             mend = "name the plugin too: -p PLUGIN -r NAME, or -r PLUGIN/NAME, or -r FILE.toml"
