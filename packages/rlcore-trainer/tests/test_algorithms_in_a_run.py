@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import UserError
+from rlcore_trainer import resume_check
 from rlcore_trainer.algorithms import ADVANTAGES, LOSSES
 from rlcore_trainer.policy_gradient import PolicyGradientTrainer
 
@@ -125,9 +126,17 @@ def cut_and_resumed(bandit: Make, tmp_path: Path, before: dict[str, Any], after:
     return rest, PolicyGradientTrainer(rest)
 
 
+def told_before(run: Any) -> dict[str, str]:
+    """What is refused before anything of a run that goes on changes, by key."""
+    run.resolved.origin = lambda path: "a test"
+    found = resume_check.problems(run, run.options("critic"), run.options("algorithm").kl)
+    return {problem.path: problem.reason for problem in found}
+
+
 def test_a_critic_that_comes_at_a_resume_starts_anew(bandit: Make, tmp_path: Path) -> None:
     gae = {"algorithm": {"advantage": "gae"}, "critic": CRITIC}
     rest, trainer = cut_and_resumed(bandit, tmp_path, {}, gae)
+    assert told_before(rest) == {}
     trainer.train()
     assert "critic    starts anew: the checkpoint has none" in rest.said
     assert rest.logged[3]["critic/loss"] > 0
@@ -135,7 +144,8 @@ def test_a_critic_that_comes_at_a_resume_starts_anew(bandit: Make, tmp_path: Pat
 
 def test_another_kind_of_critic_at_a_resume_is_refused(bandit: Make, tmp_path: Path) -> None:
     gae = {"algorithm": {"advantage": "gae"}}
-    _, trainer = cut_and_resumed(bandit, tmp_path, {**gae, "critic": CRITIC}, {**gae, "critic": {"model": "head"}})
+    rest, trainer = cut_and_resumed(bandit, tmp_path, {**gae, "critic": CRITIC}, {**gae, "critic": {"model": "head"}})
+    assert "critic.model=head cannot go on" in told_before(rest)["critic.model"]
     with pytest.raises(UserError, match=r"critic\.model=head"):
         trainer.train()
 
@@ -155,7 +165,8 @@ def test_an_adaptive_coefficient_goes_on_only_where_it_was_the_same(
 
 def test_a_term_that_comes_at_a_resume_has_no_reference_from_after_the_warm_up(bandit: Make, tmp_path: Path) -> None:
     warmup, kl = {"warmup": {"steps": 1}}, {"algorithm": {"kl": {"coefficient": 0.1}}}
-    _, trainer = cut_and_resumed(bandit, tmp_path, warmup, {**warmup, **kl})
+    rest, trainer = cut_and_resumed(bandit, tmp_path, warmup, {**warmup, **kl})
+    assert "after the warm-up" in told_before(rest)["algorithm.kl.coefficient"]
     with pytest.raises(UserError, match="after the warm-up") as caught:
         trainer.train()
     oldest = tmp_path / "run/checkpoints/000000/model"
@@ -168,6 +179,7 @@ def test_a_term_that_comes_at_a_resume_has_no_reference_from_after_the_warm_up(b
         algorithm={"kl": {"coefficient": 0.1, "reference": str(kept)}},
         **warmup,
     )
+    assert told_before(named) == {}
     trained(named)
     assert named.logged[3]["kl/mean"] >= 0
 

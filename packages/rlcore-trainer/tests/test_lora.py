@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -358,6 +359,39 @@ def test_a_checkpoint_of_the_other_kind_is_refused(bandit: Callable[..., Any], t
         run.resolved.origin = lambda path: "a test"
         assert re.search(sentence, str(next(lora_check.problems(run, reinforcement=True))), re.DOTALL)
         shutil.rmtree(tmp_path / f"{directory}-part")
+
+
+def checked(run: Any) -> dict[str, str]:
+    """What is refused of a run's ``[lora]`` before anything loads, by key."""
+    run.resolved.origin = lambda path: "a test"
+    run.registry = SimpleNamespace(spec=lambda kind, id: None)
+    return {problem.path: problem.reason for problem in lora_check.problems(run, reinforcement=True)}
+
+
+def test_what_an_adapter_began_as_stays_when_the_run_goes_on(bandit: Callable[..., Any], tmp_path: Path) -> None:
+    tables = {"trainer": {"steps": 2}, "checkpoint": {"every": 2}, "evaluation": {"every": 0}}
+    PolicyGradientTrainer(bandit("low", lora={"rank": 2, "targets": ["q_proj"]}, **tables)).train()
+    began, moved, other = (tmp_path / name for name in ("began", "moved", "other"))
+    for folder in (began, moved, other):
+        shutil.copytree(tmp_path / "low/checkpoints/000002/model", folder)
+    weights = other / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    q, adapter = {"rank": 2, "targets": ["q_proj"]}, {"adapter": str(began)}
+
+    def found(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
+        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in before.items())
+        (tmp_path / "low/config.toml").write_text(f"[lora]\n{text}", encoding="utf-8")
+        run = bandit("low", resume_from=tmp_path / "low/checkpoints/000002", lora=now)
+        return checked(run)
+
+    assert found(q, q) == found(adapter, adapter) == found(adapter, {"adapter": str(moved)}) == {}
+    assert found({"rank": 2}, {"rank": 2}) == {}
+    assert 'lora.targets=["q_proj"]' in found(q, {"rank": 2})["lora.targets"]
+    assert f"the run started from {began}" in found(adapter, {"adapter": str(other)})["lora.adapter"]
+    assert f"lora.adapter={began}" in found(adapter, q)["lora.adapter"]
+    assert "the run started from a new adapter" in found(q, adapter)["lora.adapter"]
+    shutil.rmtree(began)  # whether another is the same can no longer be told
+    assert found(adapter, {"adapter": str(moved)}) == {}
 
 
 @pytest.mark.parametrize("forgotten", ["lora_B", "layers.1.mlp.down_proj.lora_A"])

@@ -17,7 +17,7 @@ from rlcore.model_folder import BUILTIN, check_model_folder, local_folder
 from rlcore.specs import AlgorithmSpec
 from rlcore.wording import counted
 
-from rlcore_trainer import lora_check
+from rlcore_trainer import lora_check, resume_check
 from rlcore_trainer.algorithm_config import LOSS_DEFAULTS, AlgorithmConfig, response_limit
 from rlcore_trainer.config import CriticConfig
 from rlcore_trainer.needs import Needs, needs_of
@@ -60,6 +60,7 @@ def check(run: Run) -> list[str]:
     critic = run.resolved.options.get("critic")
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
     found = [*_Contradictions(run, algorithm, critic).all(), *lora_check.problems(run, reinforcement=True)]
+    found += resume_check.problems(run, critic, algorithm.kl)
     if found:
         raise ProblemsError(found)
     return [*_notes(run), *lora_check.notes(run)]

@@ -28,6 +28,7 @@ from rlcore_trainer.losses import value_loss
 from rlcore_trainer.model import hidden_before
 from rlcore_trainer.objective import Rows, add_metrics, rows_of, split
 from rlcore_trainer.packing import MicroBatch, Sequence, pack
+from rlcore_trainer.resume_check import HEAD_WEIGHTS, another_critic
 from rlcore_trainer.second_model import load_second
 from rlcore_trainer.strategies.single import SingleProcess
 
@@ -169,14 +170,8 @@ class Critic:
         weights = state["weights"]
         own = self._module.state_dict()
         if {name: value.shape for name, value in weights.items()} != {name: v.shape for name, v in own.items()}:
-            was_head = set(weights) == {"weight", "bias"}
             was_model = "a model of its own" if self.shares_trunk else "a model of other layers"
-            raise UserError(
-                f"critic.model={self._config.model} cannot go on from the critic of this checkpoint",
-                found="a head on the policy's own layers" if was_head else was_model,
-                where="critic.model",
-                mend="critic.model=head" if was_head else "the critic.model that the checkpoint was written with",
-            )
+            raise another_critic(str(self._config.model), was_head=set(weights) == HEAD_WEIGHTS, found=was_model)
         self._module.load_state_dict(weights)
         self._strategy.restore(state["strategy"])
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import filecmp
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.adapter_folder import base_name, base_quantization, check_base, is_adapter, read_settings
+from rlcore.adapter_folder import WEIGHTS, base_name, base_quantization, check_base, is_adapter, read_settings
 from rlcore.config.messages import Problem
 from rlcore.config.requirements import unmet
+from rlcore.config.write import toml_value
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.model_folder import BUILTIN, local_base, local_folder
 from rlcore.quantization import check_installed
 from rlcore.specs import EngineSpec
 
-from rlcore_trainer.lora_config import LoraTable, lora_table
+from rlcore_trainer.lora_config import ALL, LoraTable, lora_table
+from rlcore_trainer.resume_check import configuration_before
 
 if TYPE_CHECKING:
     from rlcore.run import Run
@@ -43,6 +46,7 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
         return
     if run.resume_from is not None:
         yield from _of_checkpoint(run.resume_from, base, run.config.model.quantization, lora, problem)
+        yield from _of_configuration(_before(run), lora, problem)
     quantised = run.config.model.quantization
     if quantised != "none":
         if not lora.wanted:
@@ -118,6 +122,35 @@ def _of_checkpoint(
     built = checkpoint.parent.parent / "model"
     if base is not None or built.is_dir():
         check_base(folder, base or built)
+
+
+def _of_configuration(before: Mapping[str, Any] | None, lora: LoraTable, problem: Any) -> Iterator[Problem]:
+    """What the checkpoint's own settings do not tell: where the adapter came from, and which layers all were."""
+    if before is None or not lora.wanted:
+        return
+    began, targets = before.get("adapter"), before.get("targets", ALL)
+    if lora.adapter != began and not _same_adapter(lora.adapter, began):
+        reason = f"the run started from {began or 'a new adapter'}, and goes on with what became of that"
+        mend = f"lora.adapter={began or 'null'}, or a new run with lora.adapter={lora.adapter or 'FOLDER'}"
+        yield problem("lora.adapter", lora.adapter, reason, mend)
+    if lora.adapter is None and began is None and lora.targets == ALL != targets:
+        reason = f"the adapter that was trained until now stands on {targets}"
+        yield problem("lora.targets", lora.targets, reason, f"lora.targets={toml_value(targets)}, or a new run")
+
+
+def _before(run: Run) -> Mapping[str, Any] | None:
+    """The table ``[lora]`` that a run was left with; None where nothing says it."""
+    assert run.resume_from is not None
+    table = configuration_before(run.resume_from).get("lora")
+    return {key: None if value == "null" else value for key, value in table.items()} if table is not None else None
+
+
+def _same_adapter(asked: str | None, began: str | None) -> bool:
+    """Whether two folders hold the same weights, or the one that was begun with is gone: nobody can tell then."""
+    if asked is None or began is None:
+        return False
+    here, there = Path(asked).expanduser() / WEIGHTS, Path(began).expanduser() / WEIGHTS
+    return not there.is_file() or (here.is_file() and filecmp.cmp(here, there, shallow=False))
 
 
 def _of_engine(run: Run, lora: LoraTable, problem: Any) -> Iterator[Problem]:

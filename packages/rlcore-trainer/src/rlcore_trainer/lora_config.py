@@ -12,6 +12,8 @@ from rlcore_trainer.config import Positive
 if TYPE_CHECKING:
     from rlcore.run import Run
 
+ALL = "all-linear"
+"""The word for every linear layer but the output layer."""
 SETTINGS = {
     "rank": "r",
     "alpha": "lora_alpha",
@@ -34,7 +36,7 @@ class LoraTable(Table):
     """Rank of the adapter's matrices; None trains all weights."""
     alpha: Annotated[float, Field(gt=0)] | None = None
     """What the adapter adds is scaled by alpha / rank; None is the rank, a scale of 1."""
-    targets: str | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] = "all-linear"
+    targets: str | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] = ALL
     """Names of the linear layers that get one, such as ``["q_proj", "v_proj"]``, or one regular expression of whole
     paths; ``all-linear`` is every one but the output layer."""
     rslora: bool = False
@@ -63,7 +65,7 @@ class LoraTable(Table):
         for key, word in SETTINGS.items():
             asked, there = getattr(self, key), settings.get(word)
             chosen = made_here or asked != type(self).model_fields[key].get_default()
-            if not chosen or (key == "targets" and asked == "all-linear"):
+            if not chosen or (key == "targets" and asked == ALL):
                 continue
             if key == "alpha" and asked is None:
                 asked = settings.get(SETTINGS["rank"])  # a rank of its own is told for itself

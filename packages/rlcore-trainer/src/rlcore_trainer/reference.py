@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlcore.errors import UserError
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlcore_trainer.algorithm_config import KlConfig
 from rlcore_trainer.checkpoint import Checkpoints
 from rlcore_trainer.lora import has_adapter, read_values, switched_off, values_of, write_values
+from rlcore_trainer.resume_check import no_reference
 from rlcore_trainer.second_model import load_second
 
 
@@ -78,23 +78,10 @@ def reference_policy(
         kept = checkpoints.folder / "reference" if checkpoints is not None else None
         source = Path(config.reference) if config.reference else kept if kept and kept.is_dir() else folder
         if keep and source == folder and config.reference is None:
-            raise UserError(
-                "the KL term is measured from the policy as it was after the warm-up",
-                found="no copy of it: the term had no weight when the run started",
-                where="algorithm.kl.coefficient",
-                mend=_instead(checkpoints),
-            )
+            raise no_reference(checkpoints.folder if checkpoints is not None else None)
         if has_adapter(policy) and config.reference is None:
             started = source if source != folder else start
             return AdapterReference(policy, None if started is None else read_values(policy, started))
         reference = load_second(source, policy, where="algorithm.kl.reference")
     reference.requires_grad_(False)
     return reference
-
-
-def _instead(checkpoints: Checkpoints | None) -> str:
-    """Another reference: the oldest checkpoint is nearest to the one that is not there."""
-    folders = checkpoints.folder.glob("[0-9]*/model") if checkpoints is not None else ()
-    oldest = min(folders, key=lambda path: int(path.parent.name), default=None)
-    near = f", such as a copy of {oldest}, which the run itself may remove later" if oldest is not None else ""
-    return f"algorithm.kl.reference=FOLDER{near}"
