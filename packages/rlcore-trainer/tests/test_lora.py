@@ -24,6 +24,7 @@ from rlcore_trainer import lora_check  # noqa: E402
 from rlcore_trainer.attention import packed_attention_of  # noqa: E402
 from rlcore_trainer.lora import adapter_parameters, attach, read_values, save_adapter, switched_off  # noqa: E402
 from rlcore_trainer.lora_config import LoraTable  # noqa: E402
+from rlcore_trainer.lora_names import layers_of_folder  # noqa: E402
 from rlcore_trainer.model import batch_logprobs, load_policy, output_head  # noqa: E402
 from rlcore_trainer.packing import Sequence, pack  # noqa: E402
 from rlcore_trainer.policy_gradient import PolicyGradientTrainer  # noqa: E402
@@ -392,6 +393,24 @@ def test_what_an_adapter_began_as_stays_when_the_run_goes_on(bandit: Callable[..
     assert "the run started from a new adapter" in found(q, adapter)["lora.adapter"]
     shutil.rmtree(began)  # whether another is the same can no longer be told
     assert found(adapter, {"adapter": str(moved)}) == {}
+
+
+def test_layers_that_the_base_has_not_are_told_from_its_files(bandit: Callable[..., Any], model_folder: Path) -> None:
+    modules = dict(load_policy(model_folder, dtype="float32", device=CPU).named_modules())
+    layers = layers_of_folder(model_folder)
+    assert layers is not None
+    assert {*layers.linear, "lm_head"} == {
+        name for name, module in modules.items() if isinstance(module, torch.nn.Linear)
+    }
+    assert set(layers.all) <= set(modules)
+    assert checked(bandit(lora={"rank": 2, "targets": ["q_proj"], "modules_to_save": ["norm", "lm_head"]})) == {}
+    assert checked(bandit(lora={"rank": 2, "targets": r".*layers\.1\.self_attn\.[qv]_proj"})) == {}
+    found = checked(bandit(lora={"rank": 2, "targets": ["q_porj"], "modules_to_save": ["nrom"]}))
+    assert "did you mean 'q_proj'?" in found["lora.targets"]
+    assert "did you mean 'norm'?" in found["lora.modules_to_save"]
+    assert "its linear layers are down_proj" in checked(bandit(lora={"rank": 2, "targets": ".*zzz"}))["lora.targets"]
+    with pytest.raises(UserError, match="one regular expression"):
+        checked(bandit(lora={"rank": 2, "targets": "(q_proj"}))
 
 
 @pytest.mark.parametrize("forgotten", ["lora_B", "layers.1.mlp.down_proj.lora_A"])

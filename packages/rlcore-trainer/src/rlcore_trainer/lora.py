@@ -7,7 +7,6 @@ peft puts its layers into the model in place, so that the model stays of its own
 from __future__ import annotations
 
 import copy
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from rlcore.adapter_folder import FINGERPRINT, QUANTIZATION, WEIGHTS, check_base, read_settings
-from rlcore.errors import UserError, did_you_mean
+from rlcore.errors import UserError
 from rlcore.fingerprint import fingerprint_of_folder
 from rlcore.types import derive_seed
 from rlcore.wording import counted
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore_trainer.lora_config import LoraTable
+from rlcore_trainer.lora_names import Layers, wrong_names
 
 NAME = "default"
 PREFIX = "base_model.model."
@@ -114,7 +114,7 @@ def attach(
                 "peft cannot put this adapter on the model",
                 found=str(error).splitlines()[0],
                 where=f"{base}, lora.targets={table.targets}",
-                mend=f"choose among its linear layers: {', '.join(_linear_names(model))}",
+                mend=f"choose among its linear layers: {', '.join(_layers_of(model).linear_names)}",
             ) from error
     model.train(False)  # as it was: new layers, and dropout among them, come ready to train
     _BASES[model] = Base(base.resolve(), fingerprint_of_folder(base))
@@ -232,39 +232,13 @@ def _check_form(table: LoraTable, adapter: Path) -> None:
 
 
 def _check_names(model: PreTrainedModel, table: LoraTable) -> None:
-    """Refuse names of which no layer is called: peft would leave them out without a word."""
-    there = [name for name, _ in model.named_modules() if name]
-    for key, names in (("targets", table.targets), ("modules_to_save", table.modules_to_save)):
-        for wanted in [names] if isinstance(names, str) else names:
-            if isinstance(names, str):
-                found = wanted.lower() == "all-linear" or any(_matches(wanted, name) for name in there)
-            else:
-                found = any(name == wanted or name.endswith(f".{wanted}") for name in there)
-            if not found:
-                last = sorted({name.rpartition(".")[2] for name in there})
-                linear = f"its linear layers are {', '.join(_linear_names(model))}"
-                raise UserError(
-                    f"lora.{key} names no layer of the model",
-                    found=repr(wanted),
-                    where=f"lora.{key}",
-                    mend=did_you_mean(wanted, last) or linear,
-                )
+    for key, wanted, mend in wrong_names(table, _layers_of(model)):
+        raise UserError(f"lora.{key} names no layer of the model", found=repr(wanted), where=f"lora.{key}", mend=mend)
 
 
-def _matches(pattern: str, name: str) -> bool:
-    try:
-        return re.fullmatch(pattern, name) is not None
-    except re.error as error:
-        raise UserError(
-            "lora.targets is all-linear, a list of names, or one regular expression",
-            found=f"{pattern!r}: {error}",
-            where="lora.targets",
-            mend='lora.targets=["q_proj","v_proj"]',
-        ) from error
-
-
-def _linear_names(model: nn.Module) -> list[str]:
-    return sorted({name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)})
+def _layers_of(model: nn.Module) -> Layers:
+    modules = [(name, module) for name, module in model.named_modules() if name]
+    return Layers([name for name, _ in modules], [name for name, module in modules if isinstance(module, nn.Linear)])
 
 
 def _check_embeddings(model: PreTrainedModel) -> None:

@@ -17,6 +17,7 @@ from rlcore.quantization import check_installed
 from rlcore.specs import EngineSpec
 
 from rlcore_trainer.lora_config import ALL, LoraTable, lora_table
+from rlcore_trainer.lora_names import layers_of_folder, wrong_names
 from rlcore_trainer.resume_check import configuration_before
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def problems(run: Run, *, reinforcement: bool) -> Iterator[Problem]:
         yield from _of_reinforcement(run, lora, problem)
     if lora.adapter is not None:
         yield from _of_start(lora, base, problem)
+    elif base is not None and (layers := layers_of_folder(base)) is not None:
+        for key, name, mend in wrong_names(lora, layers):
+            yield problem(f"lora.{key}", name, f"no layer of {base} is called so", mend)
 
 
 def notes(run: Run) -> list[str]:
