@@ -148,6 +148,12 @@ def test_names_of_older_vision_language_models_are_found(
         ({f"{Q}.lora_A.weight": random(2, 6)}, {}, "not whole"),
         (LORA, {"r": 4}, "contradict"),
         (LORA, {"peft_type": "LOHA"}, "cannot be merged"),
+        (LORA, {"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens"),
+        (LORA, {"kasa_config": {"beta": 0.1}}, "kasa_config"),
+        (LORA, {"use_bdlora": {"nblocks": 2}, "arrow_config": {}}, "found  use_bdlora\n"),
+        (LORA, {"use_what_comes_next": True}, "use_what_comes_next"),
+        (LORA, {"init_lora_weights": "pissa_niter_16"}, "a base that was changed"),
+        (LORA, {"init_lora_weights": "OLoRA"}, "a base that was changed"),
         (LORA, {"peft_type": ["LORA"]}, "cannot be used"),
         (LORA, {"r": "two"}, "r is 'two'"),
         (LORA, {"lora_alpha": float("nan")}, "lora_alpha is nan"),
@@ -170,6 +176,34 @@ def test_an_adapter_that_does_not_fit_is_refused(
     with pytest.raises(UserError, match=sentence):
         merged(huggingface(BASE), peft_adapter(tensors, settings), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"init_lora_weights": "gaussian"},
+        {"init_lora_weights": "eva", "eva_config": {"rho": 2.0}},
+        {"init_lora_weights": False, "kasa_config": None, "use_qalora": False, "loftq_config": {}},
+    ],
+)
+def test_how_the_matrices_began_does_not_matter_where_the_base_stayed(
+    huggingface: Write, peft_adapter: Write, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    found = merged(huggingface(BASE), peft_adapter(LORA, settings), tmp_path / "out")
+    expected = BASE[f"{Q}.weight"] + 3.0 * LORA[f"{Q}.lora_B.weight"] @ LORA[f"{Q}.lora_A.weight"]
+    assert torch.allclose(found[f"{Q}.weight"], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_changed_base_that_the_checkpoint_itself_holds_is_the_right_one(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    torch.save({**BASE, **LORA}, source / "pytorch_model.bin")
+    settings = {"r": 2, "lora_alpha": 6, "init_lora_weights": "pissa"}
+    (source / "lora_train_meta.json").write_text(json.dumps(settings))
+    merge(source, tmp_path / "out")
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    expected = BASE[f"{Q}.weight"] + 3.0 * LORA[f"{Q}.lora_B.weight"] @ LORA[f"{Q}.lora_A.weight"]
+    assert torch.allclose(found[f"{Q}.weight"], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_base_that_is_not_on_this_machine_is_asked_for(peft_adapter: Write, tmp_path: Path) -> None:

@@ -13,6 +13,20 @@ from rlcore.errors import UserError
 from rlcore_merge.json_files import read_object
 from rlcore_merge.tensors import Tensor
 
+_OTHERWISE = ("target_parameters", "layer_replication", "trainable_token_indices", "alora_invocation_tokens")
+"""Keys that, where they are set, let the model compute something else than a weight with a low-rank difference."""
+_VARIANT = re.compile(r"use_\w+|\w+_config")
+"""How peft names the keys of its variants. Those of a version that is not known yet count too."""
+_NO_VARIANT = frozenset(
+    {
+        *("use_rslora", "use_dora"),  # computed here
+        *("loftq_config", "eva_config", "corda_config", "lora_ga_config"),  # how the matrices began
+        *("velora_config", "runtime_config"),  # how they were trained, and on what device
+    }
+)
+_CHANGES_BASE = re.compile(r"(pissa|corda).*|olora|loftq|lora_ga", re.IGNORECASE)
+"""Values of ``init_lora_weights`` with which peft takes out of the base what the matrices begin with."""
+
 
 def of_folder(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None) -> dict[str, Any]:
     """The settings of an adapter inside a training checkpoint, in the words of ``adapter_config.json``.
@@ -77,6 +91,38 @@ def check(settings: Mapping[str, Any], where: str) -> None:
             found="; ".join(wrong[:3]),
             where=where,
             mend="take adapter_config.json as peft wrote it",
+        )
+
+
+def check_kind(settings: Mapping[str, Any], where: str) -> None:
+    """Raises `UserError` where the adapter is more than low-rank matrices, their scale and their magnitudes."""
+    kind = settings.get("peft_type", "LORA")
+    wrong = [] if kind in {"LORA", "PeftType.LORA", None} else [f"peft_type {kind}"]
+    wrong += [
+        key
+        for key, value in settings.items()
+        if value and (key in _OTHERWISE or (_VARIANT.fullmatch(key) and key not in _NO_VARIANT))
+    ]
+    if wrong:
+        raise UserError(
+            "this kind of adapter cannot be merged",
+            found=", ".join(wrong),
+            where=where,
+            mend="merge it with peft's merge_and_unload",
+        )
+
+
+def check_base_is_whole(settings: Mapping[str, Any], where: str) -> None:
+    """Raises `UserError` where peft changed the base when the training began: the matrices add to that one alone."""
+    begun = settings.get("init_lora_weights")
+    if isinstance(begun, str) and _CHANGES_BASE.fullmatch(begun):
+        raise UserError(
+            "the adapter belongs to a base that was changed before the training",
+            found=f"init_lora_weights is {begun!r}, which takes out of the base what the adapter begins with",
+            where=where,
+            mend="save it again with peft's path_initial_model_for_weight_conversion, merge it with peft's "
+            "merge_and_unload, or, where the changed base was saved, give it as --base and write "
+            '"init_lora_weights": true into adapter_config.json',
         )
 
 

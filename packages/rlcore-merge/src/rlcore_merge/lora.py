@@ -96,9 +96,10 @@ def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> 
         zero_is_fine: whether a difference of nothing but zeros is taken
 
     Raises:
-        UserError: a part has no weight in the base or another shape, or changes nothing.
+        UserError: it is more than low-rank matrices; a part has no weight in the base or another shape, or changes
+            nothing.
     """
-    _supported(adapter)
+    adapter_settings.check_kind(adapter.settings, adapter.where)
     tensors = dict(base.tensors)
     modules: dict[str, dict[str, Tensor]] = defaultdict(dict)
     saved: dict[str, Tensor] = {}
@@ -138,32 +139,6 @@ def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> 
             mend="take a checkpoint that was trained; --allow-zero-delta when this is meant",
         )
     return tensors
-
-
-def _supported(adapter: Adapter) -> None:
-    settings = adapter.settings
-    kind = settings.get("peft_type", "LORA")
-    wrong = []
-    if kind not in {"LORA", "PeftType.LORA", None}:
-        wrong.append(f"peft_type {kind}")
-    wrong += [
-        key
-        for key in (
-            "target_parameters",
-            "megatron_config",
-            "layer_replication",
-            "trainable_token_indices",
-            "use_qalora",
-        )
-        if settings.get(key)
-    ]
-    if wrong:
-        raise UserError(
-            "this kind of adapter cannot be merged",
-            found=", ".join(wrong),
-            where=adapter.where,
-            mend="merge it with peft's merge_and_unload",
-        )
 
 
 def _find(name: str, base: Checkpoint, tensors: dict[str, Tensor], adapter: Adapter) -> str:

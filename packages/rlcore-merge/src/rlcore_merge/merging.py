@@ -162,10 +162,12 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
 
 
 def _base(checkpoint: Checkpoint, request: Request, layouts: Layouts) -> Checkpoint:
+    from rlcore_merge.adapter_settings import check_base_is_whole
     from rlcore_merge.sources.peft import base_folder
 
     adapter = checkpoint.adapter
     assert adapter is not None
+    check_base_is_whole(adapter.settings, adapter.where)
     folder = request.base or base_folder(adapter)
     if folder is None:
         named = adapter.settings.get("base_model_name_or_path")
