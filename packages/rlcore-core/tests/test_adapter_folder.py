@@ -142,3 +142,14 @@ def test_an_adapter_without_a_tokenizer_is_refused(base: Path, tmp_path: Path) -
     with pytest.raises(UserError, match=r"no tokenizer\.json") as caught:
         local_folder(str(folder))
     assert str(base) in str(caught.value)
+
+
+def test_a_run_without_a_checkpoint_is_not_the_model_it_started_from(base: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.toml").touch()
+    base.rename(run / "model")
+    with pytest.raises(UserError, match="no checkpoint yet") as caught:
+        local_folder(str(run))
+    assert f"--resume {run}; what it started from is {run / 'model'}" in str(caught.value)
+    assert local_folder(str(run / "model")) == (run / "model").resolve()  # named, it is meant

@@ -157,6 +157,25 @@ def test_the_best_checkpoint_of_a_run_is_taken(huggingface: Write, tmp_path: Pat
         assert all_of(tmp_path / str(number))["w"].item() == value
 
 
+def test_a_run_without_a_checkpoint_is_not_what_it_started_from(huggingface: Write, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "config.toml").touch()
+    begun = huggingface({"w": torch.tensor([0.0])}, name="run/model")
+    with pytest.raises(UserError, match="no checkpoint yet") as caught:
+        merge(run, tmp_path / "out")
+    assert f"what it started from is {begun}" in str(caught.value)
+    with pytest.raises(UserError) as caught:
+        merge(tmp_path, tmp_path / "out")
+    assert str(begun) not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    merge(begun, tmp_path / "begun")  # named, it is meant
+    (run / "checkpoints" / "000010").mkdir()
+    huggingface({"w": torch.tensor([1.0])}, name="run/checkpoints/000010/model")
+    merge(run, tmp_path / "out")  # a copy that lost the links to the best and the last
+    assert all_of(tmp_path / "out")["w"].item() == 1.0
+
+
 def test_an_output_that_exists_is_left_alone(huggingface: Write, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match="exists"):

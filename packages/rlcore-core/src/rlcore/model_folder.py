@@ -100,7 +100,16 @@ def base_of(folder: Path) -> Path:
 
 def _model_of_run(run: Path, checkpoint: Path | None) -> Path:
     checkpoint = checkpoint or best_checkpoint(run) or last_checkpoint(run)
-    return checkpoint / "model" if checkpoint is not None else run / "model"
+    if checkpoint is None:
+        begun = run / "model"  # of a builtin model: untrained, and never what a person means by the run
+        raise UserError(
+            "the run has no checkpoint yet",
+            found="nothing in checkpoints/: it ended, or was stopped, before the first one",
+            where=str(run),
+            mend=f"go on with it: rlcore run --resume {run}"
+            + (f"; what it started from is {begun}" if begun.is_dir() else ""),
+        )
+    return checkpoint / "model"
 
 
 def check_model_folder(folder: Path, *, where: str | None = None) -> None:

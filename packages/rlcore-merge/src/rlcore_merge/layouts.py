@@ -142,6 +142,15 @@ class Layouts:
         for folder in _inside(source):
             if (layout := self.of(folder)) is not None:
                 return folder, layout
+        if _is_run(source):
+            begun = source / "model"
+            raise UserError(
+                "the run has no checkpoint yet",
+                found="nothing in checkpoints/: it ended, or was stopped, before the first one",
+                where=str(source),
+                mend=f"go on with it: rlcore run --resume {source}"
+                + (f"; what it started from is {begun}" if own_layout(begun) else ""),
+            )
         near = [folder for folder in _around(source) if own_layout(folder) is not None]
         names = [entry.name for entry in sorted(source.iterdir())[:6]]
         raise UserError(
@@ -178,7 +187,10 @@ def _inside(source: Path) -> Iterator[Path]:
             yield checkpoints / name / "model"
             if (checkpoints / name / "adapter").is_dir():
                 yield checkpoints / name / "adapter"
-    yield source / "model"  # in a checkpoint; a run directory has there what it started from
+    if _is_run(source):
+        yield from _newest(source)
+    else:
+        yield source / "model"  # in a checkpoint; a run directory has there what it started from
     yield source / "pytorch_model_fsdp_0"
     for pointer, pattern in (("latest", "{}"), ("latest_checkpointed_iteration.txt", "global_step_{}")):
         path = source / pointer
@@ -190,6 +202,19 @@ def _inside(source: Path) -> Iterator[Path]:
     yield source / "lora_adapter"
 
 
+def _is_run(folder: Path) -> bool:
+    """Whether it is a run directory of rlcore's, as `rlcore.run_directory` has it."""
+    return (folder / "config.toml").is_file() and (folder / "checkpoints").is_dir()
+
+
+def _newest(run: Path) -> Iterator[Path]:
+    """The model of the checkpoint that is meant where the links to the best and the last are gone."""
+    from rlcore.run_directory import best_checkpoint, last_checkpoint
+
+    if checkpoint := best_checkpoint(run) or last_checkpoint(run):
+        yield checkpoint / "model"
+
+
 def _around(source: Path) -> Iterator[Path]:
     """Folders below that a person may have meant, and those above."""
     try:
@@ -199,11 +224,9 @@ def _around(source: Path) -> Iterator[Path]:
     for child in children:
         yield from _inside(child)
     for child in children:
-        yield from (
-            sorted(path for path in child.iterdir() if path.is_dir())[:20]
-            if os.access(child, os.R_OK | os.X_OK)
-            else []
-        )
+        if os.access(child, os.R_OK | os.X_OK):
+            below = [path for path in sorted(child.iterdir()) if path.is_dir()]
+            yield from [path for path in below if path.name != "model" or not _is_run(child)][:20]
     yield from (source.parent, source.parent / "actor")
 
 
