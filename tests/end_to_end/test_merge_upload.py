@@ -21,14 +21,14 @@ TOKEN = "hf_" + "s3cret" * 5
 
 
 class Hub(ThreadingHTTPServer):
-    """Keeps what is committed to it; refuses everything while ``closed``."""
+    """Keeps what is committed to it; refuses all of it while ``closed``, hangs up on it while ``broken``."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.created: list[dict[str, Any]] = []
         self.files: dict[str, bytes] = {}
         self.tokens: set[str | None] = set()
-        self.closed = False
+        self.closed = self.broken = False
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -40,6 +40,9 @@ class Answers(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.tokens.add(self.headers.get("Authorization"))
         address = f"http://127.0.0.1:{self.server.server_port}/me/model"
+        if self.server.broken:
+            self.close_connection = True
+            return None
         if self.server.closed:
             return self._answer({"error": "this repository is not yours"}, 403)
         if self.path.endswith("/repos/create"):
@@ -55,7 +58,9 @@ class Answers(BaseHTTPRequestHandler):
         return self._answer({"commitUrl": f"{address}/commit/1", "commitOid": "1", "success": True})
 
     def do_GET(self) -> None:
-        self._answer({"id": "me/model", "sha": "0", "siblings": []})
+        if self.path.endswith("/whoami-v2") and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._answer({"error": "Invalid credentials"}, 401)
+        return self._answer({"id": "me/model", "name": "me", "sha": "0", "siblings": []})
 
     def _answer(self, value: Any, status: int = 200) -> None:
         content = json.dumps(value).encode()
@@ -78,16 +83,16 @@ def hub() -> Iterator[Hub]:
     server.server_close()
 
 
-def merge(hub: Hub, folder: Path) -> subprocess.CompletedProcess[str]:
+def merge(hub: Hub, folder: Path, repository: str = "me/model", **more: str) -> subprocess.CompletedProcess[str]:
     source = folder / "source"
     source.mkdir()
     save_file({"weight": torch.arange(6.0).reshape(2, 3)}, source / "model.safetensors")
     (source / "config.json").write_text("{}")
     command = [sys.executable, "-m", "rlcore", "merge", str(source), "--out", str(folder / "merged")]
     environment = {**os.environ, "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_TOKEN": TOKEN}
-    environment |= {"HF_HUB_OFFLINE": "0", "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HUB_OFFLINE": "0", "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1", **more}
     return subprocess.run(
-        [*command, "--upload", "me/model"], env=environment, capture_output=True, text=True, check=False
+        [*command, "--upload", repository], env=environment, capture_output=True, text=True, check=False
     )
 
 
@@ -103,8 +108,9 @@ def test_the_merged_folder_arrives_whole(hub: Hub, tmp_path: Path) -> None:
     assert TOKEN not in done.stdout + done.stderr
 
 
-def test_a_refusal_is_a_sentence_and_the_folder_stays(hub: Hub, tmp_path: Path) -> None:
-    hub.closed = True
+@pytest.mark.parametrize("how", ["closed", "broken"])
+def test_a_refusal_is_a_sentence_and_the_folder_stays(hub: Hub, tmp_path: Path, how: str) -> None:
+    setattr(hub, how, True)
     done = merge(hub, tmp_path)
     assert done.returncode == 2
     assert "the upload failed" in done.stderr
@@ -112,3 +118,24 @@ def test_a_refusal_is_a_sentence_and_the_folder_stays(hub: Hub, tmp_path: Path) 
     assert "Traceback" not in done.stderr
     assert TOKEN not in done.stdout + done.stderr
     assert (tmp_path / "merged" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("repository", "more"),
+    [
+        ("me/model", {"HF_ENDPOINT": "http://127.0.0.1:9"}),
+        ("me/model", {"HF_TOKEN": "hf_of_somebody_else"}),
+        ("me/my/model", {}),
+    ],
+    ids=["no-network", "another-token", "no-name"],
+)
+def test_an_upload_that_cannot_be_is_told_before_the_merge(
+    hub: Hub, tmp_path: Path, repository: str, more: dict[str, str]
+) -> None:
+    done = merge(hub, tmp_path, repository, **more)
+    assert done.returncode == 2
+    assert "nothing can be uploaded" in done.stderr
+    assert f"hf upload {repository} {tmp_path / 'merged'}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "merged").exists()
+    assert hub.created == []

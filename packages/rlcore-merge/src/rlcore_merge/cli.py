@@ -119,6 +119,10 @@ def merge(
         out = Path("tmp")  # where verl writes when it is not told
     if out is None and repository is not None:
         raise click.UsageError("--upload needs --out")
+    if out is not None and repository is not None:
+        from rlcore_merge import upload
+
+        upload.check(repository, out)
     if out is not None:
         # Read when numpy is imported: ranges are what threads share, and products within one must not be shared again.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -142,9 +146,7 @@ def merge(
         _say(merged)
     status = 0 if reference is None else _check(out or source, reference, base, tolerance)
     if repository is not None and out is not None and status == 0:
-        from rlcore_merge.upload import upload
-
-        click.echo(f"uploaded to {upload(out, repository, private=private)}")
+        click.echo(f"uploaded to {upload.upload(out, repository, private=private)}")
     return status
 
 
