@@ -10,7 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "repo"))
-from killed_runs import IMITATE, NAME, RESUME, SMALL_RUN, command, content, differences, phase, warm
+from killed_runs import IMITATE, NAME, RESUME, SMALL_RUN, command, content, differences, phase
+from preloaded import warm
 
 VERSIONS = ("torch", "transformers", "safetensors")
 RUNS = 20

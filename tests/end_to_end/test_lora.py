@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from preloaded import rlcore_command
 from rlcore.fingerprint import fingerprint_of_folder
 from rlcore_merge.fingerprint import fingerprint
 from rlcore_merge.safetensors_files import read
@@ -26,11 +27,14 @@ WARM = ["warmup.steps=2", "warmup.demonstrations_per_step=4"]
 
 
 def rlcore(*arguments: str, folder: Path, fails: bool = False, **environment: str) -> str:
-    command = [sys.executable, "-m", "rlcore", *arguments]
-    surroundings = {**os.environ, **environment}
-    done = subprocess.run(
-        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=900
-    )
+    if environment:  # read where libraries are imported, so in a process of its own
+        command = [sys.executable, "-m", "rlcore", *arguments]
+        surroundings = {**os.environ, **environment}
+        done = subprocess.run(
+            command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=900
+        )
+    else:
+        done = rlcore_command(arguments, folder)
     assert done.returncode == (2 if fails else 0), done.stdout[-2000:] + done.stderr[-3000:]
     return done.stderr if fails else done.stdout
 

@@ -6,11 +6,10 @@ import json
 import os
 import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from preloaded import rlcore_command
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,8 +20,7 @@ HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embed
 
 
 def rlcore(*arguments: str, folder: Path) -> str:
-    command = [sys.executable, "-m", "rlcore", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = rlcore_command(arguments, folder)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from killed_runs import content, differences
+from preloaded import rlcore_command
 from rlcore.records import read_groups
 from safetensors.torch import load_file
 
@@ -120,7 +121,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def run_of(recipe: str) -> Path:
         if recipe not in made:
             folder = tmp_path_factory.mktemp(recipe)
-            finish(RECIPES[recipe], folder)
+            done = rlcore_command(RECIPES[recipe], folder, environment={**os.environ, "OMP_NUM_THREADS": "1"})
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
             made[recipe] = folder / "runs" / "run"
         return made[recipe]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from preloaded import rlcore_command
 from rlcore.chat_rows import conversation
 from rlcore.run import Run
 from rlcore_rollout.chat.plain import PlainFormat
@@ -43,8 +44,7 @@ SMALL = ["model.builder.layers=1", "model.builder.width=32", "model.builder.feed
 
 
 def rlcore(*arguments: str, folder: Path) -> str:
-    command = [sys.executable, "-m", "rlcore", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+    done = rlcore_command(arguments, folder)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -114,10 +114,10 @@ def test_a_run_on_files_of_chats_continued_from_a_checkpoint_is_the_same(tmp_pat
 
 def test_bad_rows_are_refused_before_anything_loads(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n', encoding="utf-8")
-    command = [sys.executable, "-m", "rlcore", "run", "trainer.id=sft", "model=builtin:tiny-qwen2", "data.id=chat"]
+    words = [sys.executable, "-m", "rlcore", "run", "trainer.id=sft", "model=builtin:tiny-qwen2", "data.id=chat"]
     (tmp_path / "empty.toml").write_text("", encoding="utf-8")
-    command += ["data.train=train.jsonl", "-c", "empty.toml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    words += ["data.train=train.jsonl", "-c", "empty.toml"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert "train.jsonl, line 1" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from preloaded import become
 
 ENVIRONMENT = Path(__file__).with_name("delayed_environment.py")
 NAME = "run"
@@ -31,12 +30,6 @@ IMITATE = (*FIRST, "warmup.steps=60", "trainer.steps=1")
 """A model that calls the calculator more often than not, for other runs to begin with."""
 SMALL_RUN = (*FIRST, "warmup.steps=4", "trainer.steps=4")
 """Every phase in a few seconds."""
-IMPORTED = (
-    *("rlcore.cli.run", "rlcore_trainer.policy_gradient", "rlcore_rollout.executors.local"),
-    *("rlcore_rollout.engines.torch.engine", "rl_plugin_gsm8k_tools.dataset", "rl_plugin_string_equal.reward"),
-    *("rl_plugin_gsm8k_tools.environment", "transformers.models.qwen2.modeling_qwen2"),
-)
-"""What takes seconds to import, and takes them in a child again when it is left out."""
 RESUME = ("run", "--resume", f"runs/{NAME}")
 
 
@@ -60,7 +53,7 @@ def command(arguments: Sequence[str], folder: Path, *, kill_after: float | None 
     started = time.monotonic()
     child = os.fork()
     if child == 0:
-        _become(arguments, folder, said)
+        become(arguments, folder, said)
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         seconds = time.monotonic() - started
@@ -70,33 +63,6 @@ def command(arguments: Sequence[str], folder: Path, *, kill_after: float | None 
             os.kill(child, signal.SIGKILL)
             kill_after = None
         time.sleep(0.002)
-
-
-def _become(arguments: Sequence[str], folder: Path, said: Path) -> NoReturn:
-    status = 70
-    try:
-        os.setsid()
-        os.chdir(folder)
-        written = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        for stream in (1, 2):
-            os.dup2(written, stream)
-        sys.argv = ["rlcore", *arguments]
-        from rlcore.cli import main
-
-        status = main()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def warm() -> None:
-    """Import what the command imports."""
-    for module in IMPORTED:
-        importlib.import_module(module)
-    assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not be forked"
 
 
 def content(run: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from documents import Block, blocks, documents
+from preloaded import rlcore_command
 from workspace import ROOT
 
 SCRIPTS = Path(sys.executable).parent
@@ -40,22 +41,27 @@ def workplace(folder: Path) -> Path:
     return folder
 
 
-def succeeds(arguments: list[str], cwd: Path, place: str, timeout_s: float) -> str:
+def succeeds(arguments: list[str], cwd: Path, place: str, timeout_s: float, *, preloaded: bool = False) -> str:
+    """What a command said; ``preloaded`` where it would import for longer than it works."""
     program = {"rlcore": str(SCRIPTS / "rlcore"), "python": sys.executable}.get(arguments[0])
     assert program, f"{place}: a tested block holds `rlcore …` and `python …` only, found {arguments[0]!r}"
-    result = subprocess.run(
-        [program, *arguments[1:]],
-        cwd=cwd,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "120"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    assert result.returncode == 0, f"{place}: {' '.join(arguments)} ended with {result.returncode}:\n{result.stdout}"
-    return result.stdout
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
+    if preloaded and arguments[0] == "rlcore" and "rollout.engine=vllm" not in arguments:  # vLLM ends with its process
+        result = rlcore_command(arguments[1:], cwd, environment=environment, timeout_s=timeout_s)
+    else:
+        result = subprocess.run(
+            [program, *arguments[1:]],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    said = result.stdout + result.stderr
+    assert result.returncode == 0, f"{place}: {' '.join(arguments)} ended with {result.returncode}:\n{said}"
+    return said
 
 
 def run_blocks(document: Path, mode: str, cwd: Path, timeout_s: float) -> None:
@@ -66,7 +72,8 @@ def run_blocks(document: Path, mode: str, cwd: Path, timeout_s: float) -> None:
         if block.mode == mode:
             assert block.commands, f"{named(document)}:{block.line}: a tested block without a command"
             for arguments in block.shortened:
-                succeeds(arguments, cwd, f"{named(document)}:{block.line}", timeout_s)
+                place = f"{named(document)}:{block.line}"
+                succeeds(arguments, cwd, place, timeout_s, preloaded=mode == "slow")
 
 
 @pytest.mark.parametrize("document", with_blocks("quick"), ids=named)
