@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +26,31 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("untrained") / "model"
     shutil.copytree(run.model_folder(), folder)
     return folder
+
+
+DEFAULT_RECIPE = ("run", "--plugin", "gsm8k-tools")
+SHORTENED = ("trainer.steps=12", "evaluation.every=12")
+"""Enough for the default recipe to learn what it claims."""
+
+
+@pytest.fixture(scope="session")
+def shortened_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the default recipe's shortened run, made once for all workers; to be read alone."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    made = shared / "default-recipe"
+    with (shared / "default-recipe.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            making = tmp_path_factory.mktemp("making")
+            command = [sys.executable, "-m", "rlcore", *DEFAULT_RECIPE, *SHORTENED, f"runs={making}", "name=run"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+            making.rename(made)
+    return made / "run"
+
+
+@pytest.fixture(scope="session")
+def warmed_up(shortened_run: Path) -> Path:
+    """The policy of that run after its warm-up, before reinforcement; to be read alone."""
+    return shortened_run / "checkpoints" / "000000" / "model"

