@@ -1,0 +1,17 @@
+"""What the tests of the whole share, and the order in which the long ones begin."""
+
+from __future__ import annotations
+
+import pytest
+
+LONGEST = (
+    *("test_gsm8k_learns.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),
+    *("test_sft_then_grpo.py", "test_vllm_learns.py", "test_third_party.py", "test_killed.py"),
+    *("test_vllm_adapter.py", "test_evaluate_an_endpoint.py"),
+)
+"""Files of slow tests, the longest first: begun last, one would keep a worker busy while the others have nothing."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
