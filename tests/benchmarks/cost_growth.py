@@ -14,6 +14,7 @@ the holes that it keeps: the peak rises until then, and no further.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,6 @@ from shared_prompt import RESPONSE, SIBLINGS, build
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 
-import peers
 from worker import Worker
 
 VERSIONS = ("rlcore-trainer", "torch", "transformers")
@@ -52,7 +52,7 @@ class Side:
     def __init__(self, groups: int, prompt: int, budget: int) -> None:
         self.operations = operations(groups, prompt)
         arguments = map(str, (groups, prompt, budget, torch.get_num_threads()))
-        self._worker = Worker([sys.executable, str(SIDE), *arguments], peers.environment())
+        self._worker = Worker([sys.executable, str(SIDE), *arguments], dict(os.environ))
         atexit.register(self._worker.close)
         self._worker.step(sampled=True)
 

@@ -12,6 +12,7 @@ the same 64 rollouts; the fastest counts. Ours is a whole run with its records a
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
@@ -61,9 +62,9 @@ def build_model(folder: Path) -> Qwen2Config:
 class Side:
     """A process and what its steps said; memory is watched while it warms up."""
 
-    def __init__(self, name: str, command: list[str]) -> None:
+    def __init__(self, name: str, command: list[str], environment: dict[str, str]) -> None:
         self.name = name
-        self.worker = Worker(command, peers.environment())
+        self.worker = Worker(command, environment)
         atexit.register(self.worker.close)
         self.reports: list[dict[str, Any]] = []
         for _ in range(WARM_UPS):
@@ -83,9 +84,11 @@ def comparisons() -> list[Comparison]:
     folder = Path(tempfile.mkdtemp(prefix="grpo-step-")) / "model"
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     config = build_model(folder)
-    ours = Side("rlcore", [sys.executable, str(Path(__file__).parent / "_grpo_step_ours.py"), str(folder)])
+    script = Path(__file__).parent / "_grpo_step_ours.py"
+    ours = Side("rlcore", [sys.executable, str(script), str(folder)], dict(os.environ))
     sides = {
-        batch: Side(f"TRL {batch}", peers.command("trl", "grpo_step.py", str(folder), str(batch))) for batch in BATCHES
+        batch: Side(f"TRL {batch}", peers.command("trl", "grpo_step.py", str(folder), str(batch)), peers.environment())
+        for batch in BATCHES
     }
     trials = {batch: min(side.step() for _ in range(2)) for batch, side in sides.items()}
     fastest = min(trials, key=trials.__getitem__)

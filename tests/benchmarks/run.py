@@ -35,6 +35,7 @@ import sys
 from pathlib import Path
 
 from comparison import Outcome, measure
+from rlcore.weights import let_waiting_threads_sleep
 
 FRAME = {"run", "comparison"}
 HERE = Path(__file__).parent
@@ -116,6 +117,7 @@ def main() -> int:
             return 2
     if arguments.repeats < 5:
         parser.error("--repeats must be at least 5")
+    let_waiting_threads_sleep()  # as the rlcore command does; peers.environment() takes it back
     rows = ["| benchmark | ratio | floor | ours | peer | |", "|---|---|---|---|---|---|"]
     statuses = {run(name, arguments.repeats, arguments.only, rows) for name in arguments.names}
     if len(arguments.names) > 1:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -23,8 +23,11 @@ from comparison import Comparison
 from rlcore.run import Run
 from rlcore_trainer.supervised import SupervisedTrainer
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
+
+import peers
+
 VERSIONS = ("rlcore-trainer", "torch", "transformers")
-TRL = Path(__file__).parents[1] / "references" / "trl"
 CONVERSATIONS_PER_STEP, RATE = 32, 5e-4
 AGREE = 0.03
 """Relative difference of the mean losses: batches are the same in size but not in order."""
@@ -97,12 +100,7 @@ def comparison(name: str, folder: Path, count: int, most: int, *, floor: float) 
 
     def peer() -> float:
         output = folder / f"{name}-measured.json"
-        script = [str(TRL / "sft_seconds.py"), str(model), str(tokens), str(output)]
-        command = ["uv", "run", "--frozen", "--project", str(TRL), "python", *script]
-        done = subprocess.run(
-            [*command, str(CONVERSATIONS_PER_STEP), str(RATE)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        peers.run("trl", "sft_seconds.py", str(model), str(tokens), str(output), str(CONVERSATIONS_PER_STEP), str(RATE))
         measured = json.loads(output.read_text(encoding="utf-8"))
         assert measured["tokens"] == trained
         assert abs(measured["loss"] / losses["ours"] - 1) < AGREE, (measured, losses)

@@ -18,8 +18,9 @@ def command(peer: str, script: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The process environment without this project's own interpreter, and without the network for models."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONPATH", "UV_PROJECT")}
+    """The process environment without what is this project's own, and without the network for models."""
+    own = ("VIRTUAL_ENV", "PYTHONPATH", "UV_PROJECT", "OMP_WAIT_POLICY")
+    kept = {key: value for key, value in os.environ.items() if key not in own}
     return kept | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +22,29 @@ class FolderWeights:
 
 
 SMALL_MODEL = 5_000_000
-"""Parameters below which one operation is too small to be shared among threads."""
+"""Parameters below which one operation is short against the time that a thread may be kept waiting."""
+
+_WAITING = "OMP_WAIT_POLICY"
+
+
+def let_waiting_threads_sleep() -> None:
+    """Have threads that share an operation sleep while they wait for each other, unless the user decided otherwise.
+
+    By default they spin. That gains little on an idle machine, and on a busy one a thread that spins keeps the core
+    from the one it waits for: a step takes several times as long. The library reads it once, when torch is imported,
+    so this does nothing later.
+    """
+    if "torch" not in sys.modules:
+        os.environ.setdefault(_WAITING, "passive")
 
 
 def cpu_threads(parameters: int) -> int | None:
     """How many threads a model on a CPU should compute with; None leaves the library's own choice.
 
-    Threads that share small operations wait for each other at every one: idle cores gain a little, and with anything
-    else running on the machine a step takes several times as long. ``OMP_NUM_THREADS`` overrides.
+    One, for a small model, where waiting threads spin (`let_waiting_threads_sleep`). ``OMP_NUM_THREADS`` overrides.
     """
-    return 1 if parameters < SMALL_MODEL and "OMP_NUM_THREADS" not in os.environ else None
+    spinning = os.environ.get(_WAITING, "").lower() != "passive"
+    return 1 if parameters < SMALL_MODEL and spinning and "OMP_NUM_THREADS" not in os.environ else None
 
 
 def check_complete(missing: Iterable[str], folder: Path) -> None:

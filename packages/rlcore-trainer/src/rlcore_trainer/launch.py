@@ -125,6 +125,7 @@ def is_abandoned() -> bool:
 
 def _environment(index: int, count: int, port: int) -> dict[str, str]:
     return {
+        "OMP_NUM_THREADS": str(max(1, usable_cores() // count)),  # unless the user says another number
         **os.environ,
         LAUNCHER: str(os.getpid()),
         "RANK": str(index),

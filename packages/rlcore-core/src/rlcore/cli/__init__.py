@@ -9,6 +9,7 @@ import click
 
 from rlcore.cli.text import examples
 from rlcore.errors import EngineError, PluginError, ProcessError, UserError, did_you_mean
+from rlcore.weights import let_waiting_threads_sleep
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
@@ -113,6 +114,7 @@ def main() -> int:
 
 def exit_status(command: click.Command, name: str) -> int:
     """Run a command under ``name``: 2 is bad input, 1 a failed engine or process of the run, 130 Ctrl-C."""
+    let_waiting_threads_sleep()
     try:
         status = command.main(prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
