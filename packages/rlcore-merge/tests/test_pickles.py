@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,19 @@ def test_a_file_without_an_archive_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         merge(tmp_path, tmp_path / "out")
     assert "before 1.6" in str(caught.value)
+
+
+@pytest.mark.parametrize("at", [0, 26, 30], ids=["signature", "length-of-the-name", "name"])
+def test_a_record_whose_own_header_is_damaged_is_refused(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"a": torch.arange(4.0)}, path)
+    with zipfile.ZipFile(path) as archive:
+        (record,) = [info for info in archive.infolist() if info.filename.endswith("/data/0")]
+    with path.open("r+b") as file:
+        file.seek(record.header_offset + at)
+        file.write(b"\0\0")
+    with pytest.raises(UserError, match="is damaged") as caught:
+        merge(tmp_path, tmp_path / "out")
+    assert f"its record {record.filename} does not begin" in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert not (tmp_path / "out").exists()

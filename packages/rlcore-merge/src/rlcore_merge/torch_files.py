@@ -17,6 +17,9 @@ from rlcore_merge.tensors import MappedFile, Stored, row_major
 
 _LOCAL_HEADER = 30
 """Bytes of a zip member's own header before its name; the lengths of name and extra field are its last two words."""
+_SIGNATURE = b"PK\x03\x04"
+_UTF8 = 0x800
+"""The flag of a member whose name is in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,21 @@ class TorchFile:
         if info.compress_type != zipfile.ZIP_STORED:
             raise zipfile.BadZipFile("a compressed record")
         header = start + info.header_offset
+        self._check_header(info, header)
         name, extra = struct.unpack("<HH", self.file.buffer[header + _LOCAL_HEADER - 4 : header + _LOCAL_HEADER])
         return _Member(header + _LOCAL_HEADER + name + extra, info.file_size, info.CRC)
+
+    def _check_header(self, info: zipfile.ZipInfo, header: int) -> None:
+        """Refuse a record that does not begin where the table of contents says: its elements would be other bytes."""
+        name = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+        begin = self.file.buffer[header : header + _LOCAL_HEADER + len(name)]
+        if begin[:4] != _SIGNATURE or begin[26:28] != struct.pack("<H", len(name)) or begin[_LOCAL_HEADER:] != name:
+            raise UserError(
+                "a file of the checkpoint is damaged",
+                found=f"its record {info.filename} does not begin where the table of contents says",
+                where=str(self.file.path),
+                mend="copy or save the file again",
+            )
 
     def stored(self, tensor: Strided) -> Stored:
         """Where a tensor's elements lie."""
@@ -117,7 +133,7 @@ class TorchFile:
 def _unreadable(file: MappedFile, window: IO[bytes] | _Window, error: Exception) -> UserError:
     window.seek(0)
     start = window.read(4)
-    if start == b"PK\x03\x04":
+    if start == _SIGNATURE:
         found = f"the end of the archive is missing ({file.size:,} bytes are there)"
         return UserError(
             "a file of the checkpoint is truncated",
