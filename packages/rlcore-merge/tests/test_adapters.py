@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from rlcore.adapter_folder import FINGERPRINT, QUANTIZATION
 from rlcore.errors import UserError
 from rlcore_merge import merge
 from rlcore_merge.fingerprint import fingerprint
 from rlcore_merge.safetensors_files import read
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 Write = Callable[..., Path]
 
@@ -257,6 +258,20 @@ def test_merging_the_exported_adapter_is_merging_the_checkpoint(
     two = merged(base, tmp_path / "exported", tmp_path / "two")
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert one.keys() == two.keys()
+
+
+def test_the_exported_adapter_still_says_its_base(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+    base = huggingface(BASE)
+    other = huggingface({**BASE, f"{Q}.weight": BASE[f"{Q}.weight"] + 1}, name="other")
+    adapter = peft_adapter(LORA, {})
+    says = {FINGERPRINT: fingerprint(read(base / "model.safetensors")[0]), QUANTIZATION: "nf4"}
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    save_file(tensors, adapter / "adapter_model.safetensors", metadata={**says, "of": "somebody else"})
+    merge(adapter, tmp_path / "exported", adapter=True, dtype="bf16")
+    assert read(tmp_path / "exported" / "adapter_model.safetensors")[1] == {"format": "pt", **says}
+    with pytest.raises(UserError, match="another base"):
+        merge(tmp_path / "exported", tmp_path / "out", base=other)
+    merge(tmp_path / "exported", tmp_path / "out", base=base)
 
 
 def test_a_model_is_no_adapter(huggingface: Write, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.adapter_folder import FINGERPRINT
 from rlcore.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,8 +24,13 @@ class Adapter:
     settings: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
     where: str
-    fingerprint: str | None = None
-    """Of the base that it was trained on, where its metadata say so."""
+    about_base: Mapping[str, str] = field(default_factory=dict)
+    """What the metadata of its weights say of the base that it was trained on, see `rlcore.adapter_folder`."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of that base, where something says it."""
+        return self.about_base.get(FINGERPRINT) or self.settings.get(FINGERPRINT)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -31,7 +31,9 @@ def export_adapter(checkpoint: Checkpoint, out: Path, *, dtype: str, begun: floa
         )
     check_new(out)
     tensors = {f"base_model.model.{name}": tensor for name, tensor in adapter.tensors.items()}
-    plan = writing.plan(tensors, dtype=dtype, buffers=frozenset(), limit=2**63, stem="adapter_model")
+    plan = writing.plan(
+        tensors, dtype=dtype, buffers=frozenset(), limit=2**63, stem="adapter_model", metadata=adapter.about_base
+    )
     check_room(out, plan.size)
     with appearing(out) as partial:
         companions.copy([folder for folder in checkpoint.companions if folder != base], partial)

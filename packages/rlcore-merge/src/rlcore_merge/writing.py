@@ -57,9 +57,18 @@ def kept(tensor: Tensor) -> Kind:
 
 
 def plan(
-    tensors: Mapping[str, Tensor], *, dtype: str, buffers: frozenset[str], limit: int, stem: str = "model"
+    tensors: Mapping[str, Tensor],
+    *,
+    dtype: str,
+    buffers: frozenset[str],
+    limit: int,
+    stem: str = "model",
+    metadata: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Which tensor goes where. Tensors keep their order; a shard ends before it would grow beyond ``limit`` bytes."""
+    """Which tensor goes where. Tensors keep their order; a shard ends before it would grow beyond ``limit`` bytes.
+
+    What ``metadata`` say stands in every file.
+    """
     name = REQUESTED[dtype]
     target = None if name is None else KINDS[name]
     kinds = {
@@ -81,7 +90,7 @@ def plan(
     files = []
     for file_name, keys in zip(names, shards, strict=True):
         described = {key: (kinds[key], tensors[key].shape) for key in keys}
-        header, positions = safetensors_files.header(described, {"format": "pt"})
+        header, positions = safetensors_files.header(described, {"format": "pt", **(metadata or {})})
         total = len(header) + sum(prod(shape) * kind.size for kind, shape in described.values())
         files.append(File(file_name, header, positions, total))
     return Plan(tensors, kinds, tuple(files))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlcore.adapter_folder import FINGERPRINT
+from rlcore.adapter_folder import FINGERPRINT, QUANTIZATION
 from rlcore.errors import UserError
 
 from rlcore_merge import adapter_settings, lora, safetensors_files
@@ -28,7 +28,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
     adapter_settings.check(settings, str(folder))
     path, tensors, metadata, found = _weights(folder)
     saved, adapter = lora.separate(tensors, str(folder))
-    fingerprint = metadata.get(FINGERPRINT) or settings.get(FINGERPRINT)
+    about_base = {key: value for key, value in metadata.items() if key in (FINGERPRINT, QUANTIZATION)}
     return Checkpoint(
         layout="peft",
         folder=folder,
@@ -37,7 +37,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         companions=[folder],
         inputs=[path],
         identity={path.name: found},
-        adapter=Adapter(settings=settings, tensors={**adapter, **saved}, where=str(folder), fingerprint=fingerprint),
+        adapter=Adapter(settings=settings, tensors={**adapter, **saved}, where=str(folder), about_base=about_base),
     )
 
 
