@@ -17,7 +17,7 @@ MANY = ("run", "-p", "toy", "strategy.id=many")
 
 @pytest.fixture(autouse=True)
 def _nobody_has_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", LAUNCHER):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU", LAUNCHER):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -47,11 +47,20 @@ def test_who_starts_processes_leaves_the_run_directory_to_them(rlcore: Call) -> 
     RunDirectory.open(Path("runs/one")).close()
 
 
-def test_the_main_process_does_what_one_alone_does(rlcore: Call, join: Callable[[bool], Any]) -> None:
+def test_the_main_process_does_what_one_alone_does(
+    rlcore: Call, join: Callable[[bool], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     joined = join(True)
     done = rlcore(*MANY, "name=one")
     assert done.status == 0, done.err
     assert done.out.count("decided ") == done.out.count("next  ") == 1
+    assert "strategy  many, 1 process\n" in done.out
+    assert "strategy  many, 1 process\n" in Path("runs/one/output.log").read_text("utf-8")
+    join(True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "strategy  many, 2 processes\n" in rlcore(*MANY, "name=two").out
+    monkeypatch.delenv("WORLD_SIZE")
+    assert "strategy" not in rlcore("run", "-p", "toy").out
     assert joined.ends == [None]
 
 
@@ -78,6 +87,23 @@ def test_a_strategy_of_one_process_is_refused_in_several(rlcore: Call, monkeypat
     assert done.status == 2
     assert "the strategy 'single' trains in one process" in done.err
     assert rlcore(*MANY, "--dry-run").status == 0
+
+
+@pytest.mark.parametrize("strategy", ["single", "many"])
+def test_one_process_of_several_that_accelerate_was_asked_for_is_refused(
+    rlcore: Call, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    given = ("run", "-p", "toy", f"strategy.id={strategy}", "--dry-run")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    assert rlcore(*given).status == 0
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    done = rlcore(*given)
+    assert done.status == 2
+    assert "accelerate launch was asked for several processes" in done.err
+    assert "strategy.processes=2" in done.err
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert rlcore(*given).status == 0
 
 
 def test_the_environment_tells_which_process_this_is(monkeypatch: pytest.MonkeyPatch) -> None:

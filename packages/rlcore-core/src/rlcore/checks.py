@@ -13,7 +13,7 @@ from rlcore.config.resolve import Purpose
 from rlcore.errors import DataError, NotInstalledError, UserError
 from rlcore.loading import load_attribute, pip_line
 from rlcore.model_folder import local_folder
-from rlcore.processes import world_size
+from rlcore.processes import one_of_several_asked, world_size
 from rlcore.specs import EngineSpec, StrategySpec, TrainerSpec
 from rlcore.tool_environment import tool_of
 
@@ -75,6 +75,12 @@ def _check_processes(run: Run) -> list[str]:
             found=f"WORLD_SIZE={world_size()}, as torchrun or accelerate launch sets it",
             where=run.resolved.origin(("strategy", "id")),
             mend="strategy.id=ddp, or start rlcore run without a launcher",
+        )
+    if one_of_several_asked() and getattr(run.options("strategy"), "processes", None) is None:
+        raise UserError(
+            "accelerate launch was asked for several processes, and this one would train alone",
+            found="no WORLD_SIZE: without several GPUs accelerate starts one process, or as many strangers by mpirun",
+            mend="rlcore run … strategy.id=ddp strategy.processes=2 starts them itself, without a launcher",
         )
     return list(load_attribute(spec.check)(run) or ()) if spec.check else []
 

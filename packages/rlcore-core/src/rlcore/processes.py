@@ -79,6 +79,15 @@ def rank() -> int:
     return _number("RANK", 0)
 
 
+def one_of_several_asked() -> bool:
+    """Whether ``accelerate launch`` was asked for several processes and this one is not told of the others.
+
+    Without several GPUs it leaves them to MPI, or starts one; either way it names the place where they would meet, and
+    gives no ``WORLD_SIZE``.
+    """
+    return {"ACCELERATE_USE_CPU", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ) and "WORLD_SIZE" not in os.environ
+
+
 def speaks_first() -> bool:
     """Whether this process says what is known before the processes know each other."""
     return rank() == 0 and LAUNCHER not in os.environ
@@ -89,4 +98,14 @@ def _number(name: str, default: int) -> int:
     return int(text) if text.isdecimal() else default
 
 
-__all__ = ["LAUNCHER", "Alone", "Processes", "Start", "processes_of", "rank", "speaks_first", "world_size"]
+__all__ = [
+    "LAUNCHER",
+    "Alone",
+    "Processes",
+    "Start",
+    "one_of_several_asked",
+    "processes_of",
+    "rank",
+    "speaks_first",
+    "world_size",
+]

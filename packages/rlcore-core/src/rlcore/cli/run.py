@@ -21,7 +21,7 @@ from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
 from rlcore.errors import EngineError, ProcessError, UserError
 from rlcore.output import Output
-from rlcore.processes import Processes, processes_of, rank
+from rlcore.processes import Processes, processes_of, rank, world_size
 from rlcore.registry import Registry
 from rlcore.run import Run
 from rlcore.run_directory import (
@@ -35,6 +35,7 @@ from rlcore.run_directory import (
     recipe_of,
 )
 from rlcore.signals import stops_handled
+from rlcore.specs import StrategySpec
 from rlcore.wording import counted
 
 
@@ -191,6 +192,9 @@ def headline(run: Run, layered: Layered) -> list[str]:
     config = run.config
     algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
     quantized = config.model.quantization
+    strategy = run.registry.spec("strategy", config.strategy.id)
+    shared = isinstance(strategy, StrategySpec) and strategy.launch is not None
+    spread = [f"strategy  {strategy.id}, {counted(world_size(), 'process')}"] if shared else []
     tasks, steps = getattr(trainer, "tasks_per_step", None), getattr(trainer, "steps", None)
     decided = [config.trainer.id, getattr(algorithm, "advantage", None)]
     acts = getattr(run.registry.spec("trainer", config.trainer.id), "needs_environment", True)
@@ -207,6 +211,7 @@ def headline(run: Run, layered: Layered) -> list[str]:
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
         f"decided   {' · '.join(str(part) for part in decided if part)}",
         f"model     {config.model.path}" + (f", its base in {quantized}" if quantized != "none" else ""),
+        *spread,
         *skipped_rows(run, "train", "evaluation"),
     ]
 
