@@ -17,7 +17,7 @@ MANY = ("run", "-p", "toy", "strategy.id=many")
 
 @pytest.fixture(autouse=True)
 def _nobody_has_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU", LAUNCHER):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "ACCELERATE_USE_CPU", LAUNCHER):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -87,6 +87,19 @@ def test_a_strategy_of_one_process_is_refused_in_several(rlcore: Call, monkeypat
     assert done.status == 2
     assert "the strategy 'single' trains in one process" in done.err
     assert rlcore(*MANY, "--dry-run").status == 0
+
+
+@pytest.mark.parametrize("wrong", ["strategy.id=single", "trainer.step=3"])
+def test_what_all_processes_are_refused_for_is_told_by_one(
+    rlcore: Call, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for number in ("0", "1"):
+        monkeypatch.setenv("RANK", number)
+        monkeypatch.setenv("LOCAL_RANK", number)
+        done = rlcore("run", "-p", "toy", wrong)
+        assert (done.status, bool(done.err)) == (2, number == "0")
+    assert (done.out, done.err) == ("", "")
 
 
 @pytest.mark.parametrize("strategy", ["single", "many"])

@@ -79,6 +79,11 @@ def rank() -> int:
     return _number("RANK", 0)
 
 
+def local_rank() -> int:
+    """Which of those on this machine this is, from 0."""
+    return _number("LOCAL_RANK", 0)
+
+
 def one_of_several_asked() -> bool:
     """Whether ``accelerate launch`` was asked for several processes and this one is not told of the others.
 
@@ -103,6 +108,7 @@ __all__ = [
     "Alone",
     "Processes",
     "Start",
+    "local_rank",
     "one_of_several_asked",
     "processes_of",
     "rank",

@@ -21,7 +21,7 @@ from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
 from rlcore.errors import EngineError, ProcessError, UserError
 from rlcore.output import Output
-from rlcore.processes import Processes, processes_of, rank, world_size
+from rlcore.processes import Processes, local_rank, processes_of, rank, world_size
 from rlcore.registry import Registry
 from rlcore.run import Run
 from rlcore.run_directory import (
@@ -39,6 +39,17 @@ from rlcore.specs import StrategySpec
 from rlcore.wording import counted
 
 
+@contextmanager
+def _refused_once() -> Iterator[None]:
+    """Until the processes of a run know each other they find the same mistakes: one of each machine tells them."""
+    try:
+        yield
+    except UserError as error:
+        if local_rank() == 0:
+            raise
+        raise click.exceptions.Exit(2) from error
+
+
 @click.command(
     short_help="Train a policy.",
     epilog="""\b
@@ -54,6 +65,7 @@ from rlcore.wording import counted
 @click.option("--dry-run", is_flag=True, help="Check everything, print the configuration, start nothing.")
 @click.option("--resume", metavar="DIR", help="A run directory, or a folder in its checkpoints/.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object; everything else goes to stderr.")
+@_refused_once()
 def run(
     plugin: str | None,
     recipe: str | None,
