@@ -178,6 +178,7 @@ GRPO_SETS = {
     "trainer.epochs": 8,
     "trainer.id": "policy-gradient",
     "trainer.learning_rate": 1e-5,
+    "trainer.schedule": "linear",
     "trainer.steps": 40,
     "trainer.tasks_per_step": 2,
     "trainer.updates_per_rollout": 3,

@@ -91,6 +91,16 @@ def test_a_key_that_nobody_knows_is_a_mistake_with_its_line(tmp_path: Path) -> N
     assert [problem.path for problem in complaints(both)] == ["GRPO.num_workers"]
 
 
+def test_the_learning_rate_falls_along_a_line_unless_another_schedule_is_named(tmp_path: Path) -> None:
+    file = grpo(tmp_path, "      learning_rate: 1e-4\n")
+    assert sets(file)["trainer.schedule"] == "linear"
+    (line,) = [line for line in lines(file) if 'trainer.id = "policy-gradient"' in line]
+    assert 'trainer.schedule = "linear"' in line
+    assert "lr_scheduler_type" in line
+    for given, expected in (("constant", "constant"), ("cosine", "cosine"), ("null", "linear")):
+        assert sets(grpo(tmp_path, f"      lr_scheduler_type: {given}\n"))["trainer.schedule"] == expected
+
+
 def test_numbers_are_those_of_yaml_1_2(tmp_path: Path) -> None:
     found = sets(grpo(tmp_path, "      optimizer:\n        learning_rate: 1e-4\n        weight_decay: 1.0E-2\n"))
     assert found["trainer.learning_rate"] == 1e-4

@@ -56,6 +56,13 @@ def _starts(keys: Mapping[str, Any], why: str) -> Meaning:
     return Meaning(ours="trainer.id", why=why, read=lambda value, words: Several(keys))
 
 
+def _starts_grpo(value: Any, words: Words) -> Several:
+    found = Several({"trainer.id": "policy-gradient", "algorithm.advantage": "grpo"})
+    if words.get("lr_scheduler_type") is None:
+        found["trainer.schedule"] = "linear"
+    return found
+
+
 def _run_directory(tag: str) -> Meaning:
     keys = {"layout": "stamped", "name": tag}
     return Meaning(ours="runs", also=keys, why="<log_dir>/<date>_<time>_<name>/")
@@ -144,9 +151,10 @@ GRPO = FileVocabulary(
     paths=_PATHS,
     models=_MODELS,
     meanings={
-        "GRPO": _starts(
-            {"trainer.id": "policy-gradient", "algorithm.advantage": "grpo"},
-            "policy-gradient, with advantages of groups",
+        "GRPO": Meaning(
+            ours="trainer.id",
+            why="policy-gradient, with advantages of groups, and TRL's linear schedule without an lr_scheduler_type",
+            read=_starts_grpo,
         ),
         **_MODEL,
         "model_path": Meaning(
