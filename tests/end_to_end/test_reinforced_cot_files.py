@@ -142,6 +142,7 @@ SFT_SETS = {
     "rollout.max_new_tokens": 1024,
     "runs": "project/logs",
     "seed": 42,
+    "trackers.use": ["console", "jsonl", "tensorboard"],
     "trainer.conversations_per_step": 2,
     "trainer.epochs": 12,
     "trainer.id": "sft",

@@ -131,6 +131,20 @@ def test_paths_are_seen_from_the_file_and_hub_ids_stay(tmp_path: Path) -> None:
     assert sets(beside)["model.path"] == str(tmp_path / "models/here")
 
 
+@pytest.mark.parametrize("lacks", [None, "tensorboard is not installed"])
+def test_a_folder_of_logs_gets_event_files_where_tensorboard_is_installed(
+    lacks: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.config.reinforced_cot.unmet_with_extras", lambda requirement: lacks)
+    both = ["console", "jsonl", "tensorboard"]
+    for file in (write(tmp_path, "sft.yaml", "SFT:\n  log_dir: logs\n"), grpo(tmp_path, top="  log_dir: logs")):
+        found = sets(file)
+        assert (found["layout"], found.get("trackers.use")) == ("stamped", both if lacks is None else None)
+    for asked, expected in (("tensorboard", both), ("none", both[:2])):
+        found = sets(grpo(tmp_path, top=f"  log_dir: logs\n  report_to: {asked}"))
+        assert found["trackers.use"] == expected
+
+
 def test_relative_files_give_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "configs/sft.yaml", "SFT:\n  train_file: ../data/train.jsonl\n")

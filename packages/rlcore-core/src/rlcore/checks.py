@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.origins import KeyPath
-from rlcore.config.requirements import unmet
+from rlcore.config.requirements import unmet_with_extras
 from rlcore.config.resolve import Purpose
 from rlcore.errors import DataError, NotInstalledError, UserError
 from rlcore.loading import load_attribute, pip_line
@@ -19,6 +17,9 @@ from rlcore.tool_environment import tool_of
 
 if TYPE_CHECKING:
     from rlcore.run import Run
+
+TENSORBOARD = "tensorboard"
+"""Id of the tracker that writes event files."""
 
 
 def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") -> list[str]:
@@ -51,7 +52,20 @@ def check_run(run: Run, *, purpose: Purpose = "run", split: str = "evaluation") 
             notes += load_attribute(trainer.check)(run)
     if purpose == "run":
         notes += _check_processes(run)
+        notes += _without_event_files(run)
     return notes
+
+
+def _without_event_files(run: Run) -> list[str]:
+    """What stands in the place of ``tensorboard/``, which people look for in a directory of the layout ``stamped``."""
+    use = run.config.trackers.use
+    if run.config.layout != "stamped" or TENSORBOARD in use:
+        return []
+    needs = run.registry.spec("tracker", TENSORBOARD).needs
+    missing = [need for need in needs if unmet_with_extras(need)]
+    install = f", after {pip_line(missing)}" if missing else ""
+    asked = ", ".join(repr(id) for id in (*use, TENSORBOARD))
+    return [f'nothing is written for TensorBoard: trackers.use="[{asked}]" does it{install}']
 
 
 def _check_quantization(run: Run, trainer: TrainerSpec) -> None:
@@ -136,21 +150,6 @@ def _check_installed(run: Run, purpose: Purpose) -> None:
         raise NotInstalledError(
             first, found="; ".join(rest) or None, mend="\n         ".join([pip_line(list(missing)), *advice])
         )
-
-
-def unmet_with_extras(requirement: str) -> str | None:
-    """As `unmet`, and what the extras in ``name[extra]`` bring is looked for as well."""
-    if found := unmet(requirement):
-        return found
-    match = re.match(r"\s*([A-Za-z0-9._-]+)\s*\[([^\]]*)\]", requirement)
-    if match is None:
-        return None
-    extras = {extra.strip() for extra in match[2].split(",")}
-    for text in metadata.requires(match[1]) or ():
-        wanted = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", text)
-        if wanted and wanted[1] in extras and (found := unmet(text.partition(";")[0])):
-            return found
-    return None
 
 
 def _check_ids(run: Run) -> None:

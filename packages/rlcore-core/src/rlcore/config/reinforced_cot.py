@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.config.trl import TRL
+from rlcore.config.requirements import unmet_with_extras
+from rlcore.config.trl import TRL, trackers
 from rlcore.config.trl_batches import conversations_per_step, updates_of_epochs
 from rlcore.config.vocabulary import FileVocabulary, Meaning, Refused, Several, Words, never, nothing
 
@@ -65,7 +66,16 @@ def _starts_grpo(value: Any, words: Words) -> Several:
 
 def _run_directory(tag: str) -> Meaning:
     keys = {"layout": "stamped", "name": tag}
-    return Meaning(ours="runs", also=keys, why="<log_dir>/<date>_<time>_<name>/")
+
+    def read(value: Any, words: Words) -> Several:
+        """Event files are written there in any case, and by both programs unless TRL is told otherwise."""
+        found = Several({"runs": value, **keys})
+        if words.get("report_to") is None and unmet_with_extras("rlcore-core[tensorboard]") is None:
+            found["trackers.use"] = trackers("tensorboard", words)
+        return found
+
+    why = "<log_dir>/<date>_<time>_<name>/, with event files of TensorBoard where that is installed"
+    return Meaning(ours="runs", also=keys, why=why, read=read)
 
 
 def _output_dir(value: Any, words: Words) -> Any:

@@ -44,6 +44,21 @@ def unmet(requirement: str) -> str | None:
     return None
 
 
+def unmet_with_extras(requirement: str) -> str | None:
+    """As `unmet`, and what the extras in ``name[extra]`` bring is looked for as well."""
+    if found := unmet(requirement):
+        return found
+    match = re.match(r"\s*([A-Za-z0-9._-]+)\s*\[([^\]]*)\]", requirement)
+    if match is None:
+        return None
+    extras = {extra.strip() for extra in match[2].split(",")}
+    for text in metadata.requires(match[1]) or ():
+        wanted = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", text)
+        if wanted and wanted[1] in extras and (found := unmet(text.partition(";")[0])):
+            return found
+    return None
+
+
 def _release(version: str) -> tuple[int, ...]:
     match = re.match(r"[0-9]+(\.[0-9]+)*", version)
     numbers = [int(part) for part in match[0].split(".")] if match else [0]
