@@ -98,8 +98,7 @@ def test_a_run_on_files_of_chats_continued_from_a_checkpoint_is_the_same(tmp_pat
     given = ["trainer.id=sft", "model=builtin:tiny-qwen2", "data.id=chat", "data.train=train.jsonl", "runs=runs"]
     given += ["data.evaluation=dev.jsonl", "trainer.conversations_per_step=4", "trainer.learning_rate=1e-3", *SMALL]
     given += ["evaluation.every=2", "checkpoint.every=2", "checkpoint.keep=9", "trainer.epochs=2"]
-    (tmp_path / "empty.toml").write_text("", encoding="utf-8")
-    said = rlcore("run", "-c", "empty.toml", "name=whole", *given, folder=tmp_path)
+    said = rlcore("run", "name=whole", *given, folder=tmp_path)
     assert "decided   sft · device auto · 4 conversations a step · seed 0" in said
     assert "13 conversations" in said
     whole = metrics(tmp_path / "runs/whole")
@@ -115,8 +114,7 @@ def test_a_run_on_files_of_chats_continued_from_a_checkpoint_is_the_same(tmp_pat
 def test_bad_rows_are_refused_before_anything_loads(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n', encoding="utf-8")
     words = [sys.executable, "-m", "rlcore", "run", "trainer.id=sft", "model=builtin:tiny-qwen2", "data.id=chat"]
-    (tmp_path / "empty.toml").write_text("", encoding="utf-8")
-    words += ["data.train=train.jsonl", "-c", "empty.toml"]
+    words += ["data.train=train.jsonl"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert "train.jsonl, line 1" in done.stderr

@@ -108,6 +108,17 @@ def test_bad_input_ends_with_2_and_nothing_written(rlcore: Call, arguments: list
     assert not Path("runs").exists()
 
 
+def test_overrides_alone_are_enough_once_they_name_a_trainer(rlcore: Call) -> None:
+    given = ("run", "trainer.id=policy-gradient", "model=builtin:tiny", "name=mine")
+    done = rlcore(*given)
+    assert done.status == 2
+    assert "missing key  environment" in done.err
+    done = rlcore(*given, "environment.id=toy", 'reward=[{id="exact"}]')
+    assert done.status == 0, done.err
+    assert done.out.startswith("recipe    no recipe\n")
+    assert len(read_metrics(Path("runs/mine/metrics.jsonl"))) == 3
+
+
 def test_an_existing_run_directory_is_refused_before_anything_runs(rlcore: Call) -> None:
     assert rlcore("run", "-p", "toy", "name=mine").status == 0
     before = (Path("runs/mine/metrics.jsonl")).read_bytes()

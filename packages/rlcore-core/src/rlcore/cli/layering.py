@@ -68,8 +68,8 @@ def gather(
     name, summary, read = base_recipe, "", tuple(files)
     if base is not None and plugin is None and recipe is None:
         layers.append(base)
-    elif plugin is None and recipe is None and not files:
-        mend = "name a plugin: --plugin NAME; or give a file: -c FILE"
+    elif plugin is None and recipe is None and not files and not _names_a_trainer(overrides):
+        mend = "name a plugin: --plugin NAME; or give a file: -c FILE; or say it all: trainer.id=ID model=FOLDER …"
         raise UserError("nothing says what to do", found=_installed(registry), mend=mend)
     elif recipe is not None and recipe.endswith((".toml", ".yaml", ".yml")):
         if plugin is not None:
@@ -85,6 +85,10 @@ def gather(
     layers += [*given.layers, reading.layer, *override_layers(reading.own)]
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
     return Layered(layers=layers, recipe=name, summary=summary, asked=asked)
+
+
+def _names_a_trainer(overrides: Sequence[str]) -> bool:
+    return any(text.partition("=")[0].strip() in ("trainer", "trainer.id") for text in overrides)
 
 
 def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[Layer, str, str]:
