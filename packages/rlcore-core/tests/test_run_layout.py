@@ -80,6 +80,17 @@ def test_everybody_else_needs_both(imitates: None) -> None:
         resolved(purpose="evaluation", data={"id": "toy"}, reward=[{"id": "exact"}])
 
 
+def test_the_evaluation_of_a_run_without_an_environment_says_what_to_type(imitates: None, rlcore: Any) -> None:
+    done = rlcore("run", f"trainer.id={IMITATES}", "model=builtin:tiny", "data.id=toy", "name=mine")
+    assert done.status == 0, done.err
+    done = rlcore("eval", "runs/mine")
+    assert done.status == 2
+    assert "no environment and no reward" in done.err
+    assert "rlcore eval -p PLUGIN model=runs/mine" in done.err
+    named = rlcore("eval", "runs/mine", "environment.id=toy", 'reward=[{id="exact"}]')
+    assert "-p PLUGIN" not in named.err
+
+
 def stamped(**values: Any) -> Resolved:
     return resolved(data={"id": "toy"}, layout="stamped", **values)
 

@@ -79,6 +79,13 @@ def evaluate(
         base=base,
         base_recipe=base_recipe,
     )
+    tables = {table for layer in layered.layers for table in layer.tree}
+    if base is not None and (missing := [table for table in ("environment", "reward") if table not in tables]):
+        raise UserError(
+            "this run does not say where its model acts and what it is judged by",
+            found=f"no {' and no '.join(missing)} in its configuration: it imitated conversations",
+            mend=f"name a plugin that does: rlcore eval -p PLUGIN model={_model_path(overrides)}",
+        )
     resolved = resolve(layered.layers, registry, recipe=layered.recipe, purpose="evaluation")
     output = Output(sys.stderr if as_json else None)
     run = Run(resolved, registry, output=output)
