@@ -1,4 +1,4 @@
-"""The dataset ``chat``: both forms of rows, and sentences that name file and line."""
+"""The dataset ``chat``: every form of rows, and sentences that name file and line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcore.errors import DataError
 
 TOOL = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {"a": {}, "b": {}}}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
-OPENAI = {
+OPENAI: dict[str, Any] = {
     "messages": [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "1 + "}, {"type": "text", "text": "2?"}]},
@@ -52,8 +52,16 @@ def said(role: str, **fields: Any) -> dict[str, Any]:
     return {"messages": [*earlier, {"role": role, **fields}]}
 
 
-@pytest.mark.parametrize("row", [OPENAI, SHARED], ids=["messages", "conversations"])
-def test_both_forms_say_the_same(row: Any, tmp_path: Path) -> None:
+PAIR = {
+    "prompt": OPENAI["messages"][:2],
+    "completion": OPENAI["messages"][2:],
+    "tools": OPENAI["tools"],
+    "answer": 3,
+}
+
+
+@pytest.mark.parametrize("row", [OPENAI, SHARED, PAIR], ids=["messages", "conversations", "prompt and completion"])
+def test_all_forms_say_the_same(row: Any, tmp_path: Path) -> None:
     found = data(lines(tmp_path / "rows.jsonl", row))
     (one,) = found.conversations("train")
     assert [message.role for message in one.messages] == ["system", "user", "assistant", "tool", "assistant"]
@@ -66,6 +74,19 @@ def test_both_forms_say_the_same(row: Any, tmp_path: Path) -> None:
     (task,) = found.tasks("train")
     assert (task.id, dict(task.fields)) == ("rows:1", {"answer": 3})
     assert [message.role for message in task.messages] == ["system", "user"]
+
+
+def test_a_pair_of_texts_is_a_question_and_its_answer(tmp_path: Path) -> None:
+    found = data(lines(tmp_path / "rows.jsonl", {"prompt": "1 + 2?", "completion": "3", "answer": 3}))
+    (one,) = found.conversations("train")
+    assert [(message.role, message.text) for message in one.messages] == [("user", "1 + 2?"), ("assistant", "3")]
+    (task,) = found.tasks("train")
+    assert dict(task.fields) == {"answer": 3}
+
+
+def test_a_pair_beside_messages_is_a_field_like_any_other(tmp_path: Path) -> None:
+    (task,) = data(lines(tmp_path / "rows.jsonl", {**OPENAI, "prompt": "x", "completion": "y"})).tasks("train")
+    assert set(task.fields) == {"answer", "prompt", "completion"}
 
 
 def test_the_answer_of_a_tool_is_named_after_its_call(tmp_path: Path) -> None:
@@ -107,6 +128,14 @@ def test_an_empty_json_list_has_no_rows(tmp_path: Path) -> None:
         ([1], "a row must be an object", "list [1]"),
         ({"text": "x"}, "a row needs one of the fields 'messages' and 'conversations'", "the fields text"),
         ({**OPENAI, **SHARED}, "a row needs one of the fields", "messages, tools, answer, system, conversations"),
+        ({"prompt": "x"}, "or 'prompt' and 'completion'", "the fields prompt"),
+        (
+            {"prompt": "x", "completion": [{"role": "assistant", "content": "y"}]},
+            "must be two texts, or",
+            "str and list",
+        ),
+        ({"prompt": OPENAI["messages"], "completion": []}, "every message of the assistant is", "one in 'prompt'"),
+        ({"prompt": "x", "completion": ""}, "message 2: the assistant says nothing", "str ''"),
         ({"messages": []}, "'messages' must be a list of messages", "list []"),
         ({"messages": ["x"]}, "message 1: it must be an object", "str 'x'"),
         ({"messages": [{"role": "user", "content": "x"}]}, "needs a message of the assistant", "user"),

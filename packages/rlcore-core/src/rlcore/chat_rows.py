@@ -1,4 +1,4 @@
-"""A row of a chat file as a `Demonstration`: OpenAI's form, or ``conversations`` of ``from`` and ``value``."""
+"""A row of a chat file as a `Demonstration`: OpenAI's form, ShareGPT's ``conversations`` or TRL's pairs of texts."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def conversation(row: object) -> tuple[Demonstration, dict[str, Any]]:
     """
     if not isinstance(row, dict):
         raise DataError("a row must be an object", found=short(row))
-    fields = dict(row)
+    fields = _joined(row)
     forms = [name for name in ("messages", "conversations") if name in fields]
     if len(forms) != 1:
         raise DataError(
-            "a row needs one of the fields 'messages' and 'conversations'",
+            "a row needs one of the fields 'messages' and 'conversations', or 'prompt' and 'completion'",
             found=f"the fields {', '.join(map(str, row)) or 'none'}",
-            mend="messages is a list of objects with role and content; conversations of objects with from and value",
+            mend="messages is a list of objects with role and content; conversations of objects with from and value; "
+            "prompt and completion are two such lists of messages, or two texts",
         )
     entries, (name,) = fields.pop(forms[0]), forms
     if not isinstance(entries, list) or not entries:
@@ -63,6 +64,27 @@ def conversation(row: object) -> tuple[Demonstration, dict[str, Any]]:
         found = ", ".join(message.role for message in messages)
         raise DataError("a conversation needs a message of the assistant, which is what is imitated", found=found)
     return Demonstration(messages=tuple(messages), tools=tools), fields
+
+
+def _joined(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row's fields, ``prompt`` and ``completion`` as the one conversation that they are."""
+    fields = dict(row)
+    if "messages" in row or "conversations" in row or not {"prompt", "completion"} <= set(row):
+        return fields
+    prompt, completion = fields.pop("prompt"), fields.pop("completion")
+    if isinstance(prompt, str) and isinstance(completion, str):
+        prompt = [{"role": "user", "content": prompt}]
+        completion = [{"role": "assistant", "content": completion}]
+    if not isinstance(prompt, list) or not isinstance(completion, list):
+        kinds = f"{type(prompt).__name__} and {type(completion).__name__}"
+        raise DataError("'prompt' and 'completion' must be two texts, or two lists of messages", found=kinds)
+    if any(isinstance(entry, dict) and ROLES.get(str(entry.get("role"))) == "assistant" for entry in prompt):
+        raise DataError(
+            "every message of the assistant is imitated",
+            found="one in 'prompt'",
+            mend="write the row as messages, if it is to be imitated; else begin 'prompt' behind it",
+        )
+    return {"messages": [*prompt, *completion], **fields}
 
 
 def short(value: object) -> str:
