@@ -11,6 +11,7 @@ import torch
 from rlcore.errors import UserError
 from rlcore_merge import merge
 from rlcore_merge.completeness import check_complete
+from safetensors.torch import load_file
 
 CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 8, "hidden_size": 4}
 TIED, UNTIED = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
@@ -100,3 +101,22 @@ def test_a_merge_of_what_is_not_whole_writes_nothing(huggingface: Callable[..., 
         merge(cut, tmp_path / "other")
     assert caught.value.where == str(cut)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [("model.", [*decoder(), "lm_head.weight"]), ("policy.", decoder()), ("net.", GPT2), ("model.", decoder())],
+)
+def test_names_of_a_class_around_the_model_are_refused(tmp_path: Path, prefix: str, names: list[str]) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    state = {prefix + name: torch.zeros(8, 4) for name in names}
+    torch.save({"state_dict": state, "epoch": 3}, source / "pytorch_model.bin")
+    (source / "config.json").write_text('{"vocab_size": 8, "hidden_size": 4}')
+    with pytest.raises(UserError, match="a class around the model") as caught:
+        merge(source, tmp_path / "out")
+    assert f"removeprefix({prefix!r})" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    torch.save({"state_dict": {name.removeprefix(prefix): state[name] for name in state}}, source / "pytorch_model.bin")
+    merge(source, tmp_path / "out")
+    assert load_file(tmp_path / "out" / "model.safetensors").keys() == set(names)

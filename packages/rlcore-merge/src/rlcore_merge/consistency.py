@@ -14,6 +14,9 @@ from rlcore_merge.tensors import Tensor
 
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings)\.weight$")
 
+_WRAPPED = re.compile(r"^(?P<wrapper>model|net|network|policy|actor)\.(model|transformer\.h|lm_head)\.")
+"""A name with what a class around the model puts before it: a model's own names have none of these twice."""
+
 
 def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) -> None:
     """Refuse a model that its own config.json contradicts.
@@ -24,8 +27,10 @@ def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) 
         where: the folder it came from
 
     Raises:
-        UserError: the embedding, a projection or the number of layers is another.
+        UserError: the embedding, a projection or the number of layers is another, or the names are those of a class
+            around the model.
     """
+    _check_names(tensors, config, where)
     text = {**config, **(config.get("text_config") or {})}
     embedding = next((name for name in tensors if _EMBEDDING.search(name) and not VISION.search(name)), None)
     wrong = []
@@ -49,6 +54,21 @@ def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) 
             found="; ".join(wrong[:3]),
             where=where,
             mend="take the config.json that the model was trained with, or a checkpoint that is whole",
+        )
+
+
+def _check_names(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) -> None:
+    match = next((match for name in tensors if (match := _WRAPPED.match(name))), None)
+    if match is None or config.get("auto_map"):  # code of its own may name its parts so
+        return
+    prefix = f"{match['wrapper']}."
+    if all(name.startswith(prefix) for name in tensors):
+        raise UserError(
+            "the names of the tensors are those of a class around the model",
+            found=f"all begin with {prefix!r}, such as {match.string}: transformers would find none of them",
+            where=where,
+            mend=f"save the state dict again without it: {{name.removeprefix({prefix!r}): tensor for name, tensor in "
+            "state.items()}",
         )
 
 
