@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from rlcore.errors import UserError
 from rlcore_merge import compare, merge
 from rlcore_merge.cli import merge as command
+from rlcore_merge.comparison_table import lines
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -295,6 +296,18 @@ def test_a_comparison_names_what_differs(huggingface: Write) -> None:
     assert "shape" in rows["model.layers.1.count"].problem
     assert compare(left, left).equal
     assert not compare(left, right, tolerance=1.0).equal
+
+
+def test_with_a_tolerance_another_dtype_is_a_note(huggingface: Write, tmp_path: Path) -> None:
+    wide = huggingface({"w": torch.tensor([1.0, 1.001]), "n": torch.tensor([2])})
+    merge(wide, tmp_path / "half", dtype="bf16")
+    assert not compare(tmp_path / "half", wide).equal
+    assert not compare(tmp_path / "half", wide, tolerance=1e-4).equal
+    near = compare(tmp_path / "half", wide, tolerance=1e-2)
+    assert near.equal
+    assert near.notes == ("1 tensor of another dtype, such as w: dtype BF16, the reference's is F32",)
+    assert f"note: {near.notes[0]}" in list(lines(near))
+    assert compare(wide, wide, tolerance=1e-2).notes == ()
 
 
 def test_a_difference_of_nan_is_no_equality(huggingface: Write) -> None:

@@ -67,7 +67,12 @@ class MergeCommand(click.Command):
     type=click.Path(path_type=Path),
     help="Compare with a checkpoint of any layout; exit status 1 when they differ.",
 )
-@click.option("--tolerance", default=0.0, show_default=True, help="Largest difference that --check takes as equal.")
+@click.option(
+    "--tolerance",
+    default=0.0,
+    show_default=True,
+    help="Largest difference that --check takes as equal; given, dtypes may differ.",
+)
 @click.option("--adapter", is_flag=True, help="Write the adapter instead of merging it.")
 @click.option("--lora-alpha", type=float, help="Of an adapter whose checkpoint does not say it.")
 @click.option("--allow-zero-delta", is_flag=True, help="Take an adapter that changes nothing.")

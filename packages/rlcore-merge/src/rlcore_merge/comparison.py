@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from rlcore.wording import counted
 
 from rlcore_merge.checkpoint import Request
 from rlcore_merge.elements import Array, to_float32
@@ -21,6 +22,8 @@ class Row:
 
     name: str
     problem: str
+    dtypes: str = ""
+    """Which ones they have, where they have two."""
     difference: float | None = None
     """The largest, over all elements; None where the shapes differ or one side lacks it."""
 
@@ -36,6 +39,8 @@ class Comparison:
     logits: float | None = None
     """The largest difference of the logits on a prompt; None where it was not computed."""
     logits_note: str = ""
+    notes: tuple[str, ...] = ()
+    """What is another and was not asked to be the same."""
 
     @property
     def equal(self) -> bool:
@@ -51,13 +56,13 @@ def compare(
     tolerance: float = 0.0,
     layouts: Layouts | None = None,
 ) -> Comparison:
-    """Compare names, shapes, dtypes and values.
+    """Compare names, shapes and values; dtypes too, unless a tolerance says that rounding is meant.
 
     Args:
         left: a folder of any layout
         right: the reference, of any layout
         base: for an adapter among them
-        tolerance: the largest difference of two elements that counts as equal
+        tolerance: the largest difference of two elements that counts as equal, both taken as float32
         layouts: where layouts are looked up
 
     Raises:
@@ -65,9 +70,15 @@ def compare(
     """
     layouts = layouts or Layouts()
     mine, other = (_tensors(Path(folder).expanduser(), base, layouts) for folder in (left, right))
-    rows = [row for row in _rows(mine, other, tolerance) if row.problem]
+    found = list(_rows(mine, other, tolerance))
+    rows = [row for row in found if row.problem]
     rows.sort(key=lambda row: -np.inf if row.difference is None else -row.difference)
-    return Comparison(tensors=len(mine.keys() & other.keys()), rows=tuple(rows))
+    rounded = [row for row in found if row.dtypes] if tolerance else []
+    notes = []
+    if rounded:
+        first = rounded[0]
+        notes.append(f"{counted(len(rounded), 'tensor')} of another dtype, such as {first.name}: {first.dtypes}")
+    return Comparison(tensors=len(mine.keys() & other.keys()), rows=tuple(rows), notes=tuple(notes))
 
 
 def _tensors(folder: Path, base: str | Path | None, layouts: Layouts) -> Mapping[str, Tensor]:
@@ -88,11 +99,14 @@ def _rows(left: Mapping[str, Tensor], right: Mapping[str, Tensor], tolerance: fl
             continue
         worst = difference(mine, other)
         problems = []
+        dtypes = ""
         if kept(mine) is not kept(other):
-            problems.append(f"dtype {kept(mine).name}, the reference's is {kept(other).name}")
+            dtypes = f"dtype {kept(mine).name}, the reference's is {kept(other).name}"
+            if not tolerance:
+                problems.append(dtypes)
         if not worst <= tolerance:
             problems.append("values")
-        yield Row(name=name, problem="; ".join(problems), difference=worst)
+        yield Row(name=name, problem="; ".join(problems), dtypes=dtypes, difference=worst)
 
 
 def difference(left: Tensor, right: Tensor) -> float:

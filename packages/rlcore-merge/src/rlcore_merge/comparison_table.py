@@ -28,6 +28,7 @@ def lines(comparison: Comparison) -> Iterator[str]:
         yield f"{row.name:<{width}}  {row.problem}{apart}"
     if len(comparison.rows) > SHOWN:
         yield f"and {len(comparison.rows) - SHOWN} more"
+    yield from (f"note: {note}" for note in comparison.notes)
     if comparison.logits is not None:
         yield f"logits on a prompt: largest difference {comparison.logits:g}"
     else:
