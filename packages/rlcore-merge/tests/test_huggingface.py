@@ -197,6 +197,13 @@ def test_a_full_disk_is_told_before_anything_is_written(
     assert {path.name for path in tmp_path.iterdir()} == {"base"}
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that is no disk")
+def test_where_nothing_can_be_written_the_systems_own_words_are_told(huggingface: Write) -> None:
+    with pytest.raises(UserError, match="cannot be written") as caught:
+        merge(huggingface(TENSORS), "/proc/out")
+    assert "No such file or directory" in str(caught.value.found)
+
+
 def test_a_missing_shard_and_a_missing_tensor_are_named(huggingface: Write, tmp_path: Path) -> None:
     base = huggingface(TENSORS)
     (base / "model.safetensors").rename(base / "model-00001-of-00002.safetensors")

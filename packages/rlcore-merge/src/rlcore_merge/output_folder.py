@@ -35,8 +35,9 @@ def check_new(out: Path) -> None:
 def check_room(out: Path, size: int) -> None:
     """Raises `UserError` when the disk has no room for so many bytes."""
     room = next(folder for folder in out.absolute().parents if folder.is_dir())
-    free = shutil.disk_usage(room).free
-    if free < size:
+    usage = shutil.disk_usage(room)
+    free = usage.free
+    if usage.total and free < size:  # what has no size is no disk: making the folder tells what it is
         raise UserError(
             "there is not enough room on the disk",
             found=f"{free / 1e9:,.2f} GB free, and the output takes {size / 1e9:,.2f} GB",
