@@ -136,6 +136,13 @@ def test_what_is_saved_is_what_peft_loads_and_what_is_read_back(
     assert settings["base_model_name_or_path"] == str(model_folder.resolve())
 
 
+def test_one_adapter_is_always_the_same_bytes(attached: Callable[..., Any], tmp_path: Path) -> None:
+    model = attached(shake=True, **KINDS["whole-head"])
+    for number in range(8):
+        save_adapter(model, tmp_path / str(number))
+    assert len({(tmp_path / str(number) / "adapter_model.safetensors").read_bytes() for number in range(8)}) == 1
+
+
 def test_the_scale_is_that_of_the_papers(attached: Callable[..., Any]) -> None:
     for kind, scale in (("lora", 2.0), ("rslora", 4.0)):
         layer = attached(shake=True, **KINDS[kind]).model.layers[0].mlp.up_proj

@@ -7,6 +7,7 @@ peft puts its layers into the model in place, so that the model stays of its own
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -181,6 +182,19 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
     if (quantised := quantization_of(model)) != "none":
         metadata[QUANTIZATION] = quantised
     save_file(tensors, folder / WEIGHTS, metadata=metadata)
+    _order_metadata(folder / WEIGHTS)
+
+
+def _order_metadata(path: Path) -> None:
+    """Put the metadata of a safetensors file in order, in place: safetensors writes them as chance has it."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8").ljust(length)
+        assert len(text) == length, "the same header in another order is as long"
+        file.seek(8)
+        file.write(text)
 
 
 def read_values(model: PreTrainedModel, folder: Path) -> dict[str, Tensor]:
