@@ -108,7 +108,7 @@ def check_kind(settings: Mapping[str, Any], where: str) -> None:
             "this kind of adapter cannot be merged",
             found=", ".join(wrong),
             where=where,
-            mend="merge it with peft's merge_and_unload",
+            mend="merge it with peft's merge_and_unload, or serve it unmerged where peft cannot either",
         )
 
 
