@@ -21,7 +21,6 @@ from rlcore.output import Output
 from rlcore.records import write_groups
 from rlcore.registry import Registry, make
 from rlcore.run_directory import RunDirectory
-from rlcore.run_layout import show_rollouts
 from rlcore.specs import RewardSpec
 from rlcore.tokenizer_texts import texts_of
 from rlcore.types import derive_seed
@@ -257,7 +256,6 @@ class Run:
         """Store scored groups in ``rollouts/`` and tell observers."""
         if self.directory is not None:
             write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
-            show_rollouts(self.directory.path)
         self._tell("rlcore_rollouts_scored", run=self, step=step, purpose=purpose, groups=groups)
 
     def say(self, text: str) -> None:

@@ -5,8 +5,8 @@
     runs/20261120_143005_SFT/
       backup/            copies of config.toml, asked.toml and environment.json; command.txt, a line for each start
       ckpt  ->           checkpoints/
-      result  ->         rollouts/, once something stands there: training by imitation alone stores none
-      tensorboard/       made by the tracker of this name
+      result  ->         rollouts/
+      tensorboard/       filled by the tracker of this name
       output.log         what was said
       …                  and everything else that a plain run directory has, so that every command finds it
 """
@@ -24,7 +24,7 @@ from rlcore.whole_files import told, write_whole
 
 EXPLAINS = ("config.toml", "asked.toml", "environment.json")
 """What is copied into ``backup/``."""
-CHECKPOINTS, ROLLOUTS = ("ckpt", "checkpoints"), ("result", "rollouts")
+NAMES = {"ckpt": "checkpoints", "result": "rollouts"}
 """Further names of folders of the plain layout."""
 COMMANDS = "command.txt"
 
@@ -36,20 +36,11 @@ def stamped_name(tag: str, now: datetime.datetime) -> str:
 
 def lay_out(folder: Path, argv: Sequence[str]) -> None:
     """Give a new plain run directory the further names and the backup."""
-    _link(folder, *CHECKPOINTS)
+    for name, target in NAMES.items():
+        (folder / name).symlink_to(target)
+    (folder / "tensorboard").mkdir()
     (folder / "backup").mkdir()
     back_up(folder, argv)
-
-
-def show_rollouts(folder: Path) -> None:
-    """Give the stored rollouts of a run directory with a backup their further name."""
-    if (folder / "backup").is_dir():
-        _link(folder, *ROLLOUTS)
-
-
-def _link(folder: Path, name: str, target: str) -> None:
-    if not (folder / name).is_symlink():
-        (folder / name).symlink_to(target)
 
 
 def back_up(folder: Path, argv: Sequence[str]) -> None:
@@ -69,4 +60,4 @@ def back_up(folder: Path, argv: Sequence[str]) -> None:
     write_whole(backup / COMMANDS, f"{earlier}{shlex.join(mask_arguments(list(argv)))}\n")
 
 
-__all__ = ["back_up", "lay_out", "show_rollouts", "stamped_name"]
+__all__ = ["back_up", "lay_out", "stamped_name"]
