@@ -63,6 +63,7 @@ class Sides:
         """Of the whole process."""
 
         def run() -> float:
+            self._clear()
             begun = time.perf_counter()
             self._finish(self._start(command))
             return time.perf_counter() - begun
@@ -71,6 +72,7 @@ class Sides:
 
     def _peak_mb(self) -> float:
         """The most anonymous memory that our process has at a time."""
+        self._clear()
         process, peak = self._start(self.ours), 0.0
         while process.poll() is None:
             with suppress(RuntimeError):  # it has just ended
@@ -95,7 +97,6 @@ class Sides:
         return time.perf_counter() - begun
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
-        self._clear()
         return subprocess.Popen([*command, str(self.out)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def _finish(self, process: subprocess.Popen[str]) -> None:
@@ -105,7 +106,9 @@ class Sides:
         assert found > 0.98 * self.written, (found, self.written)
 
     def _clear(self) -> None:
+        """Neither removing what the other side wrote nor bringing it to the disk is measured."""
         shutil.rmtree(self.out, ignore_errors=True)
+        os.sync()
 
 
 def every_size(sides: Callable[[Path, float], Sides]) -> list[Comparison]:
