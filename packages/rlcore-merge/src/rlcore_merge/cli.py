@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -129,8 +128,6 @@ def merge(
 
         upload.check(repository, out)
     if out is not None:
-        # Read when numpy is imported: ranges are what threads share, and products within one must not be shared again.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         from rlcore_merge.merging import merge as run
 
         with _Progress() as progress:
