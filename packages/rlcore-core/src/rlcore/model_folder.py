@@ -101,15 +101,20 @@ def base_of(folder: Path) -> Path:
 def _model_of_run(run: Path, checkpoint: Path | None) -> Path:
     checkpoint = checkpoint or best_checkpoint(run) or last_checkpoint(run)
     if checkpoint is None:
-        begun = run / "model"  # of a builtin model: untrained, and never what a person means by the run
-        raise UserError(
-            "the run has no checkpoint yet",
-            found="nothing in checkpoints/: it ended, or was stopped, before the first one",
-            where=str(run),
-            mend=f"go on with it: rlcore run --resume {run}"
-            + (f"; what it started from is {begun}" if begun.is_dir() else ""),
-        )
+        raise no_checkpoint(run)
     return checkpoint / "model"
+
+
+def no_checkpoint(run: Path) -> UserError:
+    """That a run holds no model: what it began with is untrained, and never what a person means by the run."""
+    begun = run / "model"  # of a builtin model
+    return UserError(
+        "the run has no checkpoint yet",
+        found="nothing in checkpoints/: it ended, or was stopped, before the first one",
+        where=str(run),
+        mend=f"go on with it: rlcore run --resume {run}"
+        + (f"; what it started from is {begun}" if begun.is_dir() else ""),
+    )
 
 
 def check_model_folder(folder: Path, *, where: str | None = None) -> None:

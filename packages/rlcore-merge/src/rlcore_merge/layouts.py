@@ -143,14 +143,9 @@ class Layouts:
             if (layout := self.of(folder)) is not None:
                 return folder, layout
         if _is_run(source):
-            begun = source / "model"
-            raise UserError(
-                "the run has no checkpoint yet",
-                found="nothing in checkpoints/: it ended, or was stopped, before the first one",
-                where=str(source),
-                mend=f"go on with it: rlcore run --resume {source}"
-                + (f"; what it started from is {begun}" if own_layout(begun) else ""),
-            )
+            from rlcore.model_folder import no_checkpoint
+
+            raise no_checkpoint(source)
         near = [folder for folder in _around(source) if own_layout(folder) is not None]
         names = [entry.name for entry in sorted(source.iterdir())[:6]]
         raise UserError(

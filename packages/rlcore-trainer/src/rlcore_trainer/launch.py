@@ -45,8 +45,7 @@ def check(run: Run) -> list[str]:
     """
     if problems := list(_contradictions(run)):
         raise ProblemsError(problems)
-    launched = "WORLD_SIZE" in os.environ
-    count = int(os.environ.get("LOCAL_WORLD_SIZE", world_size())) if launched else _count(run)
+    count = _here(run)
     if count == 1:
         check_device(run)
     if count == 1 or _gpus(run.config.model.device) or count <= (cores := usable_cores()):
@@ -190,6 +189,13 @@ def _gpus(device: str) -> int:
     return torch.cuda.device_count()
 
 
+def _here(run: Run) -> int:
+    """How many processes this machine has or gets."""
+    if "WORLD_SIZE" in os.environ:
+        return int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
+    return _count(run)
+
+
 def _contradictions(run: Run) -> Iterator[Problem]:
     problem = partial(_problem, run)
     wanted, started, device = run.options("strategy").processes, world_size(), run.config.model.device
@@ -204,7 +210,7 @@ def _contradictions(run: Run) -> Iterator[Problem]:
         reason = f"one GPU cannot be that of each of {count} processes"
         yield problem("model.device", device, reason, "model.device=auto gives each one its own; or strategy.id=single")
     elif (gpus := _gpus(device)) or device == "cuda":
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", count)) if launched else count
+        here = _here(run)
         if here > gpus:
             reason = f"each process takes a GPU, and this machine has {gpus}"
             mend = f"strategy.processes={gpus}, or model.device=cpu" if gpus else "model.device=cpu"
