@@ -24,7 +24,10 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )
     folder = tmp_path_factory.mktemp("untrained") / "model"
-    shutil.copytree(run.model_folder(), folder)
+    try:
+        shutil.copytree(run.model_folder(), folder)
+    finally:
+        run.finished()
     return folder
 
 
