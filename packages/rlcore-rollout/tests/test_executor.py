@@ -270,7 +270,7 @@ def test_nothing_is_left_after_close(folder: Path, open_executor: Open) -> None:
 
 
 HANGING = """
-import sys, threading
+import signal, sys, threading
 from pathlib import Path
 from rlcore.run import Run
 from rlcore.types import RolloutRequest, Observation, Step
@@ -284,6 +284,7 @@ class Hanging:
         await asyncio.to_thread(threading.Event().wait)
     def close(self): print("closed", flush=True)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 sys.modules["hanging"] = sys.modules["__main__"]
 here, folder, timeout_s = sys.argv[1:]
 values = {
