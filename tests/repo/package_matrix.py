@@ -34,6 +34,7 @@ RUNNER = ("pytest", "pytest-timeout", "hypothesis")
 SETTINGS = """
 [pytest]
 addopts = --strict-markers --import-mode=importlib -p no:cacheprovider -m "not slow and not proof" -ra
+    --hypothesis-profile=ci
 markers =
     slow: minutes
     proof: hours

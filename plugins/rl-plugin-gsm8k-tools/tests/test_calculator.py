@@ -132,7 +132,7 @@ def test_precedence_is_the_usual_one(first: int, rest: list[tuple[str, int]]) ->
 
 @given(st.text(max_size=600) | st.text(alphabet="0123456789.,+-*/%^()$=x× eE", max_size=120))
 def test_no_text_makes_it_raise_anything_else_or_take_long(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         shown = calculator(text)
     except ToolError:
@@ -140,7 +140,7 @@ def test_no_text_makes_it_raise_anything_else_or_take_long(text: str) -> None:
     else:
         assert len(shown) <= MAX_RESULT_DIGITS + 30
         assert evaluate(shown) is not None
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @given(st.fractions(max_denominator=10**6))
