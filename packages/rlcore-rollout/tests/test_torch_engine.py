@@ -13,6 +13,7 @@ pytest.importorskip("transformers")
 
 from rlcore.types import Completion, Sampling  # noqa: E402
 from torch_models import (  # noqa: E402
+    EQUAL_ROWS,
     FAMILIES,
     VOCABULARY,
     assert_logprobs_are_the_models,
@@ -20,6 +21,7 @@ from torch_models import (  # noqa: E402
     converse,
     engine,
     generate_all,
+    needs_equal_rows,
     prompts,
     reference_logprobs,
 )
@@ -82,6 +84,7 @@ def test_turns_that_extend_a_session_equal_a_fresh_prompt() -> None:
     asyncio.run(main())
 
 
+@needs_equal_rows
 @pytest.mark.parametrize("slots", [8, 24])
 def test_bits_do_not_depend_on_company_order_or_timing(slots: int) -> None:
     model = build("qwen2-untied")
@@ -159,7 +162,8 @@ def test_logprobs_are_of_temperature_one_whatever_the_sampling() -> None:
         mixed = await generate_all(sampler, list(zip(asked, samplings, strict=True)))
         for prompt, sampling, completion in zip(asked, samplings, mixed, strict=True):
             assert_logprobs_are_the_models(model, prompt, completion)
-            assert completion == await sampler.generate(prompt, sampling, session=f"alone{sampling.seed}")
+            alone = await sampler.generate(prompt, sampling, session=f"alone{sampling.seed}")
+            assert completion == alone or not EQUAL_ROWS
         await sampler.close()
 
     asyncio.run(main())

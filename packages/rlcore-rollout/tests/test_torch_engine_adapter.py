@@ -19,7 +19,7 @@ from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
-from torch_models import Source, build, engine  # noqa: E402
+from torch_models import ROUNDING, Source, build, engine  # noqa: E402
 
 KINDS: dict[str, dict[str, Any]] = {
     "lora": {},
@@ -56,7 +56,7 @@ def assert_it_is_pefts(wrapped: Any, made: Completion) -> None:
     ids = torch.tensor([[1, 2, 3, *made.token_ids]])
     logprobs = wrapped(input_ids=ids[:, :-1]).logits[0, 2:].log_softmax(-1)
     own = logprobs.gather(1, ids[0, 3:, None])[:, 0]
-    torch.testing.assert_close(torch.tensor(made.logprobs), own, rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.tensor(made.logprobs), own, rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")

@@ -23,6 +23,7 @@ from torch_models import (  # noqa: E402
     converse,
     engine,
     generate_all,
+    needs_equal_rows,
     prompts,
 )
 
@@ -44,6 +45,7 @@ def run(model: Any, requests: list[tuple[tuple[int, ...], Sampling]], slots: int
     return asyncio.run(main())
 
 
+@needs_equal_rows
 @HEADS
 @pytest.mark.parametrize("length", [5, 140, 300])
 def test_bits_do_not_depend_on_the_number_of_siblings(heads: dict[str, int], length: int) -> None:
@@ -65,6 +67,7 @@ def test_a_groups_logprobs_equal_transformers(heads: dict[str, int]) -> None:
         assert_logprobs_are_the_models(model, prompt, completion)
 
 
+@needs_equal_rows
 def test_siblings_may_arrive_late() -> None:
     model = build()
     prompt, other = prompts(2, seed=2, shortest=200, longest=300)
@@ -86,6 +89,7 @@ def test_siblings_may_arrive_late() -> None:
     assert asyncio.run(main()) == expected
 
 
+@needs_equal_rows
 @pytest.mark.parametrize("slots", [8, 12, 40])
 def test_later_turns_of_siblings_equal_those_alone_and_transformers(slots: int) -> None:
     model = build("qwen3")
@@ -161,6 +165,7 @@ def test_parts_join_to_attention_over_all_positions() -> None:
     torch.testing.assert_close(join(*parts), whole, rtol=1e-5, atol=1e-5)
 
 
+@needs_equal_rows
 @pytest.mark.parametrize("touched", ["mixed", "best", "peak"])
 def test_the_probe_sees_shared_prompts_whose_bits_depend_on_the_number_of_queries(
     monkeypatch: pytest.MonkeyPatch, touched: str
