@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -25,11 +24,8 @@ collect_ignore = [] if find_spec("torch") else [path.name for path in HERE.glob(
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints that four gloo processes wrote."""
     folder = tmp_path_factory.mktemp("processes")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE / "writers.py"), str(folder), str(port)]
+    command = [sys.executable, str(HERE / "writers.py"), str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder

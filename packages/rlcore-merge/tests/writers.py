@@ -1,4 +1,4 @@
-"""Writes checkpoints of four processes with torch itself: ``python writers.py FOLDER PORT``."""
+"""Writes checkpoints of four processes with torch itself: ``python writers.py FOLDER``."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def two_layers() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 10), nn.Linear(10, 6))
 
 
-def write_processes(rank: int, folder: str, port: int) -> None:
-    """What one of four processes writes."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="4")
-    dist.init_process_group("gloo", rank=rank, world_size=4)
+def write_processes(rank: int, folder: str) -> None:
+    """What one of four processes writes. They meet in a file: a port may be taken before they come to it."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE="4")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=4)
 
     def save(name: str, state: Mapping[str, Any]) -> None:
         out = Path(folder) / name
@@ -103,6 +103,4 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     # Forked: torch is imported once instead of five times.
-    torch.multiprocessing.start_processes(
-        write_processes, (sys.argv[1], int(sys.argv[2])), nprocs=4, start_method="fork"
-    )
+    torch.multiprocessing.start_processes(write_processes, (sys.argv[1],), nprocs=4, start_method="fork")
