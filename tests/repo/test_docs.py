@@ -78,7 +78,7 @@ def run_blocks(document: Path, mode: str, cwd: Path, timeout_s: float) -> None:
 
 @pytest.mark.parametrize("document", with_blocks("quick"), ids=named)
 def test_quick_commands_of_the_documents_run(document: Path, tmp_path: Path) -> None:
-    run_blocks(document, "quick", workplace(tmp_path), timeout_s=120)
+    run_blocks(document, "quick", workplace(tmp_path), timeout_s=300)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_python_blocks_of_the_documents_run(document: Path, tmp_path: Path) -> N
         elif block.language == "python" and not block.mode:
             pieces.append(block.text)
     (cwd / "blocks.py").write_text("\n".join(pieces), encoding="utf-8")
-    succeeds(["python", "blocks.py"], cwd, named(document), timeout_s=120)
+    succeeds(["python", "blocks.py"], cwd, named(document), timeout_s=300)
 
 
 def test_every_rlcore_command_of_the_documents_exists_with_its_options() -> None:
@@ -116,7 +116,7 @@ def test_every_rlcore_command_of_the_documents_exists_with_its_options() -> None
         words = [word for word in arguments[:2] if re.fullmatch(r"[a-z][a-z-]*", word)]
         path = tuple(words if words[:1] in (["data"], ["plugins"], ["config"]) else words[:1])
         if path not in helps:
-            helps[path] = succeeds(["rlcore", *path, "--help"], ROOT, place, timeout_s=60)
+            helps[path] = succeeds(["rlcore", *path, "--help"], ROOT, place, timeout_s=300)
         for option in (word for word in arguments if word.startswith("--")):
             assert option.partition("=")[0] in helps[path], f"{place}: rlcore {' '.join(path)} has no {option}"
 

@@ -96,9 +96,9 @@ def test_a_folder_that_may_not_be_written_to_is_refused(toy: Any) -> None:
 
 
 @contextmanager
-def running(toy: Any, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(toy: Any, *arguments: str, pause_s: int) -> Iterator[subprocess.Popen[str]]:
     """A run that has done a step and takes its time for the next."""
-    command = [sys.executable, "-m", "rlcore", "run", *arguments, "trainer.slow_s=1", "trainer.steps=9"]
+    command = [sys.executable, "-m", "rlcore", "run", *arguments, f"trainer.slow_s={pause_s}", "trainer.steps=9"]
     process = subprocess.Popen(
         command, env=toy.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )
@@ -112,7 +112,7 @@ def running(toy: Any, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_second_process_is_refused_and_the_first_is_not_disturbed(toy: Any) -> None:
-    with running(toy, "-p", "toy", "name=mine") as first:
+    with running(toy, "-p", "toy", "name=mine", pause_s=300) as first:
         done = command(toy, "run", "--resume", "runs/mine")
         assert done.returncode == 2
         assert "error: another process writes in runs/mine" in done.stderr
@@ -126,7 +126,7 @@ def test_a_second_process_is_refused_and_the_first_is_not_disturbed(toy: Any) ->
 
 
 def test_a_run_directory_that_is_deleted_meanwhile_is_not_brought_back(toy: Any) -> None:
-    with running(toy, "-p", "toy", "name=mine") as process:
+    with running(toy, "-p", "toy", "name=mine", pause_s=1) as process:
         shutil.rmtree("runs/mine")
         _, said = process.communicate(timeout=60)
         assert process.returncode == 2, said

@@ -208,7 +208,7 @@ def test_a_dead_engine_is_an_error_and_a_stumbling_one_is_data(open_executor: Op
 def test_deadlines_come_from_the_rollout_table(open_executor: Open, environment: type[Guess]) -> None:
     start = time.monotonic()
     groups = open_executor("hang", environment_timeout_s=0.1).collect(request())
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30, "not the minute that an environment hangs"
     assert {t.end_reason for group in groups for t in group.trajectories} == {EndReason.TIMEOUT}
     assert environment.alive == 0
 
@@ -281,6 +281,7 @@ class Hanging:
     def reset(self, task, *, seed): return Observation(messages=task.messages)
     async def step(self, action):
         import asyncio
+        print("step", flush=True)
         await asyncio.to_thread(threading.Event().wait)
     def close(self): print("closed", flush=True)
 
@@ -307,7 +308,7 @@ print("end", flush=True)
 
 def test_a_hung_thread_does_not_keep_the_process_from_ending(folder: Path) -> None:
     command = [sys.executable, "-c", HANGING, HERE, str(folder), "0.1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines()[-1] == "end"
 
 
@@ -315,10 +316,9 @@ def test_an_interrupt_closes_the_environments(folder: Path) -> None:
     command = [sys.executable, "-c", HANGING, HERE, str(folder), "60"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "start\n"
-    time.sleep(0.5)
+    assert [process.stdout.readline() for _ in range(3)] == ["start\n", "step\n", "step\n"]
     os.kill(process.pid, signal.SIGINT)
-    out, error = process.communicate(timeout=30)
+    out, error = process.communicate(timeout=120)
     assert out == "closed\nclosed\n"
     assert "KeyboardInterrupt" in error
     assert process.returncode != 0

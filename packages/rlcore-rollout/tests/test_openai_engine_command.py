@@ -43,7 +43,7 @@ def rlcore(folder: Path, *arguments: str, code: int = 0, **environment: str) -> 
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     printed = done.stdout + done.stderr

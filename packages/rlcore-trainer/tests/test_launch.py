@@ -123,11 +123,11 @@ print("rank", rank, "of", os.environ["WORLD_SIZE"], *sys.argv[1:])
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes ``python -m rlcore`` a program of the test."""
 
-    def make(then: str) -> None:
+    def make(then: str, *, grace_s: float = 60.0) -> None:
         (tmp_path / "rlcore.py").write_text(PROGRAM.format(then=then), encoding="utf-8")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(launch, "GRACE_S", 0.5)
+        monkeypatch.setattr(launch, "GRACE_S", grace_s)
 
     return make
 
@@ -139,7 +139,7 @@ def test_every_process_is_told_its_place_and_only_the_main_one_is_heard(program:
 
 
 def test_a_process_that_is_killed_ends_those_that_do_not_notice(program: Any, capfd: Any) -> None:
-    program("os.kill(os.getpid(), 9) if rank == 1 else time.sleep(60)")
+    program("os.kill(os.getpid(), 9) if rank == 1 else time.sleep(60)", grace_s=0.5)
     assert launch.start((), 2) == 1
     assert capfd.readouterr().err == "error: rank 1 of 2 was ended by SIGKILL; the machine may be out of memory\n"
 
@@ -152,7 +152,8 @@ def test_the_main_process_tells_what_it_has_seen_itself(program: Any, capfd: Any
 
 def test_processes_that_hear_no_request_are_killed(program: Any, capfd: Any) -> None:
     program(
-        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.exit(3) if rank == 1 else time.sleep(60)"
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.exit(3) if rank == 1 else time.sleep(60)",
+        grace_s=0.5,
     )
     assert launch.start((), 2) == 1
     assert capfd.readouterr().err == "error: rank 1 of 2 ended with status 3\n"

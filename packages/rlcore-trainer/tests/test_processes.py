@@ -9,15 +9,27 @@ import pytest
 from rlcore_trainer import launch
 
 PARTS = """
+import time
+from contextlib import suppress
 from pathlib import Path
 from rlcore_trainer.processes import JoinedProcesses
 processes = JoinedProcesses(cpu=True)
 import transformers.modeling_utils
 assert processes.exchange(processes.place.index) == [0, 1]
-names = lambda: {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
-before = names()
+
+def gloos():
+    found = set()
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it ended meanwhile
+            found.add(path.read_text().strip())
+    return sorted(name for name in found if "gloo" in name)
+
+before = gloos()
 processes.end(None)
-print(*sorted(name for name in before if "gloo" in name), "then", *(name for name in names() if "gloo" in name))
+until = time.monotonic() + 5  # the kernel may list a thread for a moment after it was joined
+while gloos() and time.monotonic() < until:
+    time.sleep(0.01)
+print(*before, "then", *gloos())
 """
 
 
