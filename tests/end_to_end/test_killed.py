@@ -41,7 +41,7 @@ def kill_when(reached: Callable[[], bool], arguments: tuple[str, ...], folder: P
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def undisturbed(equal_rows: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("undisturbed")
     finish(ARGUMENTS, folder)
     return content(folder / "runs" / NAME)
@@ -59,21 +59,28 @@ def test_a_run_that_is_killed_in_every_phase_ends_as_if_it_had_not_been(
     def said() -> str:
         return (tmp_path / "said.txt").read_text(encoding="utf-8")
 
+    def left() -> str:
+        """Where the run that was killed is to go on from."""
+        whole = [int(path.name) for path in steps.glob("*") if path.name.isdigit()]
+        return f"step {max(whole)}" if whole else "the start: no checkpoint yet"
+
     phases: list[Callable[[], bool]] = [
-        (run / ".model.partial").is_dir,
+        lambda: (run / ".model.partial").is_dir() or (run / "model").is_dir(),
         lambda: log.is_file() and "warm-up   20/40" in log.read_text(encoding="utf-8"),
-        (steps / ".000001.partial" / "model").is_dir,
-        lambda: "from step 0\n" in said() and first.is_file(),  # in the first update
+        # While the first checkpoint is written; a busy machine may show it when it stands already.
+        lambda: (steps / ".000001.partial" / "model").is_dir() or (steps / "000001").is_dir(),
+        lambda: "resumed   from step" in said() and first.is_file(),  # in the first update
         (steps / "000002").is_dir,  # in the third rollout, or shortly before
     ]
-    arguments = ARGUMENTS
+    arguments, expected = ARGUMENTS, []
     for reached in phases:
         kill_when(reached, arguments, tmp_path)
         arguments = RESUME
+        expected.append(left())
     finish(RESUME, tmp_path)
-    assert said().count("resumed   from the start: no checkpoint yet") == 2
-    assert said().count("resumed   from step 0") == 2
-    assert said().count("resumed   from step 2") == 1
+    assert re.findall(r"^resumed   from (.+)$", said(), re.MULTILINE) == expected
+    assert expected[0] == "the start: no checkpoint yet"
+    assert len(set(expected)) >= 3
     assert differences(undisturbed, content(run)) == []
 
 

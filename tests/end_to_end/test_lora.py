@@ -102,7 +102,9 @@ def test_the_base_of_an_adapter_may_be_a_model_in_the_cache_of_the_hub(trained: 
 
 
 @pytest.mark.slow
-def test_a_run_that_is_continued_is_the_same_to_the_bit_wherever_it_was_moved(trained: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_continued_is_the_same_to_the_bit_wherever_it_was_moved(
+    equal_rows: None, trained: Path, tmp_path: Path
+) -> None:
     shutil.copytree(trained / "runs", tmp_path / "elsewhere", symlinks=True)
     rlcore("run", "--resume", "elsewhere/low/checkpoints/000001", folder=tmp_path)
     name = "low/checkpoints/000002/model/adapter_model.safetensors"
