@@ -45,7 +45,7 @@ class Served:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
 
         self._runner = asyncio.Runner()
-        self.engine = VllmEngine(VllmEngineConfig(max_num_seqs=32), source, CONTEXT)
+        self.engine = VllmEngine(VllmEngineConfig(max_num_seqs=32, kv_cache_gib=0.1), source, CONTEXT)
 
     def generate(self, prompt_ids: Any, sampling: Sampling) -> Completion:
         return self._runner.run(self.engine.generate(prompt_ids, sampling, session="test"))
