@@ -277,6 +277,7 @@ async def sample(engine):
         await engine.generate([1, 2, 3], Sampling(max_new_tokens=50), session="a")
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     if "--finish" in sys.argv:
         signal.signal(signal.SIGINT, lambda *_: print("asked to stop", flush=True))
     config = VllmEngineConfig(kv_cache_gib=0.1)
