@@ -105,11 +105,14 @@ def assert_the_same(one: Path, other: Path) -> None:
     for step, known in expected.items():
         assert known.keys() == found[step].keys()
         for name, value in known.items():
-            assert found[step][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (step, name)
+            least = 1e-5 if name.startswith(("logprob_gap/", "sync/")) else 1e-6  # those are rounding themselves
+            assert found[step][name] == pytest.approx(value, rel=1e-4, abs=least), (step, name)
     expected_weights, found_weights = weights(one), weights(other)
     assert expected_weights.keys() == found_weights.keys()
     for name, tensor in expected_weights.items():
-        assert (found_weights[name] - tensor).norm() <= 3e-5 * tensor.norm(), name
+        # The gradient of a bias of keys nearly cancels in the softmax: more of what is left is rounding.
+        share = 3e-4 if name.endswith("k_proj.bias") else 3e-5
+        assert (found_weights[name] - tensor).norm() <= share * tensor.norm(), name
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
 
 
@@ -131,7 +134,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", list(RECIPES))
-def test_two_processes_train_what_one_trains(recipe: str, alone: Any, tmp_path: Path) -> None:
+def test_two_processes_train_what_one_trains(
+    recipe: str, alone: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if recipe != "sft":  # what is sampled has to be the same
+        request.getfixturevalue("equal_rows")
     said = finish((*RECIPES[recipe], *TWO), tmp_path)
     assert_the_same(alone(recipe), tmp_path / "runs" / "run")
     assert said.count("decided ") == said.count("policy  ") == 1
@@ -186,7 +193,7 @@ def test_a_process_that_ends_early_ends_the_run_with_one_sentence(ending: str, t
 
 
 @pytest.mark.slow
-def test_a_run_that_is_asked_to_stop_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_run_that_is_asked_to_stop_goes_on_as_if_it_had_not_been(equal_rows: None, tmp_path: Path) -> None:
     arguments = (*KL, *TWO, "checkpoint.keep=1")
     finish(arguments, tmp_path / "whole")
     stopped = tmp_path / "stopped"
@@ -196,7 +203,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_as_if_it_had_not_been(tmp_path: Pat
         assert process.poll() is None, said.read_text(encoding="utf-8")
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=120) == 0, said.read_text(encoding="utf-8")
+    assert process.wait(timeout=300) == 0, said.read_text(encoding="utf-8")
     told = said.read_text(encoding="utf-8")
     assert told.count("stopping  after this step") == told.count("stopped   go on with") == 1
     assert max(numbers(run)) < 3
@@ -213,7 +220,7 @@ def test_processes_whose_launcher_is_killed_stop_after_their_step(tmp_path: Path
         time.sleep(0.01)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not (run / "checkpoints" / "last").exists():
         assert time.monotonic() < deadline, said.read_text(encoding="utf-8")
         time.sleep(0.1)
@@ -233,7 +240,7 @@ def test_processes_that_cannot_be_had_are_refused_before_anything_starts(
 ) -> None:
     command = [sys.executable, "-m", "rlcore", "run", "-p", "gsm8k-tools", "--dry-run", *words]
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+        command, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr
