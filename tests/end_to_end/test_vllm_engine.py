@@ -47,6 +47,7 @@ class Direct:
 
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.weights = PolicyWeights(self.model, folder)
+        self.environment = dict(os.environ)
         self._runner = asyncio.Runner()
         self.engine = VllmEngine(SMALL, self.weights, EngineContext(max_context_tokens=128))
 
@@ -134,6 +135,12 @@ def test_a_sync_that_was_broken_on_purpose_is_caught(
         prove(direct, direct.model, direct.weights)
     monkeypatch.undo()
     prove(direct, direct.model, direct.weights)
+
+
+def test_what_vllm_sets_for_its_processes_reaches_no_other(tied: Direct) -> None:
+    assert "LD_PRELOAD" in tied.engine._launch.environment
+    changed = {name for name, _ in os.environ.items() ^ tied.environment.items()}
+    assert changed == {"PYTEST_CURRENT_TEST"}
 
 
 def test_sampled_tokens_come_with_their_log_probabilities_at_temperature_1(tied: Direct) -> None:

@@ -107,10 +107,13 @@ def prepare(
     # vLLM's own file would lie in the home folder of whoever runs it; without one our file can be shown.
     log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
     # In this process vLLM keeps quiet: what it has to say here reaches people as errors.
+    before = dict(os.environ)
     with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}), _output_to(log):
         settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, adapter=adapter or {})
+        # vLLM leaves in the environment what its processes need, libraries to preload among it.
+        asked = {name: value for name, value in os.environ.items() if before.get(name) != value}
     _decide_cache(settings, config, on_cpu=on_cpu)
-    return Launch(settings=settings, environment=environment, log=log)
+    return Launch(settings=settings, environment=asked | environment, log=log)
 
 
 def _check_device(config: VllmEngineConfig, context: EngineContext) -> bool:
@@ -213,17 +216,15 @@ def _sentence(error: Exception) -> str:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables that the processes started inside inherit."""
-    before = {name: os.environ.get(name) for name in values}
+    """Variables that the processes started inside inherit; no other process gets them, nor what is set inside."""
+    before = dict(os.environ)
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
 
 
 @contextmanager
