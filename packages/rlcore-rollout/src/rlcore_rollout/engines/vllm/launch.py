@@ -107,8 +107,7 @@ def prepare(
     # vLLM's own file would lie in the home folder of whoever runs it; without one our file can be shown.
     log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
     # In this process vLLM keeps quiet: what it has to say here reaches people as errors.
-    before = dict(os.environ)
-    with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}), _output_to(log):
+    with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}) as before, _output_to(log):
         settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, adapter=adapter or {})
         # vLLM leaves in the environment what its processes need, libraries to preload among it.
         asked = {name: value for name, value in os.environ.items() if before.get(name) != value}
@@ -215,12 +214,15 @@ def _sentence(error: Exception) -> str:
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Variables that the processes started inside inherit; no other process gets them, nor what is set inside."""
+def _environment(values: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Variables that the processes started inside inherit; no other process gets them, nor what is set inside.
+
+    Yields the environment as it was, and will be.
+    """
     before = dict(os.environ)
     os.environ.update(values)
     try:
-        yield
+        yield before
     finally:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
