@@ -1,15 +1,15 @@
-"""What the tests of the whole share, and the order in which the long ones begin."""
+"""The order of test files in a run."""
 
 from __future__ import annotations
 
 import pytest
 
 LONGEST = (
-    *("test_gsm8k_learns.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),
+    *("test_gsm8k_learns.py", "test_smoke.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),
     *("test_sft_then_grpo.py", "test_vllm_learns.py", "test_third_party.py", "test_killed.py"),
     *("test_vllm_adapter.py", "test_evaluate_an_endpoint.py"),
 )
-"""Files of slow tests, the longest first: begun last, one would keep a worker busy while the others have nothing."""
+"""Files of slow tests, longest first, so that no worker is left with a long test at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

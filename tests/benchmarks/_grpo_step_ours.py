@@ -1,6 +1,6 @@
-"""One GRPO step of rlcore at a time: ``python _grpo_step_ours.py MODEL_FOLDER``, driven by ``worker.Gate``.
+"""Single GRPO steps of rlcore: ``python _grpo_step_ours.py MODEL_FOLDER SIZE``, controlled by ``worker.Gate``.
 
-A whole run as ``rlcore run`` makes it, with its folder, records and metrics; after each step it waits.
+The run is that of ``rlcore run``, with its folder, records and metrics. It waits after each step.
 """
 
 from __future__ import annotations
@@ -14,67 +14,71 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 import rlcore_rollout.engines.torch.engine  # noqa: F401
-import rlcore_trainer.policy_gradient  # noqa: F401, memory is counted above the imported libraries
-from grpo_step_task import GROUP_SIZE, KL_COEFFICIENT, LEARNING_RATE, NEW_TOKENS, TASKS, prompts, score
+import rlcore_trainer.training.policy_gradient  # noqa: F401, memory is measured above the imported libraries
+from grpo_step_task import KL_COEFFICIENT, LEARNING_RATE, SIZES, prompts, score
 from rlcore.config.layers import values_layer
 from rlcore.config.resolve import resolve
-from rlcore.registry import Registry
-from rlcore.run import Run
-from rlcore.run_directory import Asked, RunDirectory
-from rlcore.types import EndReason, Group, Message, Observation, Step, Task, Trajectory
+from rlcore.plugins.registry import Registry
+from rlcore.runs.directory import Asked, RunDirectory
+from rlcore.session.plan import RunPlan
+from rlcore.session.session import RunSession
+from rlcore.types import Group, Message, Observation, Step, Task, Trajectory
 from worker import Gate
 
 GATE = Gate()
+SIZE = SIZES[sys.argv[2]]
 
 
 class OneTurn:
-    """Shows the prompt; the completion always runs into its limit, so nothing follows."""
+    """Shows the prompt. Each completion reaches its token limit, so there is no second turn."""
 
     def reset(self, task: Task, *, seed: int) -> Observation:
         """The user's message."""
         return Observation(messages=task.messages)
 
     def step(self, action: Message) -> Step:
-        """Never needed, except when the end token is sampled against all odds."""
-        return Step(observation=Observation(), terminated=True, end_reason=EndReason.DONE)
+        """Ends the episode if the end token is sampled, which is very unlikely."""
+        return Step(terminated=True)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 class Prompts:
     """The tasks."""
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """The same prompts as the peer's."""
-        texts = enumerate(prompts(512))
+        """The same prompts as for the peer."""
+        texts = enumerate(prompts(512, SIZE))
         return [Task(id=str(index), messages=(Message(role="user", content=text),)) for index, text in texts]
 
 
 async def even(trajectory: Trajectory, task: Task) -> float:
-    """The peer's reward, on the written tokens."""
-    written = zip(trajectory.token_ids, trajectory.loss_mask, strict=True)
+    """The reward of the peer, on the generated tokens."""
+    (segment,) = trajectory.segments
+    written = zip(segment.token_ids, segment.loss_mask, strict=True)
     return score([token for token, mask in written if mask])
 
 
-class Turnstile(Run):
+class Turnstile(RunSession):
     """A run that waits after each step."""
 
     seen: Mapping[str, Any] = {}
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
-        """Counts what was sampled."""
+        """Count the sampled tokens."""
         super().record(step, purpose, groups)
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-        written = [sum(trajectory.loss_mask) for trajectory in trajectories]
+        written = [trajectory.sampled_tokens for trajectory in trajectories]
         self.seen = {
             "new_tokens": sum(written),
-            "prompt_tokens": (sum(len(t.token_ids) for t in trajectories) - sum(written)) / len(trajectories),
+            "prompt_tokens": (sum(len(segment) for t in trajectories for segment in t.segments) - sum(written))
+            / len(trajectories),
             "reward": sum(t.reward or 0.0 for t in trajectories) / len(trajectories),
         }
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Reports and waits."""
+        """Report the step and wait."""
         super().log(step, metrics)
         times = {name: value for name, value in metrics.items() if name.startswith("time/")}
         if not GATE.wait(step=step, **self.seen, **times):
@@ -82,7 +86,7 @@ class Turnstile(Run):
 
 
 def main(folder: str) -> None:
-    """Train until told to end."""
+    """Train until the gate closes."""
     GATE.wait(pid=os.getpid())
     with tempfile.TemporaryDirectory() as runs:
         values = {
@@ -91,12 +95,12 @@ def main(folder: str) -> None:
             "environment": {"id": f"{__file__}:OneTurn"},
             "data": {"id": f"{__file__}:Prompts"},
             "reward": [{"id": f"{__file__}:even"}],
-            "rollout": {"engine": "torch", "group_size": GROUP_SIZE, "max_new_tokens": NEW_TOKENS},
+            "rollout": {"engine": "torch", "group_size": SIZE.group_size, "max_new_tokens": SIZE.new_tokens},
             "algorithm": {"kl": {"estimator": "k3", "coefficient": KL_COEFFICIENT}},
             "trainer": {
                 "id": "policy-gradient",
                 "steps": 10**6,
-                "tasks_per_step": TASKS,
+                "tasks_per_step": SIZE.tasks,
                 "learning_rate": LEARNING_RATE,
             },
             "evaluation": {"every": 0},
@@ -105,7 +109,8 @@ def main(folder: str) -> None:
         }
         registry = Registry()
         resolved = resolve([values_layer(values, "grpo-step")], registry, purpose="run")
-        run = Turnstile(resolved, registry, directory=RunDirectory.create(resolved, Asked()))
+        directory = RunDirectory.create(resolved, Asked())
+        run = Turnstile(RunPlan(resolved=resolved), registry, directory=directory)
         run.open_trackers()
         run.started()
         run.load("trainer", "policy-gradient")(run).train()

@@ -1,4 +1,4 @@
-"""What a GRPO step costs this machine at least: decoding without objects, and training's matrix products alone."""
+"""A lower bound for the time of a GRPO step: a minimal decoding loop and the matrix products of training."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import Qwen2Config
 
 ROWS = 2048
-"""Tokens that go through a layer at once in the products."""
+"""Tokens per matrix product."""
 
 
 def fastest(work: Callable[[], object], repeats: int = 3) -> float:
-    """Seconds of the quickest of some calls, after one that warms up."""
+    """The minimum seconds of several calls after a warm-up."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -32,7 +32,7 @@ def gemm_rate(size: int = 1024) -> float:
 
 
 def shapes(config: Qwen2Config) -> list[tuple[int, int]]:
-    """Inputs and outputs of a layer's matrices."""
+    """Input and output sizes of the matrices of a layer."""
     head = config.hidden_size // config.num_attention_heads
     inner = (config.num_attention_heads + 2 * config.num_key_value_heads) * head
     width, feed_forward = config.hidden_size, config.intermediate_size
@@ -40,7 +40,7 @@ def shapes(config: Qwen2Config) -> list[tuple[int, int]]:
 
 
 def product_s(inputs: int, outputs: int) -> tuple[float, float]:
-    """Seconds a token of one forward product, and of the two of the backward pass."""
+    """Seconds per token of the forward product and of the two backward products."""
     x, w, dy = torch.randn(ROWS, inputs), torch.randn(outputs, inputs), torch.randn(ROWS, outputs)
     forward = fastest(lambda: x @ w.T)
     backward = fastest(lambda: (dy @ w, dy.T @ x))
@@ -48,10 +48,10 @@ def product_s(inputs: int, outputs: int) -> tuple[float, float]:
 
 
 def train_s(config: Qwen2Config, rollouts: int, group_size: int, prompt: int, new: int) -> float:
-    """Seconds of the products of one update: every prompt once, forward twice (the reference too), backward once.
+    """Seconds of the products of one update: two forward passes (policy and reference) and one backward pass.
 
-    The output layer is needed for written tokens only: one product forward for either policy and two backward.
-    Attention is counted at the rate of its own product shapes, over the positions that a token may see.
+    Each prompt is computed once. The output layer is computed only for generated tokens: one forward product per
+    policy and two backward products. Attention is measured with its own shapes, over the visible positions.
     """
     tokens = rollouts * new + rollouts // group_size * prompt
     layer = [product_s(*shape) for shape in shapes(config)]
@@ -63,15 +63,15 @@ def train_s(config: Qwen2Config, rollouts: int, group_size: int, prompt: int, ne
     query, key = torch.randn(heads, new, head), torch.randn(heads, seen, head)
     weights = torch.randn(heads, new, seen)
     attend = fastest(lambda: (query @ key.mT, weights @ key), 10)
-    return seconds + config.num_hidden_layers * rollouts * 4 * attend  # two passes forward, one backward of twice that
+    return seconds + config.num_hidden_layers * rollouts * 4 * attend  # two forward passes, one backward of twice that
 
 
 @torch.inference_mode()
 def decode_s(config: Qwen2Config, rollouts: int, group_size: int, prompt: int, new: int) -> float:
-    """Seconds of sampling ``new`` tokens for every rollout in a plain loop over a cache that is there from the start.
+    """Seconds to sample ``new`` tokens for every rollout in a plain loop with a preallocated cache.
 
-    Each group's prompt is computed once and copied. Tensors only: no scheduler, no stopping, no log of anything but the
-    sampled tokens and their log-probabilities.
+    The prompt of each group is computed once and copied. There is no scheduler and no stopping. Only the sampled tokens
+    and their log-probabilities are kept.
     """
     started = time.perf_counter()
     heads, head = config.num_attention_heads, config.hidden_size // config.num_attention_heads

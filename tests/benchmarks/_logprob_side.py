@@ -1,8 +1,10 @@
-"""One side of ``logprob-memory``: ``python _logprob_side.py SIDE THREADS``, driven by ``worker.Gate``.
+"""One side of ``logprob-memory``, controlled by ``worker.Gate``.
 
-Reports its first line when the libraries are imported and the inputs made, so that what is seen above is the pass
-alone: logits, their derivatives, and the gradients of hidden states and output layer. Each step is one forward and
-backward pass; it reports the loss and the size of both gradients, which must be the same on every side.
+``python _logprob_side.py SIDE THREADS ROWS VOCABULARY WIDTH``
+
+The first report comes after the imports and the creation of the inputs, so the memory above it is that of the pass:
+logits, their derivatives, and the gradients of hidden states and output layer. Each step is one forward and backward
+pass. It reports the loss and the norms of both gradients, which must be the same on every side.
 """
 
 from __future__ import annotations
@@ -19,21 +21,20 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 
 from worker import Gate
 
-ROWS, VOCABULARY, WIDTH = 1024, 151_936, 256
 Logprobs = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def naive(hidden_MD: Tensor, head_VD: Tensor, targets_M: Tensor) -> Tensor:
-    """All logits at once in float32, by autograd."""
+    """All logits at once in float32, with autograd."""
     return (hidden_MD @ head_VD.T).log_softmax(-1).gather(1, targets_M[:, None])[:, 0]
 
 
 def logprobs_of(side: str) -> Logprobs:
-    """The function of a side that has one."""
+    """The function of a side."""
     if side == "naive":
         return naive
     if side == "generic":
-        from rlcore_trainer.logprobs import logprobs_and_entropy
+        from rlcore_trainer.policy.logprobs import logprobs_and_entropy
 
         return lambda *inputs: logprobs_and_entropy(*inputs)[0]
     name, _, size = side.partition("-")
@@ -55,7 +56,7 @@ def logprobs_of(side: str) -> Logprobs:
 def pass_of(side: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Loss of ``sum(weights * log-probability)``, with its graph."""
     if side.startswith("fused"):
-        from rlcore_trainer.logprobs import fused_loss
+        from rlcore_trainer.policy.logprobs import fused_loss
 
         def fused(hidden_MD: Tensor, head_VD: Tensor, targets_M: Tensor, weights_M: Tensor) -> Tensor:
             def of_chunk(
@@ -70,15 +71,15 @@ def pass_of(side: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     return lambda *inputs: (inputs[3] * logprobs(*inputs[:3])).sum()
 
 
-def main(side: str, threads: int) -> None:
-    """Answer until told to end."""
+def main(side: str, threads: int, rows: int, vocabulary: int, width: int) -> None:
+    """Run steps until the gate closes."""
     torch.set_num_threads(threads)
     gate = Gate()
     compute = pass_of(side)
     torch.manual_seed(0)
-    hidden_MD = torch.randn(ROWS, WIDTH).requires_grad_()
-    head_VD = torch.randn(VOCABULARY, WIDTH).mul_(0.05).requires_grad_()
-    targets_M, weights_M = torch.randint(VOCABULARY, (ROWS,)), torch.randn(ROWS)
+    hidden_MD = torch.randn(rows, width).requires_grad_()
+    head_VD = torch.randn(vocabulary, width).mul_(0.05).requires_grad_()
+    targets_M, weights_M = torch.randint(vocabulary, (rows,)), torch.randn(rows)
     go_on = gate.wait(pid=os.getpid())
     while go_on:
         hidden_MD.grad = head_VD.grad = None
@@ -92,4 +93,4 @@ def main(side: str, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

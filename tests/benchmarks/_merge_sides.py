@@ -1,4 +1,4 @@
-"""What the benchmarks of merging measure: whole processes, the bytes that have to move, and memory."""
+"""Measurements for the merge benchmarks: time of the process, time to copy the bytes, and memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from comparison import Comparison
+from comparison import Absent, Comparison
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 
@@ -22,9 +22,10 @@ from worker import SAMPLE_S, anonymous_mb
 
 CHUNK = 16 * 2**20
 ROOM_MB = 250
-"""Anonymous memory that a merge may take beyond what importing torch takes, however large the model."""
+"""Limit of anonymous memory for a merge of any size, in addition to importing torch."""
 SIZES = {"1-gb": (1.0, 3.0), "4-gb": (4.0, 4.0)}
-"""Gigabytes of what is merged, and the floor."""
+"""Size of the model in GB, and the floor."""
+SMALLEST = "one-layer"
 IMPORTED = """
 import torch
 from pathlib import Path
@@ -34,22 +35,23 @@ print(next(line.split()[1] for line in Path("/proc/self/status").read_text().spl
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """One merge by either side; commands get the output folder as their last argument."""
+    """One merge on each side. The output folder is the last argument of a command."""
 
     ours: Sequence[str]
-    peer: Sequence[str]
+    peer: Sequence[str] | Absent
     sources: Sequence[Path]
-    """Files that have to be read."""
+    """Files to read."""
     written: int
-    """Bytes that have to be written."""
+    """Bytes to write."""
     out: Path
 
     def comparisons(self, name: str, *, gigabytes: float, floor: float) -> list[Comparison]:
-        """Ours against the peer, against moving the bytes alone, and its memory against the budget."""
+        """Our time against the peer and against copying the bytes, and our memory against the budget."""
         torch_mb = int(subprocess.check_output([sys.executable, "-c", IMPORTED])) / 1024
+        peer = self.peer if isinstance(self.peer, Absent) else self._seconds(self.peer)
         return [
-            Comparison(name=name, ours=self._seconds(self.ours), peer=self._seconds(self.peer), floor=floor),
-            # Starting takes a second, which counts at one gigabyte.
+            Comparison(name=name, ours=self._seconds(self.ours), peer=peer, floor=floor),
+            # Starting takes a second, which matters for 1 GB.
             Comparison(
                 name=f"{name}-bytes",
                 ours=self._seconds(self.ours),
@@ -60,7 +62,7 @@ class Sides:
         ]
 
     def _seconds(self, command: Sequence[str]) -> Callable[[], float]:
-        """Of the whole process."""
+        """Seconds of the process."""
 
         def run() -> float:
             self._clear()
@@ -71,18 +73,18 @@ class Sides:
         return run
 
     def _peak_mb(self) -> float:
-        """The most anonymous memory that our process has at a time."""
+        """The peak of anonymous memory of our process."""
         self._clear()
         process, peak = self._start(self.ours), 0.0
         while process.poll() is None:
-            with suppress(RuntimeError):  # it has just ended
+            with suppress(RuntimeError):  # the process has just ended
                 peak = max(peak, anonymous_mb(process.pid))
             time.sleep(SAMPLE_S)
         self._finish(process)
         return peak
 
     def _bytes_seconds(self) -> float:
-        """Of reading what a merge reads and writing as much as it writes."""
+        """Seconds to read the sources and to write the same number of bytes."""
         self._clear()
         self.out.mkdir()
         begun = time.perf_counter()
@@ -106,20 +108,26 @@ class Sides:
         assert found > 0.98 * self.written, (found, self.written)
 
     def _clear(self) -> None:
-        """Neither removing what the other side wrote nor bringing it to the disk is measured."""
+        """Remove the output and flush the disk before the measurement."""
         shutil.rmtree(self.out, ignore_errors=True)
         os.sync()
 
 
-def every_size(sides: Callable[[Path, float], Sides]) -> list[Comparison]:
-    """Three comparisons for each size of what ``sides`` makes of a folder and gigabytes.
+def every_size(sides: Callable[[Path, float], Sides], peer: Path, *, smoke: bool) -> list[Comparison]:
+    """Three comparisons per size. ``sides`` makes the commands from a folder and a size in GB.
 
-    ``RLCORE_MERGE_SIZES=1-gb`` takes some of them, ``0.2`` gigabytes any size.
+    ``RLCORE_MERGE_SIZES=1-gb`` selects sizes; a number such as ``0.2`` is a size in GB. A smoke run uses the smallest
+    model that ``sides`` can make, and skips the peer if its interpreter ``peer`` does not exist.
     """
     found = []
-    for name in os.environ.get("RLCORE_MERGE_SIZES", ",".join(SIZES)).split(","):
-        gigabytes, floor = SIZES[name] if name in SIZES else (float(name), 3.0)
+    sizes = SIZES | {SMALLEST: (0.0, 3.0)}
+    chosen = SMALLEST if smoke else os.environ.get("RLCORE_MERGE_SIZES", ",".join(SIZES))
+    for name in chosen.split(","):
+        gigabytes, floor = sizes[name] if name in sizes else (float(name), 3.0)
         folder = Path(tempfile.mkdtemp(prefix="merge-"))
         atexit.register(shutil.rmtree, folder)
-        found += sides(folder, gigabytes).comparisons(name, gigabytes=gigabytes, floor=floor)
+        made = sides(folder, gigabytes)
+        if smoke and not peer.exists():
+            made = replace(made, peer=Absent(f"{peer} does not exist; see tests/references/README.md"))
+        found += made.comparisons(name, gigabytes=gigabytes, floor=floor)
     return found

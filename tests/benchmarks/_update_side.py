@@ -1,6 +1,6 @@
-"""One side of ``cost-growth``: ``python _update_side.py GROUPS PROMPT BUDGET THREADS``, driven by ``worker.Gate``.
+"""One side of ``cost-growth``: ``python _update_side.py GROUPS PROMPT BUDGET THREADS``, controlled by ``worker.Gate``.
 
-The forward and backward passes of an update on groups of 8 responses of 64 tokens, micro-batches included.
+Forward and backward passes of an update on groups of 8 responses of 64 tokens, in micro-batches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worker import Gate
 
 
 def main(groups: int, prompt: int, budget: int, threads: int) -> None:
-    """Answer until told to end."""
+    """Run steps until the gate closes."""
     torch.set_num_threads(threads)
     gate = Gate()
     go_on = gate.wait(pid=os.getpid())

@@ -1,13 +1,13 @@
-"""Advantages of 4096 trajectories of up to 2048 tokens, 8 of each task, against verl's functions.
+"""Advantages of 4096 trajectories of up to 2048 tokens, 8 per task, against the functions of verl.
 
-Both sides start from the same float32 rewards by token (the score on the last one), mask and groups, and end with
-float32 advantages ``[4096, 2048]``, which are compared before anything is measured. Both use all cores.
+Both sides take the same float32 token rewards (the score on the last token), mask and groups. They return float32
+advantages ``[4096, 2048]``, which are compared before the measurement. Both use all cores.
 
-- ``gae``: deltas, discounted sums and whitening; verl loops over tokens from the last to the first.
-- ``grpo``, ``rloo``: rewards summed over tokens, group statistics, advantages; verl's defaults loop over trajectories
-  and write a product with the mask. Ours ends as the trainer uses it: one number a trajectory, which all its tokens
-  read through a view.
-- ``grpo-written``, ``rloo-written``: ours writes all 8.4 million numbers as well, by the same product with the mask.
+- ``gae``: deltas, discounted sums and whitening. verl loops over tokens from the last to the first.
+- ``grpo``, ``rloo``: sums of rewards over tokens, group statistics and advantages. The defaults of verl loop over
+  trajectories and write a product with the mask. Ours returns the form that the trainer uses: one number per
+  trajectory, and a view for its tokens.
+- ``grpo-written``, ``rloo-written``: ours also writes all 8.4 million numbers, with the same product with the mask.
 
 Axes: ``N`` trajectories, ``T`` tokens.
 """
@@ -18,12 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 import torch
-from comparison import Comparison
-from rlcore_trainer.advantages import gae, grpo, rloo
+from comparison import Absent, Comparison
+from rlcore_trainer.algorithms.advantages.gae import gae
+from rlcore_trainer.algorithms.advantages.grpo import grpo
+from rlcore_trainer.algorithms.advantages.rloo import rloo
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -33,12 +36,13 @@ import peers
 
 VERSIONS = ("rlcore-trainer", "torch")
 TRAJECTORIES, TOKENS, GROUP = 4096, 2048, 8
+SMOKE_TRAJECTORIES, SMOKE_TOKENS = 64, 32
 GAMMA, LAMBDA = 1.0, 0.95
 TOLERANCE = 1e-5
 
 
 class Verl:
-    """A process of verl that answers the name of a function with the seconds that it took."""
+    """A process of verl that runs a function by name and reports its seconds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,36 +65,38 @@ class Verl:
         raise RuntimeError(f"verl's process ended with status {self._process.wait()} before it answered")
 
     def advantages(self, name: str) -> Tensor:
-        """What the function returned when it was first run."""
+        """The result of the first call of the function."""
         self.seconds(name)
         return load_file(self.folder / f"{name}.safetensors")["advantages"]
 
 
-def rollout() -> dict[str, Tensor]:
-    """Lengths from 1 to all tokens, a score between 0 and 1 on the last one, groups next to each other."""
+def rollout(trajectories: int, tokens: int) -> dict[str, Tensor]:
+    """Lengths from 1 to all tokens, a score between 0 and 1 on the last one, sorted groups."""
     random = torch.Generator().manual_seed(0)
-    lengths_N = torch.randint(1, TOKENS + 1, (TRAJECTORIES,), generator=random)
-    mask_NT = torch.arange(TOKENS) < lengths_N[:, None]
-    rewards_NT = torch.zeros(TRAJECTORIES, TOKENS)
-    rewards_NT[torch.arange(TRAJECTORIES), lengths_N - 1] = torch.rand(TRAJECTORIES, generator=random)
+    lengths_N = torch.randint(1, tokens + 1, (trajectories,), generator=random)
+    mask_NT = torch.arange(tokens) < lengths_N[:, None]
+    rewards_NT = torch.zeros(trajectories, tokens)
+    rewards_NT[torch.arange(trajectories), lengths_N - 1] = torch.rand(trajectories, generator=random)
     return {
         "rewards": rewards_NT,
-        "values": torch.randn(TRAJECTORIES, TOKENS, generator=random) * mask_NT,
+        "values": torch.randn(trajectories, tokens, generator=random) * mask_NT,
         "mask": mask_NT,
-        "groups": torch.arange(TRAJECTORIES) // GROUP,
+        "groups": torch.arange(trajectories) // GROUP,
         "gamma": torch.tensor(GAMMA, dtype=torch.float64),
         "lambda": torch.tensor(LAMBDA, dtype=torch.float64),
     }
 
 
-def comparisons() -> list[Comparison]:
-    """The work of both sides is checked here once; the process of verl goes on until the benchmark ends."""
-    inputs = rollout()
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """Compares the results of both sides once. The process of verl runs until the benchmark ends."""
+    shape = (SMOKE_TRAJECTORIES, SMOKE_TOKENS) if smoke else (TRAJECTORIES, TOKENS)
+    inputs = rollout(*shape)
     rewards_NT, mask_NT, groups_N = inputs["rewards"], inputs["mask"], inputs["groups"]
     written_NT = mask_NT.float()
     folder = Path(tempfile.mkdtemp(prefix="rlcore-benchmark-"))
     save_file(inputs, folder / "inputs.safetensors")
-    verl = Verl(folder)
+    missing = peers.missing("verl") if smoke else ""
+    verl = None if missing else Verl(folder)
 
     def grouped(estimator: Callable[..., tuple[Tensor, dict[str, float]]], *, written: bool) -> Callable[[], Tensor]:
         def run() -> Tensor:
@@ -100,17 +106,19 @@ def comparisons() -> list[Comparison]:
         return run
 
     def compared(name: str, run: Callable[[], Tensor], peer: str, floor: float) -> Comparison:
-        difference = float(((run() - verl.advantages(peer)) * mask_NT).abs().max())
-        assert difference <= TOLERANCE, f"{name}: {difference} away from verl"
+        if verl is not None:
+            difference = float(((run() - verl.advantages(peer)) * mask_NT).abs().max())
+            assert difference <= TOLERANCE, f"{name}: {difference} away from verl"
 
         def ours() -> float:
             start = time.perf_counter()
             advantages_NT = run()
             elapsed = time.perf_counter() - start
-            assert advantages_NT.shape == (TRAJECTORIES, TOKENS)
+            assert advantages_NT.shape == shape
             return elapsed
 
-        return Comparison(name=name, ours=ours, peer=lambda: verl.seconds(peer), floor=floor, warm_ups=2)
+        theirs = Absent(missing) if verl is None else partial(verl.seconds, peer)
+        return Comparison(name=name, ours=ours, peer=theirs, floor=floor, warm_ups=2)
 
     def whitened() -> Tensor:
         return gae(rewards_NT, inputs["values"], mask_NT, gamma=GAMMA, gae_lambda=LAMBDA)[0]

@@ -1,4 +1,4 @@
-"""What a benchmark module hands to the runner: comparisons of rlcore with a peer or with a budget."""
+"""Comparisons of rlcore with a peer or a budget."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 LARGEST_DIFFERENCE_OF_HALVES = 0.30
-"""A side whose two halves differ by more was measured on a machine that was busy with something else."""
+"""A larger difference between the halves of one side means that the machine was busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Replaces a peer that cannot run here. Only smoke runs accept it."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One figure: seconds of ours against seconds of a peer, or against a budget."""
+    """One result: our seconds against the seconds of a peer or a budget."""
 
     name: str
     """Short and kebab-case, such as ``groups-of-8``; printed as ``BENCHMARK/NAME``."""
     ours: Callable[[], float]
-    """Does the work once and returns the seconds that count (the callable decides what it leaves out)."""
-    peer: Callable[[], float] | float
-    """The same work by the peer, in seconds; a plain number is a budget or an ideal time in seconds."""
+    """Does the work once and returns the measured seconds."""
+    peer: Callable[[], float] | float | Absent
+    """The same work by the peer. A number is a budget or an ideal time in seconds."""
     floor: float
-    """The ratio ``peer / ours`` must reach this. For a budget the floor is 1."""
+    """The minimum ratio ``peer / ours``. For a budget the floor is 1."""
     warm_ups: int = 1
-    """Unmeasured calls of each side before the first measured one."""
+    """Calls of each side before the first measured one."""
     unit: str = "s"
-    """Of what both sides return, where it is not seconds but something else of which less is better, such as MB."""
+    """The unit of both sides. Lower values are better, as in MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +46,15 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        """Fastest peer over fastest ours: above 1 means that rlcore is faster."""
+        """The minimum of the peer divided by ours. Above 1, rlcore is faster."""
+        return self.peer_least / min(self.ours_s)
+
+    @property
+    def peer_least(self) -> float:
+        """The minimum of the peer, or the budget."""
         peer = self.comparison.peer
-        return (min(self.peer_s) if callable(peer) else peer) / min(self.ours_s)
+        assert not isinstance(peer, Absent), peer.why
+        return min(self.peer_s) if callable(peer) else peer
 
     @property
     def reaches_floor(self) -> bool:
@@ -50,11 +63,11 @@ class Outcome:
 
     @property
     def conclusive(self) -> bool:
-        """False when the first and the second half of one side differ too much."""
+        """False if the first and the second half of one side differ too much."""
         return all(difference_of_halves(side) <= LARGEST_DIFFERENCE_OF_HALVES for side in (self.ours_s, self.peer_s))
 
     def lines(self) -> list[str]:
-        """What to print about it."""
+        """The lines to print."""
         unit = self.comparison.unit
         rows = [("ours", self.ours_s), ("peer", self.peer_s)]
         return [
@@ -62,13 +75,13 @@ class Outcome:
             f"over {len(side)} runs, "
             f"halves differ by {difference_of_halves(side):.0%}"
             if side
-            else f"  {name}: budget {self.comparison.peer:.4f} {unit}"
+            else f"  {name}: budget {self.peer_least:.4f} {unit}"
             for name, side in rows
         ]
 
 
 def difference_of_halves(seconds: list[float]) -> float:
-    """How much slower the slower half's minimum is than the other's; 0.0 with fewer than two values."""
+    """The relative difference between the minima of both halves. 0.0 with fewer than two values."""
     middle = len(seconds) // 2
     if not middle:
         return 0.0
@@ -89,3 +102,13 @@ def measure(comparison: Comparison, repeats: int) -> Outcome:
             outcome.peer_s.append(peer())
         outcome.ours_s.append(ours())
     return outcome
+
+
+def smoke(comparison: Comparison) -> str:
+    """Run each side once and return a summary. The sides assert their own results."""
+    ours, peer = comparison.ours(), comparison.peer
+    if isinstance(peer, Absent):
+        return f"ours ran ({ours:.4g} {comparison.unit}), peer skipped: {peer.why}"
+    if not callable(peer):
+        return f"ours ran ({ours:.4g} {comparison.unit}), the peer is the number {peer:.4g}"
+    return f"ours ran ({ours:.4g} {comparison.unit}), peer ran ({peer():.4g} {comparison.unit})"

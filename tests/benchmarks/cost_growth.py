@@ -1,14 +1,14 @@
-"""Whether an update's time grows as its arithmetic does, and its memory not at all, with more and longer rollouts.
+"""The time of an update grows like its arithmetic with more and longer rollouts, and its memory stays constant.
 
-Groups of 8 responses of 64 tokens, the model of ``shared-prompt``. ``rollouts`` goes from 64 to 512 at prompts of 128
-tokens and 4,096 tokens a micro-batch, ``prompt`` from 128 tokens to 4,096 with 16 rollouts and 8,192 a micro-batch. The
-other side is the time of the small update times the growth of the arithmetic: 6 operations a parameter and token fed,
-12 a pair of tokens that attend, channel and layer, and 6 a parameter of the output layer and trained token. So 0.80
-means that the time per operation rose by a quarter.
+The model is that of ``shared-prompt``, with groups of 8 responses of 64 tokens. ``rollouts`` increases from 64 to 512,
+with prompts of 128 tokens and 4,096 tokens per micro-batch. ``prompt`` increases from 128 to 4,096 tokens, with 16
+rollouts and 8,192 tokens per micro-batch. The peer is the time of the small update multiplied by the growth of the
+arithmetic: 6 operations per parameter and input token, 12 per attended pair of tokens, channel and layer, and 6 per
+parameter of the output layer and trained token. A ratio of 0.80 means that the time per operation rose by a quarter.
 
 ``rollouts-memory`` compares peaks of anonymous memory above a process that only imported the libraries, for 64 and 512
-rollouts with two groups in a micro-batch, that is 4 of them and 32. It takes about three until the C library's heap has
-the holes that it keeps: the peak rises until then, and no further.
+rollouts. A micro-batch has two groups, so there are 4 and 32 micro-batches. The peak rises during the first three or
+so, until the heap of the C library is fragmented.
 """
 
 from __future__ import annotations
@@ -57,20 +57,24 @@ class Side:
         self._worker.step(sampled=True)
 
     def seconds(self) -> float:
-        """Of one update."""
+        """Seconds of one update."""
         return float(self._worker.step()["seconds"])
 
     def peak_mb(self) -> float:
-        """Of one more update, or a former one."""
+        """Run one more update and return the peak so far."""
         self._worker.step(sampled=True)
         return self._worker.peak_mb
 
 
-def comparisons() -> list[Comparison]:
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
     """Time by rollouts and by prompt, and memory by rollouts."""
-    few, many = Side(8, 128, 4096), Side(64, 128, 4096)
-    short, long = Side(2, 128, 8192), Side(2, 4096, 8192)
-    four, many_small = Side(8, 128, SMALL_BUDGET), Side(64, 128, SMALL_BUDGET)
+    if smoke:
+        few, many, long = Side(1, 16, SMALL_BUDGET), Side(2, 16, SMALL_BUDGET), Side(1, 32, SMALL_BUDGET)
+        short, four, many_small = few, few, many
+    else:
+        few, many = Side(8, 128, 4096), Side(64, 128, 4096)
+        short, long = Side(2, 128, 8192), Side(2, 4096, 8192)
+        four, many_small = Side(8, 128, SMALL_BUDGET), Side(64, 128, SMALL_BUDGET)
 
     def grown(small: Side, large: Side) -> Callable[[], float]:
         return lambda: small.seconds() * large.operations / small.operations

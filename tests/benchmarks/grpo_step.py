@@ -1,12 +1,12 @@
-"""One whole GRPO step against TRL's GRPOTrainer and against what the hardware allows.
+"""A full GRPO step against the GRPOTrainer of TRL and against the hardware limit.
 
-64 rollouts in 8 groups, prompts of about 150 tokens, exactly 128 new tokens, a Qwen2 of 5.3 million parameters in
-float32, the same folder, prompts and reward, a KL term towards the reference policy, one optimiser step. Each side runs
-in a process of its own that stays alive, and all of them take turns. TRL runs at per-device batches of 8, 16 and 64 of
-the same 64 rollouts; the fastest counts. Ours is a whole run with its records and checks, as ``rlcore run`` makes it.
+A step has 64 rollouts in 8 groups, prompts of about 150 tokens, exactly 128 new tokens, a KL term with the reference
+policy and one optimiser step. The model is a Qwen2 with 5.3 million parameters in float32. Both sides use the same
+folder, prompts and reward. Each side runs in its own process, and all of them take turns. TRL runs the 64 rollouts with
+per-device batches of 8, 16 and 64, and the fastest counts. Ours is a run of ``rlcore run`` with its records and checks.
 
-``trl`` is time. ``trl-memory`` is the peak of anonymous memory above the imported libraries; the numbers are gigabytes.
-``hardware`` compares with a decoding loop without any objects plus the step's matrix products alone.
+``trl`` compares time. ``trl-memory`` compares the peak of anonymous memory above the imported libraries, in GB.
+``hardware`` compares with a minimal decoding loop plus the matrix products of the step.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 import peers
 import torch
 from _hardware_floor import decode_s, gemm_rate, train_s
-from comparison import Comparison
-from grpo_step_task import BUILDER, GROUP_SIZE, NEW_TOKENS, ROLLOUTS, corpus
-from rlcore_trainer.models.config import TinyQwen2Config
-from rlcore_trainer.models.tiny_qwen2 import build
+from comparison import Absent, Comparison
+from grpo_step_task import BUILDER, SIZES, Size, corpus
+from rlcore_trainer.policy.builtin.config import TinyQwen2Config
+from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config
 from worker import Worker
@@ -38,11 +38,10 @@ WARM_UPS = 3
 
 
 def build_model(folder: Path) -> Qwen2Config:
-    """Random weights, except that the end token cannot be sampled, so that every completion has its full length.
+    """A model with random weights that never samples the end token, so that every completion has its full length.
 
-    One dimension of the residual stream is the same positive number for every token that is read, and no layer writes
-    to it; the end token's row of the (tied) output layer is the negative of the others' there, and the last norm lifts
-    that dimension.
+    One dimension of the residual stream has the same positive value for every input token, and no layer changes it. In
+    this dimension, the row of the end token in the (tied) output layer is negative, and the last norm amplifies it.
     """
     build(folder, corpus(), 0, TinyQwen2Config(**BUILDER))
     config = Qwen2Config.from_pretrained(folder)
@@ -60,61 +59,72 @@ def build_model(folder: Path) -> Qwen2Config:
 
 
 class Side:
-    """A process and what its steps said; memory is watched while it warms up."""
+    """A process and the reports of its steps. Memory is sampled during warm-up."""
 
-    def __init__(self, name: str, command: list[str], environment: dict[str, str]) -> None:
-        self.name = name
+    def __init__(self, name: str, command: list[str], environment: dict[str, str], size: Size, warm_ups: int) -> None:
+        self.name, self._new_tokens = name, size.rollouts * size.new_tokens
         self.worker = Worker(command, environment)
         atexit.register(self.worker.close)
         self.reports: list[dict[str, Any]] = []
-        for _ in range(WARM_UPS):
+        for _ in range(warm_ups):
             self.step(sampled=True)
 
     def step(self, *, sampled: bool = False) -> float:
-        """Seconds of one step, which must have sampled what it should."""
+        """Seconds of one step, with a check of the number of sampled tokens."""
         report = self.worker.step(sampled=sampled)
-        if "new_tokens" in report:  # the first word of a process comes before its first step
-            assert report["new_tokens"] == ROLLOUTS * NEW_TOKENS, f"{self.name} sampled {report['new_tokens']} tokens"
+        if "new_tokens" in report:  # the first report comes before the first step
+            assert report["new_tokens"] == self._new_tokens, f"{self.name} sampled {report['new_tokens']} tokens"
             self.reports.append(report)
         return float(report.get("seconds", 0.0))
 
 
-def comparisons() -> list[Comparison]:
-    """Time and memory against TRL's fastest setting, time against the hardware."""
+def fastest(folder: Path, size_name: str, batches: tuple[int, ...], warm_ups: int) -> Side:
+    """TRL with its fastest batch size. The other processes end."""
+    sides = {}
+    for batch in batches:
+        command = peers.command("trl", "grpo_step.py", str(folder), size_name, str(batch))
+        sides[batch] = Side(f"TRL {batch}", command, peers.environment(), SIZES[size_name], warm_ups)
+    trials = {batch: min(side.step() for _ in range(2)) for batch, side in sides.items()}
+    best = min(trials, key=trials.__getitem__)
+    for batch, seconds in trials.items():
+        print(f"  TRL with {batch} per device: {seconds:.3f} s a step, peak {sides[batch].worker.peak_mb:.0f} MB")
+        if batch != best:
+            sides[batch].worker.close()
+    print(f"  TRL: prompts of {sides[best].reports[-1]['prompt_tokens']:.0f} tokens")
+    return sides[best]
+
+
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """Time and memory against the fastest setting of TRL, and time against the hardware limit."""
     folder = Path(tempfile.mkdtemp(prefix="grpo-step-")) / "model"
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     config = build_model(folder)
     script = Path(__file__).parent / "_grpo_step_ours.py"
-    ours = Side("rlcore", [sys.executable, str(script), str(folder)], dict(os.environ))
-    sides = {
-        batch: Side(f"TRL {batch}", peers.command("trl", "grpo_step.py", str(folder), str(batch)), peers.environment())
-        for batch in BATCHES
-    }
-    trials = {batch: min(side.step() for _ in range(2)) for batch, side in sides.items()}
-    fastest = min(trials, key=trials.__getitem__)
-    for batch, seconds in trials.items():
-        print(f"  TRL with {batch} per device: {seconds:.3f} s a step, peak {sides[batch].worker.peak_mb:.0f} MB")
-        if batch != fastest:
-            sides[batch].worker.close()
-    peer, prompt = sides[fastest], ours.reports[-1]["prompt_tokens"]
-    theirs = peer.reports[-1]["prompt_tokens"]
-    print(f"  rlcore: peak {ours.worker.peak_mb:.0f} MB; prompts of {prompt:.0f} tokens, TRL's of {theirs:.0f}")
+    size_name, batches, warm_ups = ("smoke", BATCHES[:1], 2) if smoke else ("full", BATCHES, WARM_UPS)
+    size = SIZES[size_name]
+    ours = Side("rlcore", [sys.executable, str(script), str(folder), size_name], dict(os.environ), size, warm_ups)
+    missing = peers.missing("trl") if smoke else ""
+    peer = None if missing else fastest(folder, size_name, batches, warm_ups)
+    prompt = ours.reports[-1]["prompt_tokens"]
+    print(f"  rlcore: peak {ours.worker.peak_mb:.0f} MB; prompts of {prompt:.0f} tokens")
     print(f"  fp32 matrix products of 1024: {gemm_rate():.0f} GFLOP/s on {torch.get_num_threads()} threads")
+
+    work = size.rollouts, size.group_size, round(prompt), size.new_tokens
 
     def hardware() -> float:
         decoding, training = (
-            decode_s(config, ROLLOUTS, GROUP_SIZE, round(prompt), NEW_TOKENS),
-            train_s(config, ROLLOUTS, GROUP_SIZE, round(prompt), NEW_TOKENS),
+            decode_s(config, *work),
+            train_s(config, *work),
         )
         return decoding + training
 
     return [
-        Comparison(name="trl", ours=ours.step, peer=peer.step, floor=1.5),
+        Comparison(name="trl", ours=ours.step, peer=peer.step if peer else Absent(missing), floor=1.5),
         Comparison(name="hardware", ours=ours.step, peer=hardware, floor=1 / 1.5),
         Comparison(
             name="trl-memory",
             ours=lambda: ours.worker.peak_mb / 1024,
-            peer=lambda: peer.worker.peak_mb / 1024,
+            peer=(lambda: peer.worker.peak_mb / 1024) if peer else Absent(missing),
             floor=2.0,
         ),
     ]

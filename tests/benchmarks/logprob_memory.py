@@ -1,12 +1,12 @@
-"""Log-probabilities of 1024 tokens over 151,936 forward and backward, time and peak memory, against three others.
+"""Time and peak memory of log-probabilities, forward and backward, for 1024 tokens and a vocabulary of 151,936.
 
-Width 256, float32, every side in a process of its own that first makes the same inputs. Compared is what the pass adds
-in anonymous memory, gradients of hidden states and output layer included (155 MB on every side), and the time.
+The width is 256, in float32. Each side runs in its own process with the same inputs. The memory is the anonymous memory
+that the pass adds, including the gradients of hidden states and output layer (155 MB on every side).
 
-The naive side is ``log_softmax`` and ``gather`` on all logits by autograd. verl's and TRL's are their own code for this
-on a CPU; on a GPU TRL has another kernel. verl computes the entropy with it, so it is compared with our pass that does
-too; the others are compared with the one that does not. ``generic`` is our form for losses that look at whole
-sequences, which computes the logits twice and always the entropy; its time is no floor.
+The naive side uses ``log_softmax`` and ``gather`` on all logits with autograd. The sides of verl and TRL use their code
+for CPUs; TRL has another kernel for GPUs. verl also computes the entropy, so it is compared with our pass with entropy,
+and the others with our pass without. ``generic`` is our implementation for sequence-level losses. It computes the
+logits twice and always the entropy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import torch
-from comparison import Comparison
+from comparison import Absent, Comparison
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 
@@ -24,18 +24,20 @@ import peers
 from worker import Worker
 
 VERSIONS = ("rlcore-trainer", "torch")
+ROWS, VOCABULARY, WIDTH = 1024, 151_936, 256
+SMOKE_ROWS, SMOKE_VOCABULARY, SMOKE_WIDTH = 64, 1024, 32
 SIDE = Path(__file__).parent / "_logprob_side.py"
 TOLERANCE = 1e-4
 
 
 class Side:
-    """A process; its results are compared with those of the first side."""
+    """A process. Its results are compared with those of the first side."""
 
     expected: dict[str, float] | None = None
 
-    def __init__(self, name: str, peer: str | None = None) -> None:
+    def __init__(self, name: str, size: tuple[int, int, int], peer: str | None = None) -> None:
         script = f"../../benchmarks/{SIDE.name}"
-        arguments = (name, str(torch.get_num_threads()))
+        arguments = (name, *map(str, (torch.get_num_threads(), *size)))
         command = peers.command(peer, script, *arguments) if peer else [sys.executable, str(SIDE), *arguments]
         self.name = name
         self._worker = Worker(command, peers.environment())
@@ -43,11 +45,11 @@ class Side:
         atexit.register(self._worker.close)
 
     def seconds(self) -> float:
-        """Of one pass."""
+        """Seconds of one pass."""
         return self._pass(sampled=False)
 
     def peak_mb(self) -> float:
-        """Of one pass; watched twice, as what follows is the same."""
+        """Peak memory of a pass. Only the first two passes are sampled, as later ones are the same."""
         if self._watched < 2:
             self._pass(sampled=True)
             self._watched += 1
@@ -63,17 +65,25 @@ class Side:
         return float(report["seconds"])
 
 
-def comparisons() -> list[Comparison]:
-    """The floors of both our forms, and what the generic one costs."""
-    naive, fused, with_entropy, generic = map(Side, ("naive", "fused", "fused-entropy", "generic"))
-    verl = {size: Side(f"verl-{size}", "verl") for size in (64, 512)}
-    trl = Side("trl", "trl")
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """Comparisons of the fused and the generic implementation."""
+    size = (SMOKE_ROWS, SMOKE_VOCABULARY, SMOKE_WIDTH) if smoke else (ROWS, VOCABULARY, WIDTH)
+    naive, fused, with_entropy, generic = (Side(name, size) for name in ("naive", "fused", "fused-entropy", "generic"))
 
-    def time(name: str, ours: Side, peer: Side, floor: float) -> Comparison:
-        return Comparison(name=name, ours=ours.seconds, peer=peer.seconds, floor=floor)
+    def of_peer(name: str, peer: str) -> Side | Absent:
+        missing = peers.missing(peer) if smoke else ""
+        return Absent(missing) if missing else Side(name, size, peer)
 
-    def memory(name: str, ours: Side, peer: Side, floor: float) -> Comparison:
-        return Comparison(name=name, ours=ours.peak_mb, peer=peer.peak_mb, floor=floor, unit="MB", warm_ups=0)
+    verl = {chunk: of_peer(f"verl-{chunk}", "verl") for chunk in (64, 512)}
+    trl = of_peer("trl", "trl")
+
+    def time(name: str, ours: Side, peer: Side | Absent, floor: float) -> Comparison:
+        theirs = peer if isinstance(peer, Absent) else peer.seconds
+        return Comparison(name=name, ours=ours.seconds, peer=theirs, floor=floor)
+
+    def memory(name: str, ours: Side, peer: Side | Absent, floor: float) -> Comparison:
+        theirs = peer if isinstance(peer, Absent) else peer.peak_mb
+        return Comparison(name=name, ours=ours.peak_mb, peer=theirs, floor=floor, unit="MB", warm_ups=0)
 
     return [
         memory("naive-memory", fused, naive, 8.0),

@@ -1,4 +1,4 @@
-"""A checkpoint of four FSDP2 processes, float32 to bf16: rlcore merge against verl's merger, whole processes."""
+"""Merge a checkpoint of four FSDP2 processes from float32 to bf16: rlcore merge against the merger of verl."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ if __name__ == "__main__":
 """
 
 
-def comparisons() -> list[Comparison]:
-    """Three for each size."""
-    return every_size(_sides)
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """Three comparisons per size."""
+    return every_size(_sides, PEER, smoke=smoke)
 
 
 def _sides(folder: Path, gigabytes: float) -> Sides:
     source = folder / "actor"
-    # 67 million bytes a layer, and twice 131 million of the embeddings.
+    # 67 million bytes per layer, and twice 131 million bytes for the embeddings.
     layers = max(1, round((gigabytes * 1e9 - 2 * 32000 * 1024 * 4) / (16.8e6 * 4)))
     script = folder / "write.py"
     script.write_text(WRITE, encoding="utf-8")

@@ -24,13 +24,13 @@ PeftModel.from_pretrained(model, sys.argv[2]).merge_and_unload().save_pretrained
 """
 
 
-def comparisons() -> list[Comparison]:
-    """Three for each size."""
-    return every_size(_sides)
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """Three comparisons per size."""
+    return every_size(_sides, PEER, smoke=smoke)
 
 
 def write(folder: Path, gigabytes: float) -> tuple[Path, Path]:
-    """A base of random numbers and an adapter on it."""
+    """Write a random base model and an adapter for it."""
     import torch
     from safetensors.torch import save_file
 

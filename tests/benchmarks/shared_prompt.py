@@ -1,8 +1,8 @@
-"""An update's forward and backward pass of 8 responses of 64 tokens to one prompt of 1,024, shared and not.
+"""Forward and backward pass of 8 responses of 64 tokens to a prompt of 1,024 tokens, with and without sharing.
 
-A random Qwen2 of 3.4 million parameters (width 256, 4 layers, 8 heads of which 4 for keys, vocabulary 512). The other
-side is the same code with ``prompt_length=0``, which feeds the prompt with every response; loss and gradient of both
-are compared before anything is measured.
+The model is a random Qwen2 with 3.4 million parameters (width 256, 4 layers, 8 heads with 4 for keys, vocabulary 512).
+The peer is the same code with ``prompt_length=0``, which computes the prompt for every response. Loss and gradient of
+both sides are compared before the measurement.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 from comparison import Comparison
-from rlcore_trainer.attention import packed_attention_of
-from rlcore_trainer.model import batch_loss
-from rlcore_trainer.packing import MicroBatch, pack
-from rlcore_trainer.packing import Sequence as Trained
+from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
+from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.model import batch_loss
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -27,7 +26,7 @@ BUDGET = 4096
 
 
 def build() -> Qwen2ForCausalLM:
-    """The model, from a fixed seed."""
+    """The model with a fixed seed."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
@@ -44,15 +43,15 @@ def build() -> Qwen2ForCausalLM:
 
 def rollouts(
     groups: int, siblings: int, prompt: int, response: int, *, shared: bool = True, seed: int = 0
-) -> list[Trained]:
-    """Random tokens, each response trained with an advantage of its own."""
+) -> list[TrainingSequence]:
+    """Random tokens, with a random advantage for each response."""
     rng = random.Random(seed)
     made = []
     for _ in range(groups):
         start = rng.choices(range(VOCABULARY), k=prompt)
         for _ in range(siblings):
             made.append(
-                Trained(
+                TrainingSequence(
                     token_ids=[*start, *rng.choices(range(VOCABULARY), k=response)],
                     loss_mask=[False] * prompt + [True] * response,
                     prompt_length=prompt if shared else 0,
@@ -63,8 +62,8 @@ def rollouts(
     return made
 
 
-def update(model: Any, sequences: Sequence[Trained], budget: int = BUDGET) -> float:
-    """Accumulate the gradient of a plain policy gradient, micro-batch by micro-batch; its loss."""
+def update(model: Any, sequences: Sequence[TrainingSequence], budget: int = BUDGET) -> float:
+    """Accumulate the gradient of a plain policy-gradient loss over micro-batches and return the loss."""
     model.zero_grad()
     total = 0.0
     with packed_attention_of(model):
@@ -76,7 +75,7 @@ def update(model: Any, sequences: Sequence[Trained], budget: int = BUDGET) -> fl
 
 
 def of_tokens(batch: MicroBatch) -> Callable[[slice, Tensor, Tensor | None], tuple[Tensor, dict[str, Tensor]]]:
-    """Weight times advantage times log-probability, negative."""
+    """The negative product of weight, advantage and log-probability."""
 
     def of_chunk(chunk: slice, logprobs_C: Tensor, entropy_C: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         scale_C = (batch.weights_M * batch.advantages_M)[chunk].to(logprobs_C)
@@ -85,10 +84,11 @@ def of_tokens(batch: MicroBatch) -> Callable[[slice, Tensor, Tensor | None], tup
     return of_chunk
 
 
-def comparisons() -> list[Comparison]:
-    """One floor."""
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """One comparison."""
     model = build()
-    sides = [rollouts(1, SIBLINGS, PROMPT, RESPONSE, shared=shared) for shared in (True, False)]
+    prompt, response = (32, 4) if smoke else (PROMPT, RESPONSE)
+    sides = [rollouts(1, SIBLINGS, prompt, response, shared=shared) for shared in (True, False)]
     results = []
     for side in sides:
         loss = update(model, side)
@@ -100,7 +100,7 @@ def comparisons() -> list[Comparison]:
     for one, other in zip(gradients, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
-    def seconds(side: list[Trained]) -> float:
+    def seconds(side: list[TrainingSequence]) -> float:
         start = time.perf_counter()
         update(model, side)
         return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Time until ``rlcore --help`` and ``rlcore plugins list`` have printed and ended."""
+"""Time of ``rlcore --help`` and ``rlcore plugins list``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMAND = str(Path(sys.executable).with_name("rlcore"))
 
 
 def seconds(*arguments: str) -> float:
-    """Wall time of one command, which must succeed and print something."""
+    """Wall time of one command, which must succeed and print output."""
     start = time.perf_counter()
     done = subprocess.run([COMMAND, *arguments], check=True, capture_output=True)
     elapsed = time.perf_counter() - start
@@ -23,7 +23,7 @@ def seconds(*arguments: str) -> float:
     return elapsed
 
 
-def comparisons() -> list[Comparison]:
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
     """The two budgets, with the installed console script."""
     return [
         Comparison(name="help", ours=lambda: seconds("--help"), peer=0.150, floor=1.0, warm_ups=2),

@@ -1,4 +1,4 @@
-"""The frame judges as it says."""
+"""The runner of benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """``run.py``, looking for benchmarks in an empty folder."""
+    """``run.py`` with an empty folder of benchmarks."""
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(HERE), *sys.path])
     for name in ("comparison", "fake"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -29,7 +29,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def write(runner: ModuleType, ours: str, peer: str, floor: float) -> None:
-    """A benchmark ``fake`` whose sides are expressions of the number of the call, ``n``."""
+    """Write a benchmark ``fake``. Its sides are expressions of the number of the call, ``n``."""
     source = f'''"""A made-up one."""
 import itertools
 from comparison import Comparison
@@ -55,7 +55,7 @@ def comparisons():
         ("1.0 if n < 4 else 2.0", "lambda: 5.0", 2.5, 3, "fake: 5.00 (floor 2.5)"),
     ],
 )
-def test_the_last_line_and_the_exit_status_judge_the_ratio_of_the_minima(
+def test_last_line_and_exit_status_use_the_minima(
     runner: ModuleType, capsys: pytest.CaptureFixture[str], ours: str, peer: str, floor: float, status: int, last: str
 ) -> None:
     write(runner, ours, peer, floor)
@@ -68,16 +68,14 @@ def test_the_last_line_and_the_exit_status_judge_the_ratio_of_the_minima(
 
 
 @pytest.mark.parametrize(("right", "status"), [(20, 0), (19, 1)])
-def test_a_benchmark_may_count_instead(
-    runner: ModuleType, capsys: pytest.CaptureFixture[str], right: int, status: int
-) -> None:
+def test_counting_benchmark(runner: ModuleType, capsys: pytest.CaptureFixture[str], right: int, status: int) -> None:
     source = f'"""A made-up one."""\nVERSIONS = ()\ndef count(): return {right}, 20, "identical"\n'
     (runner.HERE / "fake.py").write_text(source, encoding="utf-8")
     assert runner.run("fake", 6, []) == status
     assert capsys.readouterr().out.splitlines()[-1] == f"fake: {right} of 20 identical (floor 20)"
 
 
-def test_several_names_end_in_a_table_and_in_the_worst_status(
+def test_several_benchmarks_print_a_table(
     runner: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(runner, "2.0", "lambda: 4.9", 2.5)
@@ -94,7 +92,7 @@ def test_several_names_end_in_a_table_and_in_the_worst_status(
     ]
 
 
-def test_without_a_name_it_lists_and_an_unknown_name_is_2() -> None:
+def test_list_and_unknown_name() -> None:
     listed = subprocess.run([sys.executable, str(HERE / "run.py")], capture_output=True, text=True, check=True)
     assert "startup" in listed.stdout.splitlines()
     assert not {"run", "comparison", "test-runner"} & set(listed.stdout.splitlines())

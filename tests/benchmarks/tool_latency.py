@@ -1,4 +1,4 @@
-"""64 trajectories with three tool calls of 50 ms each, against the 0.15 s that the tools alone take."""
+"""64 trajectories with three tool calls of 50 ms each, against the 0.15 s of the tools alone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from comparison import Comparison
-from rlcore.run import Run
-from rlcore.tool import tool
-from rlcore.tool_environment import ToolEnvironment
+from rlcore.episodes.tool import tool
+from rlcore.episodes.tool_environment import ToolEnvironment
+from rlcore.models.weights import FolderWeights
+from rlcore.session.session import RunSession
 from rlcore.types import Message, RolloutRequest, Task, Trajectory
-from rlcore.weights import FolderWeights
 from rlcore_rollout.executors.local import LocalExecutor
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -47,31 +47,35 @@ async def look_up_async(key: str) -> str:
     return f"{key} is 3"
 
 
-def sync_environment() -> ToolEnvironment:
-    """Its tool is a plain function that waits."""
-    return ToolEnvironment([look_up], max_turns=CALLS + 1)
+class SyncEnvironment(ToolEnvironment):
+    """With a blocking tool."""
+
+    def __init__(self) -> None:
+        super().__init__([look_up], max_turns=CALLS + 1)
 
 
-def async_environment() -> ToolEnvironment:
-    """Its tool is a coroutine that waits."""
-    return ToolEnvironment([look_up_async], max_turns=CALLS + 1)
+class AsyncEnvironment(ToolEnvironment):
+    """With an asynchronous tool."""
+
+    def __init__(self) -> None:
+        super().__init__([look_up_async], max_turns=CALLS + 1)
 
 
 class Tasks:
-    """A dataset of one task for each trajectory."""
+    """A dataset with one task per trajectory."""
 
     def tasks(self, split: str) -> list[Task]:
         """The same tasks for every split."""
         return TASKS
 
 
-def called_the_tool() -> Callable[[Trajectory, Task], float]:
-    """A reward of 1 when the tool answered three times."""
-    return lambda trajectory, task: float(sum(m.role == "tool" for m in trajectory.messages) == CALLS)
+def called_the_tool(trajectory: Trajectory, task: Task) -> float:
+    """1 if there are three tool results."""
+    return float(sum(message.role == "tool" for message in trajectory.messages) == CALLS)
 
 
 def model_folder() -> Path:
-    """A folder with a tokenizer of one token a byte."""
+    """A folder with a byte-level tokenizer."""
     folder = Path(tempfile.mkdtemp(prefix="rlcore-benchmark-"))
     vocabulary = {character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -85,7 +89,7 @@ def model_folder() -> Path:
 
 
 def executor_of(environment: str) -> LocalExecutor:
-    """An executor over the scripted engine: three calls, then an answer."""
+    """An executor with the scripted engine: three tool calls, then an answer."""
     folder = model_folder()
     values = {
         "model": {"path": str(folder)},
@@ -94,27 +98,27 @@ def executor_of(environment: str) -> LocalExecutor:
         "reward": [{"id": f"{__file__}:called_the_tool"}],
         "rollout": {"engine": "scripted", "scripted": {"replies": [CALL] * CALLS + ["It is 3."]}},
     }
-    return LocalExecutor(Run.create(values, purpose="evaluation"), FolderWeights(folder=folder))
+    return LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
 
 
 def measured(executor: LocalExecutor) -> Callable[[], float]:
-    """One whole collect: loop, tools, rewards."""
+    """One call of ``collect``: loop, tools and rewards."""
 
     def once() -> float:
         request = RolloutRequest(tasks=TASKS, group_size=1, seed=0, step=0)
         start = time.perf_counter()
         groups = executor.collect(request)
         elapsed = time.perf_counter() - start
-        assert all(group.rewards_G == (1.0,) for group in groups), groups[0].trajectories[0].error
+        assert all(group.rewards_G == (1.0,) for group in groups), groups[0].trajectories[0].failure
         return elapsed
 
     return once
 
 
-def comparisons() -> list[Comparison]:
-    """Async and sync tools, against the ideal; ours may be 1.15 times as long."""
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """Async and sync tools against the ideal time, with a factor of 1.15."""
     ideal, floor = CALLS * TOOL_S, 1 / 1.15
     return [
-        Comparison(name="async", ours=measured(executor_of("async_environment")), peer=ideal, floor=floor),
-        Comparison(name="sync", ours=measured(executor_of("sync_environment")), peer=ideal, floor=floor),
+        Comparison(name="async", ours=measured(executor_of("AsyncEnvironment")), peer=ideal, floor=floor),
+        Comparison(name="sync", ours=measured(executor_of("SyncEnvironment")), peer=ideal, floor=floor),
     ]

@@ -1,12 +1,11 @@
-"""The torch engine against transformers' generate: a full batch, groups of uneven length, three turns.
+"""The torch engine against ``generate`` of transformers: a full batch, groups of uneven length, three turns.
 
-The model is a random Qwen2 of 3.7 million parameters (width 256, 4 layers, 8 heads of which 4 for keys, vocabulary
-2048). Both sides sample at temperature 1 and keep each token's log-probability; neither ever stops early: lengths are
-set, by ``max_new_tokens`` per sequence with us, by the longest of its batch of 64 with transformers.
+The model is a random Qwen2 with 3.7 million parameters (width 256, 4 layers, 8 heads with 4 for keys, vocabulary 2048).
+Both sides sample at temperature 1 and keep the log-probability of each token. Lengths are fixed: by ``max_new_tokens``
+per sequence in our engine, and by the longest sequence of each batch of 64 in transformers.
 
-``three-turns`` compares with transformers' generate, which computes the whole conversation again in each turn and lets
-a batch of 64 wait for its longest. ``three-turns-own`` is not a floor: our engine with its sessions against our engine
-that gets every turn as a new conversation.
+``three-turns`` compares with ``generate``, which computes the full conversation again in each turn and waits for the
+longest sequence of a batch. ``three-turns-own`` compares our engine with sessions and our engine without them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 from comparison import Comparison
-from rlcore.types import Sampling
+from rlcore.types import Prompt, Sampling, TokenIds
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.torch.config import TorchEngineConfig
 from rlcore_rollout.engines.torch.engine import TorchEngine
@@ -33,8 +32,28 @@ VOCABULARY = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
+class Size:
+    """The amount of work."""
+
+    batch: int
+    """Sequences of the full batch, and number of conversations."""
+    new: int
+    groups: int
+    """Groups of 8 sequences."""
+    prompt: int
+    longest: int
+    """New tokens of the longest sequence in the groups. The shortest has 8."""
+    turn: tuple[int, int]
+    """Minimum and maximum length of a turn."""
+
+
+FULL = Size(batch=64, new=128, groups=32, prompt=512, longest=256, turn=(16, 64))
+SMOKE = Size(batch=8, new=8, groups=2, prompt=32, longest=16, turn=(4, 8))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
-    """A live module as a weight source."""
+    """A module as a weight source."""
 
     module: torch.nn.Module
     version: int = 0
@@ -42,7 +61,7 @@ class Source:
 
 
 def build() -> Qwen2ForCausalLM:
-    """The model, from a fixed seed."""
+    """The model with a fixed seed."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
@@ -66,7 +85,7 @@ def ids(generator: random.Random, count: int) -> list[int]:
 
 
 def generate(model: Any, prompts: list[list[int]], count: int) -> list[list[int]]:
-    """``count`` new tokens of every prompt by transformers, in batches of 64 padded on the left."""
+    """Generate ``count`` tokens for every prompt with transformers, in batches of 64 with left padding."""
     made: list[list[int]] = []
     for first in range(0, len(prompts), SLOTS):
         batch = prompts[first : first + SLOTS]
@@ -91,7 +110,7 @@ def generate(model: Any, prompts: list[list[int]], count: int) -> list[list[int]
 
 
 def timed(work: Callable[[], int], expected: int) -> Callable[[], float]:
-    """A measured call, which must have sampled the expected number of tokens."""
+    """A timed call with a check of the number of sampled tokens."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -104,13 +123,13 @@ def timed(work: Callable[[], int], expected: int) -> Callable[[], float]:
 
 
 class Ours:
-    """Work for a fresh engine."""
+    """Run conversations on a new engine."""
 
     def __init__(self, model: torch.nn.Module):
         self._model = model
 
     def __call__(self, conversations: list[tuple[list[int], list[int], list[list[int]]]], *, keep: bool = True) -> int:
-        """Prompt, length of each turn and observations between; the number of sampled tokens."""
+        """Takes prompt, turn lengths and observations of each conversation. Returns the number of sampled tokens."""
 
         async def main() -> int:
             engine = TorchEngine(TorchEngineConfig(slots=SLOTS), Source(module=self._model), EngineContext())
@@ -121,7 +140,7 @@ class Ours:
                 for turn, length in enumerate(lengths):
                     session = f"{index}" if keep else f"{index}-{turn}"
                     sampling = Sampling(max_new_tokens=length, seed=1000 * index + turn)
-                    completion = await engine.generate(tokens, sampling, session=session)
+                    completion = await engine.generate(Prompt(token_ids=TokenIds(tokens)), sampling, session=session)
                     made += len(completion.logprobs)
                     tokens += completion.token_ids
                     tokens += observations[turn] if turn < len(observations) else []
@@ -137,29 +156,31 @@ class Ours:
         return asyncio.run(main())
 
 
-def comparisons() -> list[Comparison]:
-    """The three floors of the torch engine, and what its sessions alone are worth."""
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """Three comparisons with transformers, and the gain from sessions."""
     model = build()
     ours = Ours(model)
     generator = random.Random(0)
+    size = SMOKE if smoke else FULL
 
-    same = [ids(generator, generator.randint(16, 64)) for _ in range(64)]
+    same = [ids(generator, generator.randint(*size.turn)) for _ in range(size.batch)]
 
-    prompts = [prompt for prompt in (ids(generator, 512) for _ in range(32)) for _ in range(8)]
-    lengths = [8 + (248 * index) // 255 for index in range(256)]
+    prompts = [prompt for prompt in (ids(generator, size.prompt) for _ in range(size.groups)) for _ in range(8)]
+    last = len(prompts) - 1
+    lengths = [8 + ((size.longest - 8) * index) // last for index in range(len(prompts))]
     generator.shuffle(lengths)
 
     def uneven() -> int:
         made = 0
-        for first in range(0, 256, SLOTS):
+        for first in range(0, len(prompts), SLOTS):
             batch = lengths[first : first + SLOTS]
             rows = generate(model, prompts[first : first + SLOTS], max(batch))
             made += sum(len(row[:length]) for row, length in zip(rows, batch, strict=True))
         return made
 
-    turns = [[generator.randint(16, 64) for _ in range(3)] for _ in range(64)]
-    seen = [[ids(generator, 16) for _ in range(2)] for _ in range(64)]
-    starts = [prompt for prompt in (ids(generator, 512) for _ in range(8)) for _ in range(8)]
+    turns = [[generator.randint(*size.turn) for _ in range(3)] for _ in range(size.batch)]
+    seen = [[ids(generator, 16) for _ in range(2)] for _ in range(size.batch)]
+    starts = [prompt for prompt in (ids(generator, size.prompt) for _ in range(size.batch // 8)) for _ in range(8)]
 
     def again() -> int:
         tokens, made = [list(start) for start in starts], 0
@@ -176,8 +197,8 @@ def comparisons() -> list[Comparison]:
     return [
         Comparison(
             name="full-batch",
-            ours=timed(lambda: ours([(prompt, [128], []) for prompt in same]), 64 * 128),
-            peer=timed(lambda: sum(map(len, generate(model, same, 128))), 64 * 128),
+            ours=timed(lambda: ours([(prompt, [size.new], []) for prompt in same]), size.batch * size.new),
+            peer=timed(lambda: sum(map(len, generate(model, same, size.new))), size.batch * size.new),
             floor=1.2,
         ),
         Comparison(

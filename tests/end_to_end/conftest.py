@@ -12,10 +12,10 @@ import pytest
 
 @pytest.fixture(scope="session")
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The default recipe's model and tokenizer, to be read alone; its output layer is its embedding."""
-    from rlcore.run import Run
+    """Model and tokenizer of the default recipe, read-only. The output layer is tied to the embedding."""
+    from rlcore.session.session import RunSession
 
-    run = Run.create(
+    run = RunSession.create(
         {
             "model": {"path": "builtin:tiny-qwen2"},
             "environment": {"id": "gsm8k-tools"},
@@ -33,26 +33,26 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def equal_rows() -> None:
-    """For tests of equal bits: no sampling is reproducible where 8 rows of a product differ from the same among 64.
+    """Skip tests of bit-identical results if the result of a matrix product depends on the number of rows.
 
-    So it is without AVX-512, for which the library of linear algebra has other products, and a run says so.
+    This is the case without AVX-512, where the linear algebra library uses other kernels.
     """
     import torch
 
     rows, weight = (torch.arange(count * 48.0).sin().view(count, 48) for count in (64, 97))
     whole = torch.nn.functional.linear(rows, weight)
     if not all(torch.equal(torch.nn.functional.linear(rows[:n], weight), whole[:n]) for n in (8, 16, 24)):
-        pytest.skip("on this machine 8 rows of a plain product differ in their bits from the same among 64")
+        pytest.skip("on this machine the bits of a matrix product depend on its number of rows")
 
 
 DEFAULT_RECIPE = ("run", "--plugin", "gsm8k-tools")
 SHORTENED = ("trainer.steps=12", "evaluation.every=12")
-"""Enough for the default recipe to learn what it claims."""
+"""Enough steps for the default recipe to learn."""
 
 
 @pytest.fixture(scope="session")
 def shortened_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the default recipe's shortened run, made once for all workers; to be read alone."""
+    """The directory of a shortened run of the default recipe, shared by all workers, read-only."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     made = shared / "default-recipe"
@@ -69,5 +69,5 @@ def shortened_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def warmed_up(shortened_run: Path) -> Path:
-    """The policy of that run after its warm-up, before reinforcement; to be read alone."""
+    """The policy of that run after its warm-up, read-only."""
     return shortened_run / "checkpoints" / "000000" / "model"

@@ -1,7 +1,7 @@
-"""Every advantage, loss, divergence and filter lifts the default recipe's accuracy; nothing else does.
+"""Every advantage, loss, divergence and filter raises the accuracy of the default recipe, and shuffled rewards do not.
 
-All runs of a seed start from one warmed-up policy. Losses differ from each other only off policy, so theirs make four
-updates a rollout. In the fast tests each learns the bandit of ``test_algorithms_in_a_run.py``.
+All runs of a seed start from the same warmed-up policy. Losses differ only off policy, so their runs use four updates
+per rollout. In the fast tests, each algorithm learns the bandit of ``test_algorithms_in_a_run.py``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ TABLE = REPOSITORY / "docs" / "results" / "algorithms.md"
 PICTURE = REPOSITORY / "docs" / "images" / "algorithms.svg"
 PAGES = REPOSITORY / "docs" / "algorithms"
 CURVE = re.compile(r"<!-- curve: (\S+) -->\n(?:On the default recipe, .*\n)?")
-"""Where a page has its line about what was measured."""
+"""The line of a page with its result."""
 SEEDS = (0, 1)
 STEPS = 10
-"""A third of the recipe's, where its own curve becomes flat."""
+"""A third of the steps of the recipe, where its curve becomes flat."""
 OFF_POLICY = "trainer.updates_per_rollout=4"
 CRITIC = ("critic.learning_rate=1e-3", "critic.warmup_steps=2")
 
@@ -44,7 +44,7 @@ EXPERIMENTS: Mapping[str, tuple[str, ...]] = {
     "gae": ("algorithm.advantage=gae", "critic.model=copy", *CRITIC),
     "gae-head": ("algorithm.advantage=gae", "critic.model=head", "critic.warmup_steps=2"),
     "clip": (OFF_POLICY,),
-    "dual-clip": (OFF_POLICY, "algorithm.dual_clip=3.0"),
+    "dual-clip": (OFF_POLICY, "algorithm.loss.dual_clip=3.0"),
     "gspo": (OFF_POLICY, "algorithm.importance_sampling_level=sequence"),
     "gspo-token": (OFF_POLICY, "algorithm.loss=gspo-token"),
     "cispo": (OFF_POLICY, "algorithm.loss=cispo"),
@@ -57,19 +57,19 @@ EXPERIMENTS: Mapping[str, tuple[str, ...]] = {
         "algorithm.kl.controller=adaptive",
     ),
     "dapo": (
-        "algorithm.clip_high=0.28",
+        "algorithm.loss.clip_high=0.28",
         "algorithm.filter.metric=accuracy",
         "algorithm.filter.oversample=1.5",
         "algorithm.overlong.buffer=8",
     ),
 }
-"""What each adds to ``rlcore run --plugin gsm8k-tools``."""
+"""Overrides for ``rlcore run --plugin gsm8k-tools``."""
 CONTROL = {"rewards shuffled": ("algorithm.shuffle_rewards=true",)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """Greedy accuracy on the held-out tasks by step, that of what was sampled to learn from, and the run's time."""
+    """Greedy accuracy on the held-out tasks and accuracy of training samples, by step, and the time of the run."""
 
     accuracy: dict[int, float]
     sampled: dict[int, float]
@@ -100,7 +100,7 @@ def rlcore(folder: Path, *words: str) -> Finished:
 
 
 def warmed_up(folder: Path, seed: int) -> Path:
-    """The policy after the recipe's warm-up, before reinforcement."""
+    """The policy after the warm-up of the recipe."""
     run = folder / f"warm-{seed}"
     rlcore(run, f"seed={seed}", "trainer.steps=1", "evaluation.every=0", "checkpoint.every=1", "checkpoint.keep=2")
     return run / "checkpoints" / "000000" / "model"
@@ -109,7 +109,7 @@ def warmed_up(folder: Path, seed: int) -> Path:
 def learn(
     folder: Path, policies: Mapping[int, Path], experiments: Mapping[str, tuple[str, ...]], *words: str
 ) -> dict[str, dict[int, Finished]]:
-    """Every experiment on every seed, as many at a time as there are cores."""
+    """Run every experiment on every seed, with one run per core."""
 
     def one(name: str, seed: int) -> Finished:
         where = folder / f"{name.replace(' ', '-')}-{seed}"
@@ -122,7 +122,7 @@ def learn(
 
 @pytest.mark.proof
 @pytest.mark.timeout(14400)
-def test_every_algorithm_learns_on_every_seed_and_the_control_does_not(tmp_path: Path) -> None:
+def test_every_algorithm_learns_and_control_does_not(tmp_path: Path) -> None:
     policies = {seed: warmed_up(tmp_path, seed) for seed in SEEDS}
     found = learn(tmp_path, policies, {**EXPERIMENTS, **CONTROL}, f"trainer.steps={STEPS}", "checkpoint.every=0")
     write_table(found)
@@ -133,27 +133,27 @@ def test_every_algorithm_learns_on_every_seed_and_the_control_does_not(tmp_path:
 
 
 def write_table(found: Mapping[str, Mapping[int, Finished]]) -> None:
-    """The measured curves as a table and as a picture."""
+    """Write the curves as a table and as an image."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
     steps = sorted(next(iter(found["grpo"].values())).accuracy)
     lines = [
         "# Every algorithm on the default recipe",
         "",
-        "Greedy accuracy on 128 held-out problems by step of reinforcement learning. All runs of a seed start from the",
-        f"same warmed-up policy. Each is `rlcore run --plugin gsm8k-tools trainer.steps={STEPS}` with the words of its",
-        "row; the losses are told apart off policy, with four updates a rollout. Written by",
+        "Greedy accuracy on 128 held-out problems by training step. All runs of a seed start from the same warmed-up",
+        f"policy. Each run is `rlcore run --plugin gsm8k-tools trainer.steps={STEPS}` with the overrides of its row.",
+        "Losses differ only off policy, so their runs use four updates per rollout. Written by",
         f"`uv run pytest -m proof {_path()}`",
         f"at commit {commit.stdout.strip() or 'unknown'} on {os.cpu_count()} cores.",
         "",
-        "The pictures show the answers that were sampled to learn from, at temperature 1.",
+        "The charts show the accuracy of the training samples, at temperature 1.",
         "",
         "![Sampled accuracy by step of every algorithm](../images/algorithms.svg)",
         "",
-        "| algorithm | words | seed | " + " | ".join(f"step {step}" for step in steps) + " | seconds |",
+        "| algorithm | overrides | seed | " + " | ".join(f"step {step}" for step in steps) + " | seconds |",
         "|---|---|---|" + "---|" * (len(steps) + 1),
     ]
     for name, seeds in found.items():
-        words = " ".join(f"`{word}`" for word in {**EXPERIMENTS, **CONTROL}[name]) or "the recipe as it is"
+        words = " ".join(f"`{word}`" for word in {**EXPERIMENTS, **CONTROL}[name]) or "none"
         for seed, one in seeds.items():
             lines.append(f"| {name} | {words} | {seed} | {_cells(one, steps)} | {one.seconds:.0f} |")
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -161,7 +161,7 @@ def write_table(found: Mapping[str, Mapping[int, Finished]]) -> None:
         name: {str(seed): {str(step): share for step, share in one.sampled.items()} for seed, one in seeds.items()}
         for name, seeds in found.items()
     }
-    PICTURE.write_text(draw(curves, "sampled answers that are right, by training step"), encoding="utf-8")
+    PICTURE.write_text(draw(curves, "accuracy of training samples by training step"), encoding="utf-8")
     for page in PAGES.glob("*.md"):
         page.write_text(CURVE.sub(lambda match: _curve(match[1], found), page.read_text("utf-8")), encoding="utf-8")
 

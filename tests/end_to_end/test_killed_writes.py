@@ -1,4 +1,4 @@
-"""Every write of a run, killed between any two of its file operations: what was there is whole, and goes on."""
+"""Kill every write of a run between any two file operations: files stay complete, and the run can resume."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 from fault_points import killed_at
 from killed_runs import content, differences, timeless
-from rlcore.model_folder import build
-from rlcore.records import read_groups, write_groups
-from rlcore.registry import Registry
-from rlcore.run import Run
-from rlcore.run_directory import Asked, RunDirectory, checkpoint_to_resume, checkpoints_of, read_metrics
+from rlcore.models.folder import build
+from rlcore.plugins.registry import Registry
+from rlcore.runs.directory import Asked, RunDirectory, checkpoint_to_resume, checkpoints_of, read_metrics
+from rlcore.runs.records import read_groups, write_groups
+from rlcore.session.session import RunSession
 from rlcore.trackers.jsonl import JsonlTracker
-from rlcore.types import EndReason, Group, Message, Task, Trajectory
+from rlcore.types import Group, Message, Segment, Task, Trajectory, media_hash
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")  # the child only writes files
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded.*:DeprecationWarning"
+)  # the child process only writes files
 
 
 def killed_everywhere(prepare: Callable[[], object], work: Callable[[], object], *, at_least: int) -> Iterator[None]:
-    """Once for every file operation: things are prepared, and the work was killed just before that operation."""
+    """Yield after each kill: for every file operation, prepare, and kill the work before that operation."""
     for operation in count(1):
         prepare()
         if not killed_at(operation, work):
@@ -33,31 +35,31 @@ def killed_everywhere(prepare: Callable[[], object], work: Callable[[], object],
         yield
 
 
+IMAGE = b"\x89PNG"
+
+
 def group(reward: float) -> Group:
     task = Task(id="a", messages=(Message(role="user", content="1+1?"),))
     trajectory = Trajectory(
         task_id="a",
         sibling=0,
-        token_ids=(1, 2),
-        loss_mask=(False, True),
-        logprobs=(0.0, -0.5),
-        turns=(),
-        end_reason=EndReason.DONE,
+        segments=(Segment(token_ids=(1, 2), loss_mask=(False, True), logprobs=(0.0, -0.5)),),  # type: ignore[arg-type]
+        images={media_hash(IMAGE): IMAGE},
         reward=reward,
     )
     return Group(task=task, trajectories=(trajectory,))
 
 
-def test_a_record_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
+def test_record_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "train-000001.jsonl.gz"
     old, new = [group(0.0)], [group(1.0)]
     for _ in killed_everywhere(lambda: write_groups(path, old), lambda: write_groups(path, new), at_least=2):
         assert list(read_groups(path)) in (old, new)
     assert list(read_groups(path)) == new
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["media", path.name]
 
 
-def test_a_line_of_metrics_is_there_or_not(tmp_path: Path) -> None:
+def test_metrics_line_is_appended_atomically(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
 
     def one_line() -> None:
@@ -70,7 +72,7 @@ def test_a_line_of_metrics_is_there_or_not(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSession:
     monkeypatch.chdir(tmp_path)
     values = {
         "name": "mine",
@@ -78,10 +80,10 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         "environment": {"id": "gsm8k-tools"},
         "reward": [{"id": "math-numeric-equal"}],
     }
-    return Run.create(values)
+    return RunSession.create(values)
 
 
-def test_a_run_directory_is_there_or_not(plan: Run) -> None:
+def test_run_directory_is_created_atomically(plan: RunSession) -> None:
     def create() -> RunDirectory:
         return RunDirectory.create(plan.resolved, Asked())
 
@@ -104,7 +106,7 @@ def make(folder, texts, seed, config):
 """
 
 
-def test_a_model_that_is_built_is_there_or_not(tmp_path: Path) -> None:
+def test_model_folder_is_built_atomically(tmp_path: Path) -> None:
     (tmp_path / "builder.py").write_text(BUILDER, encoding="utf-8")
     folder, registry, id = tmp_path / "model", Registry(), f"{tmp_path / 'builder.py'}:make"
     registry.load("model", id)
@@ -120,7 +122,7 @@ def test_a_model_that_is_built_is_there_or_not(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["builder.py", "model"]
 
 
-def earlier(plan: Run) -> None:
+def earlier(plan: RunSession) -> None:
     """A run that was killed in step 31, with checkpoints, records and a torn line."""
     shutil.rmtree("runs", ignore_errors=True)
     directory = RunDirectory.create(plan.resolved, Asked())
@@ -134,7 +136,7 @@ def earlier(plan: Run) -> None:
     directory.close()
 
 
-def resume(plan: Run, path: str) -> list[Path]:
+def resume(plan: RunSession, path: str) -> list[Path]:
     directory = RunDirectory.open(Path("runs/mine"))
     _, aside = directory.resume(plan.resolved, Asked(), checkpoint_to_resume(Path(path))[1])
     directory.close()
@@ -142,7 +144,7 @@ def resume(plan: Run, path: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("step", [10, 30])
-def test_going_on_can_itself_be_killed(plan: Run, step: int) -> None:
+def test_interrupted_resume_can_be_repeated(plan: RunSession, step: int) -> None:
     run = Path("runs/mine")
     earlier(plan)
     resume(plan, f"runs/mine/checkpoints/{step:06d}")
@@ -152,7 +154,7 @@ def test_going_on_can_itself_be_killed(plan: Run, step: int) -> None:
     path = f"runs/mine/checkpoints/{step:06d}"
     for number, _ in enumerate(killed_everywhere(lambda: earlier(plan), lambda: resume(plan, path), at_least=8)):
         newest = int(checkpoints_of(run)[-1].name)
-        assert newest <= len(read_metrics(run / "metrics.jsonl")), "a checkpoint without its metrics"
+        assert newest <= len(read_metrics(run / "metrics.jsonl")), "every checkpoint has its metrics"
         if number % 2:
             resume(plan, "runs/mine")
             assert len(read_metrics(run / "metrics.jsonl")) == newest
@@ -161,19 +163,19 @@ def test_going_on_can_itself_be_killed(plan: Run, step: int) -> None:
 
 
 @pytest.fixture
-def policy() -> Any:
+def policy(tmp_path: Path) -> Any:
+    from rlcore_trainer.policy.causal_lm import CausalLanguageModel
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=16, num_key_value_heads=1, **small))
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=16, num_key_value_heads=1, **small))
+    return CausalLanguageModel(model, tmp_path)
 
 
 @pytest.mark.parametrize(("keep", "best"), [(1, 2), (1, 3), (2, 1)])
-def test_a_checkpoint_is_there_or_not_and_what_stays_is_what_would_have_stayed(
-    tmp_path: Path, policy: Any, keep: int, best: int
-) -> None:
+def test_checkpoint_is_saved_and_pruned_atomically(tmp_path: Path, policy: Any, keep: int, best: int) -> None:
     import torch
-    from rlcore_trainer.checkpoint import Checkpoints, Progress
+    from rlcore_trainer.training.checkpoint import Checkpoints, Progress
 
     run = tmp_path / "run"
     cpu = torch.device("cpu")
@@ -182,7 +184,7 @@ def test_a_checkpoint_is_there_or_not_and_what_stays_is_what_would_have_stayed(
         checkpoints = Checkpoints(run / "checkpoints", keep=keep)
         for step in steps:
             progress = Progress(step=step, best_step=best if best <= step else 1)
-            checkpoints.save(progress, policy, tmp_path, {"step": step}, collection={"batch": step})
+            checkpoints.save(progress, policy, {"step": step}, collection={"batch": step})
 
     def two() -> None:
         shutil.rmtree(run, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Real GSM8K rows through prepare, warm-up, a few steps and evaluation, with Qwen's real tokenizers on tiny models."""
+"""Prepare, train and evaluate on real GSM8K rows, with the real Qwen tokenizers and tiny models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from preloaded import rlcore_command
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("RLCORE_DATA" not in os.environ, reason="RLCORE_DATA names no folder with GSM8K and tokenizers"),
+    pytest.mark.skipif("RLCORE_DATA" not in os.environ, reason="requires RLCORE_DATA with GSM8K and tokenizers"),
 ]
 SIZE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 2048}
@@ -26,7 +26,7 @@ def rlcore(*arguments: str, folder: Path) -> str:
 
 
 def write_model(folder: Path, kind: str) -> None:
-    """A random model of the family's architecture with the family's own tokenizer."""
+    """A random model with the architecture and the tokenizer of the family."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -46,16 +46,16 @@ def write_model(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["qwen2.5-instruct", "qwen3"])
-def test_real_rows_train_and_evaluate_with_the_real_tokenizer(kind: str, tmp_path: Path) -> None:
+def test_real_rows_with_real_tokenizers(kind: str, tmp_path: Path) -> None:
     write_model(tmp_path / "model", kind)
     rows = Path(os.environ["RLCORE_DATA"]) / "gsm8k"
     for split, limit in (("train", 64), ("test", 8)):
         out = f"data/gsm8k_{split}.jsonl"
-        said = rlcore(
+        output = rlcore(
             "data", "prepare", "gsm8k-tools", f"source={rows}/{split}.jsonl", f"out={out}", f"limit={limit}",
             folder=tmp_path,
         )  # fmt: skip
-        assert len((tmp_path / out).read_text(encoding="utf-8").splitlines()) == limit, said
+        assert len((tmp_path / out).read_text(encoding="utf-8").splitlines()) == limit, output
     small = ["trainer.steps=2", "trainer.tasks_per_step=2", "rollout.group_size=2", "rollout.max_new_tokens=16"]
     rlcore(
         "run", "-p", "gsm8k-tools", "-r", "qwen2.5-3b", "model.path=model", "name=real", *small,

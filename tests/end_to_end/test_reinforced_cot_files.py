@@ -1,22 +1,25 @@
-"""The published files of a chain of supervised training and GRPO are answered key by key, unchanged."""
+"""``rlcore run`` accepts the unchanged files of a repository for supervised training and GRPO."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from example_plugin import search_path
 from rlcore.cli import main
-from rlcore.config.accelerate_file import ACCELERATE
-from rlcore.config.foreign_files import read_files
+from rlcore.config.dialects import translate
 from rlcore.config.layers import leaves
 from rlcore.config.origins import parse_yaml
-from rlcore.config.reinforced_cot import EVALUATION, GRPO, SFT
-from rlcore.config.vocabulary import FileVocabulary, Meaning
+from rlcore.plugins.registry import Registry
+from workspace import ROOT
 
-ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "sft-then-grpo"
 LORA = """
   lora:
     r: {rank}
@@ -153,14 +156,14 @@ SFT_SETS = {
     "trainer.warmup_ratio": 0.1,
     "trainer.weight_decay": 0.0,
 }
-"""Of 16 rows, in batches of 2."""
+"""For 16 rows in batches of 2."""
 GRPO_SETS = {
-    "algorithm.advantage": "grpo",
+    "algorithm.advantage.id": "grpo",
+    "algorithm.advantage.normalise_by_std": True,
     "algorithm.aggregation": "token-mean",
     "algorithm.importance_sampling_level": "sequence",
     "algorithm.kl.coefficient": 0.05,
     "algorithm.kl.estimator": "k3",
-    "algorithm.normalise_by_std": True,
     "checkpoint.every": 16,
     "data.evaluation": ["data/multimodal_cot/dev_data.jsonl"],
     "data.train": ["data/multimodal_cot/train_data.jsonl"],
@@ -186,17 +189,17 @@ GRPO_SETS = {
     "trainer.weight_decay": 0.01,
     "warmup.steps": 0,
 }
-"""Of 16 rows on one process: 40 rollouts of 2 problems. The clip range is GSPO's, as no epsilon is given."""
+"""For 16 rows in one process: 40 rollouts of 2 problems. Without an epsilon, the clip range is that of GSPO."""
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folders beside each other as there, text in the place of pictures, and vLLM and a tracker as if installed."""
+    """The folders of the repository with text data, and metadata of vLLM and a tracker."""
     data = tmp_path / "data" / "multimodal_cot"
     data.mkdir(parents=True)
     for name, count in (("train_data", 16), ("dev_data", 2), ("test", 2)):
-        said = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]
-        row = {"messages": said, "answer": "2"}
+        messages = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]
+        row = {"messages": messages, "answer": "2"}
         (data / f"{name}.jsonl").write_text((json.dumps(row) + "\n") * count, encoding="utf-8")
     model = tmp_path / "qwen" / "qwen-merged-sft"
     model.mkdir(parents=True)
@@ -207,7 +210,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         information.mkdir(parents=True)
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         (information / "METADATA").write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    for place in (str(tmp_path / "site"), *search_path(EXAMPLE, tmp_path / "example")):
+        monkeypatch.syspath_prepend(place)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "project" / "configs" / "train"
 
@@ -224,7 +228,7 @@ def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 def keys_of(text: str) -> int:
-    """How many keys with a value a file has, its block counted."""
+    """The number of keys with a value in a file, including the top-level block."""
     tree, _ = parse_yaml(text, "file")
     return len(list(leaves(tree))) + (set(tree) <= {"SFT", "GRPO"})
 
@@ -232,7 +236,7 @@ def keys_of(text: str) -> int:
 def set_by_files(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
 ) -> tuple[Mapping[str, Any], list[str]]:
-    """What the files set, and the lines about it."""
+    """The keys that the files set, and the printed lines."""
     assert rlcore(monkeypatch, "config", "show", "--origin", "--json", *words) == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     found: Mapping[str, Any] = json.loads(shown.out)
@@ -240,7 +244,7 @@ def set_by_files(
     return ours, shown.err.splitlines()
 
 
-def test_every_key_of_the_supervised_file_is_answered(
+def test_every_key_of_the_sft_file_is_reported(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = SFT_FILE.replace("quantization: true", "quantization: false")
@@ -250,26 +254,24 @@ def test_every_key_of_the_supervised_file_is_answered(
     found, lines = set_by_files(monkeypatch, capsys, "-c", file)
     assert found == SFT_SETS
     assert len(lines) == keys_of(text)
-    assert all(" -> " in line or " sets nothing: " in line for line in lines)
-    assert any("image_dir" in line and "no picture is read" in line for line in lines)
+    assert any("image_dir" in line and " -> " not in line for line in lines)
 
 
-def test_every_key_of_the_reinforcement_file_is_answered(
+def test_every_key_of_the_grpo_file_is_reported(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
     given = ["-p", "gsm8k-tools", "-c", file]
     assert rlcore(monkeypatch, "run", "--dry-run", *given) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
-    assert 'loss = "gspo"' in resolved
+    assert '[algorithm.loss]\nid = "gspo"' in resolved
     assert "clip_low = 0.0003" in resolved
     found, lines = set_by_files(monkeypatch, capsys, *given)
     assert found == GRPO_SETS
     assert len(lines) == keys_of(GRPO_FILE)
-    assert all(" -> " in line or " sets nothing: " in line for line in lines)
 
 
-def test_the_tables_of_the_adapters_are_answered_too(
+def test_lora_tables_are_translated(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     low = SFT_FILE.replace("quantization: true", "quantization: false")
@@ -283,10 +285,10 @@ def test_the_tables_of_the_adapters_are_answered_too(
     given = ("-p", "gsm8k-tools", "-c", write(project, "grpo.yaml", high))
     found, lines = set_by_files(monkeypatch, capsys, *given)
     assert found == {**GRPO_SETS, **ours}
-    assert any("lora_dropout" in line and "nothing is dropped out" in line for line in lines)
+    assert any("lora_dropout" in line and " -> " not in line for line in lines)
 
 
-def test_a_quantised_base_is_one_under_an_adapter_and_never_vllms(
+def test_quantised_base_needs_adapter_and_torch_engine(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     adapter = LORA.format(rank=128, alpha=256, task="CAUSAL_LM")
@@ -294,16 +296,18 @@ def test_a_quantised_base_is_one_under_an_adapter_and_never_vllms(
     assert found["model.quantization"] == "nf4"
     assert any('quantization = true -> model.quantization = "nf4"' in line for line in lines)
     assert rlcore(monkeypatch, "run", "--dry-run", "-c", write(project, "sft.yaml", SFT_FILE)) == 2
-    assert "a quantised base is not trained itself" in capsys.readouterr().err
+    assert "model.quantization" in capsys.readouterr().err
     high = GRPO_FILE.replace("quantization: false", "quantization: true") + adapter
     given = ("run", "--dry-run", "-p", "gsm8k-tools", "-c")
     assert rlcore(monkeypatch, *given, write(project, "grpo.yaml", high)) == 2
-    assert "the engine vllm cannot serve it" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "model.quantization" in error
+    assert "rollout.engine" in error
     file = write(project, "grpo.yaml", high.replace("use_vllm: true", "use_vllm: false"))
     assert rlcore(monkeypatch, *given, file) == 0, capsys.readouterr().err
 
 
-def test_the_recipes_hold_the_values_of_the_files(
+def test_recipes_match_the_files(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = Path("data/multimodal_cot/train_data.jsonl")
@@ -314,7 +318,7 @@ def test_the_recipes_hold_the_values_of_the_files(
     here = {"data", "model", "name", "runs", "layout", "evaluation", "trackers"}
     other = {"rollout.engine", "rollout.vllm.gpu_memory_utilization", "checkpoint.every", "rollout.max_new_tokens"}
     for recipe, text in (("qwen2.5-3b-sft", sft), ("qwen2.5-3b-grpo", grpo)):
-        (reading,) = read_files([write(project, "file.yaml", text)], [processes]).layers
+        (reading,) = translate(Registry(), files=[write(project, "file.yaml", text)], overrides=[processes]).files
         wanted = {".".join(path): value for path, value in leaves(reading.tree)}
         assert rlcore(monkeypatch, "config", "show", "--json", "-p", "gsm8k-tools", "-r", recipe) == 0
         found = json.loads(capsys.readouterr().out)
@@ -322,49 +326,64 @@ def test_the_recipes_hold_the_values_of_the_files(
         assert {key: found[key] for key in same} == {key: wanted[key] for key in same}
 
 
-def test_the_one_switch_makes_grpo_of_it(
+def test_token_level_importance_sampling_selects_grpo(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE.replace("level: sequence", "level: token"))
     assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", file) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
-    assert 'loss = "clip"' in resolved
+    assert '[algorithm.loss]\nid = "clip"' in resolved
     assert "clip_low = 0.2" in resolved
 
 
-def test_two_processes_make_the_batches_of_two(
+def test_two_processes_double_the_batch(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
     two = write(project, "two.yaml", TWO_PROCESSES)
     rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", two, "-c", file)
-    said = capsys.readouterr().err
-    assert "per_device_train_batch_size = 2 -> trainer.tasks_per_step = 4, trainer.updates_per_rollout = 3" in said
-    assert 'distributed_type = "MULTI_GPU" -> strategy.id = "ddp"' in said
-    assert "num_processes = 2 -> strategy.processes = 2" in said
+    error = capsys.readouterr().err
+    assert "per_device_train_batch_size = 2 -> trainer.tasks_per_step = 4, trainer.updates_per_rollout = 3" in error
+    assert 'distributed_type = "MULTI_GPU" -> strategy.id = "ddp"' in error
+    assert "num_processes = 2 -> strategy.processes = 2" in error
 
 
-def test_deepspeeds_file_is_refused_before_anything_starts(
+def test_deepspeed_file_is_rejected(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, deepspeed = write(project, "grpo.yaml", GRPO_FILE), write(project, "ds.yaml", DEEPSPEED_FILE)
     assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", deepspeed, "-c", file) == 2
     error = capsys.readouterr().err
-    assert "accelerate itself passes over train_micro_batch_size_per_gpu, zero_optimization" in error
+    assert "train_micro_batch_size_per_gpu, zero_optimization" in error
     assert "distributed_type: MULTI_GPU" in error
 
 
-def table(vocabulary: FileVocabulary) -> list[str]:
-    return [documented(key, meaning) for key, meaning in vocabulary.meanings.items()]
+def test_example_passes_its_own_tests(tmp_path: Path) -> None:
+    path = os.pathsep.join(search_path(EXAMPLE, tmp_path / "site"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE / "tests")],
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
 
 
-def documented(key: str, meaning: Meaning) -> str:
-    also = [f"`{name} = {json.dumps(value)}`" for name, value in meaning.also.items()]
-    ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
-    return f"| `{key}` | {ours} | {meaning.why} |"
+def test_misspelt_block_gets_a_suggestion(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "sft.model_path=x") == 2
+    assert "did you mean SFT ?" in capsys.readouterr().err
 
 
-def test_the_how_to_has_every_table() -> None:
-    page = (ROOT / "docs" / "how-to" / "coming-from-trl.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert rows == [row for vocabulary in (SFT, GRPO, EVALUATION, ACCELERATE) for row in table(vocabulary)]
+def test_files_without_the_plugin_are_unknown_keys(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rl-plugin-reinforced-cot")
+    file = write(project, "grpo.yaml", GRPO_FILE)
+    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", file) == 2
+    assert "unknown key  GRPO" in capsys.readouterr().err

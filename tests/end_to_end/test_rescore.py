@@ -1,4 +1,4 @@
-"""A run's rollouts are judged again where neither rollout nor trainer nor torch is at hand."""
+"""Rescore the rollouts of a run without rlcore-rollout, rlcore-trainer and torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlcore.records import write_groups
+from rlcore.runs.records import write_groups
 from rlcore.testing import make_trajectory
 from rlcore.types import Group, RewardResult, Task
 
@@ -42,7 +42,7 @@ sys.exit(status)
 """
 
 
-def test_the_plugin_and_the_core_alone_rescore_a_run(tmp_path: Path) -> None:
+def test_rescore_needs_only_core_and_plugin(tmp_path: Path) -> None:
     run = tmp_path / "run"
     for folder in ("rollouts", "checkpoints"):
         (run / folder).mkdir(parents=True)

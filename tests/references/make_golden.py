@@ -1,7 +1,7 @@
-"""Write the golden tensors again: ``uv run python tests/references/make_golden.py`` (installs the peers on first use).
+"""Write the golden tensors: ``uv run python tests/references/make_golden.py`` (installs the peers on first use).
 
-They change when a line or a case of the table does, or with the version of a peer; the test that reads them then says
-which. ``tests/benchmarks/run.py parity`` compares with the peers themselves and says when the golden tensors are old.
+They change with the lines and cases of the table and with the versions of the peers. The test that reads them reports
+which ones are wrong. ``tests/benchmarks/run.py parity`` runs the peers and reports outdated golden tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 
 def main() -> None:
-    """Inputs, each peer's outputs, and how far apart the named divergences are."""
+    """Write inputs, outputs of each peer, and the sizes of the intended differences."""
     inputs = all_inputs()
     GOLDEN.mkdir(exist_ok=True)
     save_file(inputs, INPUTS)

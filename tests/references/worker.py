@@ -1,7 +1,7 @@
-"""A long-lived process that does one step when it is told: `Gate` inside it, `Worker` outside.
+"""A long-lived process that runs one step per request, with a `Gate` inside and a `Worker` outside.
 
-The process reports one JSON object a line on what was its standard output; everything else that it prints goes to its
-standard error. Its memory is read from outside, so that measuring costs the measured process nothing.
+The process writes one JSON object per line to its original standard output. All other output goes to standard error.
+Its memory is read from outside, so the measurement does not slow the process down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SAMPLE_S = 0.002
 
 
 def anonymous_mb(pid: int) -> float:
-    """Anonymous memory of a process. Raises `RuntimeError` when it has ended."""
+    """Anonymous memory of a process in MB. Raises `RuntimeError` if it has ended."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
@@ -27,7 +27,7 @@ def anonymous_mb(pid: int) -> float:
 
 
 class Gate:
-    """The inside: ``wait`` reports what has been done and returns when the next step shall begin."""
+    """The inside. ``wait`` reports the last step and returns when the next step starts."""
 
     def __init__(self) -> None:
         self._reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -35,7 +35,7 @@ class Gate:
         self._started: float | None = None
 
     def wait(self, **report: Any) -> bool:
-        """Report, with the seconds since the last return; True to go on, False to end."""
+        """Report the last step and its seconds. Returns False when the process should end."""
         if self._started is not None:
             report["seconds"] = time.perf_counter() - self._started
         print(json.dumps(report), file=self._reports, flush=True)
@@ -45,7 +45,7 @@ class Gate:
 
 
 class Worker:
-    """The outside. ``imported_mb`` is the anonymous memory when only the libraries had been imported."""
+    """The outside. ``imported_mb`` is the anonymous memory after the imports."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -62,10 +62,10 @@ class Worker:
         self.pid = int(self._answer()["pid"])
         self.imported_mb = anonymous_mb(self.pid)
         self.peak_mb = 0.0
-        """The most anonymous memory that was seen in a sampled step, above the imported libraries."""
+        """The peak of anonymous memory in a sampled step, above the imported libraries."""
 
     def step(self, *, sampled: bool = False) -> dict[str, Any]:
-        """Do one step; its report, with ``seconds``. With ``sampled`` its memory is watched meanwhile."""
+        """Run one step and return its report with ``seconds``. With ``sampled``, measure its memory."""
         assert self._process.stdin is not None
         self._process.stdin.write("g")
         self._process.stdin.flush()
@@ -81,7 +81,7 @@ class Worker:
             watcher.join()
 
     def close(self) -> None:
-        """End the process; nothing happens when it has ended."""
+        """End the process if it still runs."""
         self._process.terminate()
         self._process.wait(timeout=30)
 

@@ -1,4 +1,4 @@
-"""An environment whose answers take a random time, so that no two runs see trajectories advance in the same order."""
+"""An environment with random delays, so that the order in which trajectories advance differs between runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOCK = random.SystemRandom()
 
 
 class Delayed(Gsm8kTools):
-    """The calculator's environment, late by chance."""
+    """The calculator environment with random delays."""
 
     Config = EnvironmentConfig
 

@@ -1,4 +1,4 @@
-"""The code blocks of Markdown documents, and what the comment before each says about testing it."""
+"""The code blocks of Markdown documents, with the test comment before each block."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Block:
     language: str
     text: str
     mode: str
-    """``quick``, ``slow``, ``file``, ``skip``, or empty without a comment."""
+    """``quick``, ``slow``, ``file``, ``skip``, or an empty string without a comment."""
     rest: str
-    """What follows the mode in the comment."""
+    """The text after the mode in the comment."""
 
     @property
     def commands(self) -> list[list[str]]:
@@ -39,7 +39,7 @@ class Block:
 
     @property
     def shortened(self) -> list[list[str]]:
-        """The commands with the overrides of the comment: one list per ``rlcore run``, parted by ``|``."""
+        """The commands with the overrides of the comment: one list per ``rlcore run``, separated by ``|``."""
         lists = [shlex.split(part) for part in self.rest.split("|")]
         commands = []
         for arguments in self.commands:
@@ -52,7 +52,7 @@ class Block:
 
 
 def documents() -> list[Path]:
-    """Every document that people read."""
+    """All published documents."""
     patterns = ("*.md", "docs/**/*.md", "examples/**/*.md", "packages/*/*.md", "plugins/*/*.md")
     return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
 
@@ -77,4 +77,4 @@ def blocks(document: Path) -> Iterator[Block]:
             mode = rest = ""
             number += 1
         elif lines[number - 1].strip():
-            assert not mode, f"{document.name}:{number}: a test comment with no block after it"
+            assert not mode, f"{document.name}:{number}: a test comment without a block"

@@ -1,6 +1,6 @@
-"""Draws accuracy over steps of finished runs as an SVG: ``draw_curve.py OUT.svg [LABEL=]RUN...``, one line a label.
+"""Draw the accuracy of finished runs by step as an SVG: ``draw_curve.py OUT.svg [LABEL=]RUN...``.
 
-Runs of one label (seeds of one experiment) share a colour.
+Each run is a line. Runs with the same label (seeds of an experiment) share a colour.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def points(run: Path) -> list[tuple[int, float]]:
 
 
 def draw(series: list[tuple[str, list[tuple[int, float]]]]) -> str:
-    """The picture of all series: one polyline each, one legend entry a label."""
+    """The SVG of all series, with one legend entry per label."""
     last = max(step for _, line in series for step, _ in line)
 
     def place(step: float, accuracy: float) -> str:

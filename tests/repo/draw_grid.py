@@ -1,6 +1,6 @@
-"""Draws measured curves as an SVG of small charts.
+"""Draw measured curves as an SVG of small charts.
 
-Curves are ``{name: {seed: {step: share}}}``; every name gets a chart, every seed a line in it.
+Curves are ``{name: {seed: {step: share}}}``. Each name is a chart, and each seed is a line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Curves = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def draw(curves: Curves, title: str) -> str:
-    """The picture: shares from 0 to 100 % over training steps, the same scale in every chart."""
+    """The SVG: shares from 0 to 100 % by training step, with the same scale in every chart."""
     rows = -(-len(curves) // COLUMNS)
     width, height = LEFT + COLUMNS * (WIDTH + GAP), TOP + rows * (HEIGHT + GAP) + 24
     last = max(int(step) for seeds in curves.values() for line in seeds.values() for step in line)

@@ -1,4 +1,4 @@
-"""Work that is killed, for real, at one file operation after the other."""
+"""Kill a process at a chosen file operation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 CHANGES = frozenset({"os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"})
-"""Audit events of the interpreter besides ``open`` to write; a rename that replaces is an ``os.rename`` too."""
+"""Audit events of the interpreter in addition to ``open`` for writing. ``os.replace`` also raises ``os.rename``."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def killed_at(operation: int, work: Callable[[], object]) -> bool:
-    """Do the work in a child that gets SIGKILL just before its file operation of that number, counted from 1.
+    """Run ``work`` in a child process that is killed before its file operation number ``operation``, counted from 1.
 
-    Returns False when the work was done before it came to that.
+    Returns False if the work finished earlier.
     """
     child = os.fork()
     if child == 0:

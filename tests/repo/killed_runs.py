@@ -1,4 +1,4 @@
-"""Runs of the real command that are killed, and what has to be equal afterwards."""
+"""Kill runs of the real command, and compare their results."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TABLES = (
     *(f"environment.id={ENVIRONMENT}:Delayed", "data.id=gsm8k-tools", "warmup.demonstrations_per_step=16"),
     *("trainer.tasks_per_step=4", "rollout.group_size=4", "rollout.torch.slots=8"),
     *("trainer.updates_per_rollout=2", "trainer.max_tokens_per_batch=512", "trainer.learning_rate=1e-3"),
-    *("algorithm.kl.coefficient=0.01", "algorithm.entropy=0.01"),  # every step has a gradient, rewarded or not
+    *("algorithm.kl.coefficient=0.01", "algorithm.entropy=0.01"),  # every step has a gradient, also without rewards
     *("evaluation.every=2", "evaluation.tasks=8", "checkpoint.every=1", "checkpoint.keep=1"),
 )
-"""The default recipe made small: several micro-batches an update, a checkpoint every step."""
+"""A small version of the default recipe: several micro-batches per update, a checkpoint at every step."""
 FIRST = ("run", "--plugin", "gsm8k-tools", f"name={NAME}", *TABLES)
 IMITATE = (*FIRST, "warmup.steps=60", "trainer.steps=1")
-"""A model that calls the calculator more often than not, for other runs to begin with."""
+"""Makes a model that calls the calculator in most responses, as the start of other runs."""
 SMALL_RUN = (*FIRST, "warmup.steps=4", "trainer.steps=4")
-"""Every phase in a few seconds."""
+"""All phases in a few seconds."""
 RESUME = ("run", "--resume", f"runs/{NAME}")
 
 
@@ -38,27 +38,27 @@ class End:
     """How a process ended."""
 
     status: int
-    """As `os.waitstatus_to_exitcode`: negative when a signal ended it."""
+    """As in `os.waitstatus_to_exitcode`: negative after a signal."""
     seconds: float
-    said: str
+    output: str
 
 
 def command(arguments: Sequence[str], folder: Path, *, kill_after: float | None = None) -> End:
-    """The command in a child of this process, which has imported what takes long; SIGKILL after so many seconds.
+    """Run the command in a fork of this process, and send SIGKILL after ``kill_after`` seconds.
 
-    Must be called before this process has started a thread.
+    This process must have no other threads.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    said = folder / "said.txt"
+    log = folder / "output.txt"
     started = time.monotonic()
     child = os.fork()
     if child == 0:
-        become(arguments, folder, said)
+        become(arguments, folder, log)
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         seconds = time.monotonic() - started
         if ended:
-            return End(status=os.waitstatus_to_exitcode(status), seconds=seconds, said=said.read_text("utf-8"))
+            return End(status=os.waitstatus_to_exitcode(status), seconds=seconds, output=log.read_text("utf-8"))
         if kill_after is not None and seconds >= kill_after:
             os.kill(child, signal.SIGKILL)
             kill_after = None
@@ -66,17 +66,17 @@ def command(arguments: Sequence[str], folder: Path, *, kill_after: float | None 
 
 
 def content(run: Path) -> dict[str, str]:
-    """What two runs that did the same have in common: name and digest of every file, and the lines of the metrics.
+    """The reproducible content of a run: name and digest of every file, and the lines of the metrics.
 
-    Left out is what tells when and how often it ran: the log, the versions, the resumes, and all times.
+    The log, the versions, the list of resumes and all times are excluded.
     """
-    untold = {"output.log", "environment.json", "resumes.jsonl", ".lock", "metrics.jsonl", "config.toml", "asked.toml"}
+    ignored = {"output.log", "environment.json", "resumes.jsonl", ".lock", "metrics.jsonl", "config.toml", "asked.toml"}
     found = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
         if path.is_symlink():
             found[name] = f"-> {os.readlink(path)}"
-        elif path.is_file() and name not in untold:
+        elif path.is_file() and name not in ignored:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     metrics = run / "metrics.jsonl"
     lines = timeless(metrics) if metrics.exists() else []
@@ -84,13 +84,13 @@ def content(run: Path) -> dict[str, str]:
 
 
 def timeless(metrics: Path) -> list[dict[str, Any]]:
-    """The lines of a ``metrics.jsonl`` without the clock."""
+    """The lines of a ``metrics.jsonl`` without times."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     return [{key: line[key] for key in line if key.partition("/")[0] != "time"} for line in lines]
 
 
 def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    """The names under which two contents differ."""
+    """The names of the entries that differ."""
     return sorted(name for name in expected | found if expected.get(name) != found.get(name))
 
 
@@ -100,7 +100,7 @@ def config(run: Path) -> str:
 
 
 def phase(run: Path) -> str:
-    """What a run was doing when it was killed, as its folder tells."""
+    """The phase in which a run was killed, inferred from its folder."""
     if not run.is_dir():
         return "before the run directory"
     if "builtin:" in config(run) and not (run / "model").is_dir():

@@ -1,4 +1,4 @@
-"""Test every distribution alone: built, installed from its wheel outside the workspace, its own tests run.
+"""Test every distribution alone: build it, install its wheel outside the workspace and run its tests.
 
 ::
 
@@ -7,11 +7,10 @@
     uv run python tests/repo/package_matrix.py 'rlcore-rollout[torch]'
     uv run python tests/repo/package_matrix.py --list                # JSON, for a matrix of jobs
 
-The environment of each holds its wheel, the wheels of the members that it declares, the third-party distributions
-that all these declare (in the versions of the lock) and pytest, pytest-timeout and hypothesis; nothing else. The list
-comes from the workspace. A member without a module has no tests: there the command has to start and every plugin to be
-sound. As many are tested at a time as there are cores, each with one thread. Exit status 1 when one fails; all are
-tried.
+Each environment contains the wheel, the wheels of the members that it declares, their third-party dependencies (in
+the locked versions), pytest, pytest-timeout and hypothesis, and nothing else. A member without a module has no tests;
+``rlcore plugins list --check`` runs instead. One environment per core is tested at a time, with one thread each. All
+members are tested. The exit status is 1 if one fails.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ timeout = 300
 
 
 def run(command: list[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command with the workspace out of sight; its two outputs together."""
+    """Run a command without the workspace's environment variables; stdout and stderr are combined."""
     hidden = {"PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "PYTEST_ADDOPTS"}
     environment = {key: value for key, value in os.environ.items() if key not in hidden} | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(
@@ -54,7 +53,7 @@ def run(command: list[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def must(command: list[str], *, cwd: Path) -> str:
-    """Run a command that has to succeed; its output."""
+    """Run a command that must succeed and return its output."""
     result = run(command, cwd=cwd)
     if result.returncode:
         raise SystemExit(f"{' '.join(command)} failed ({result.returncode}):\n{result.stdout}")
@@ -62,13 +61,13 @@ def must(command: list[str], *, cwd: Path) -> str:
 
 
 def build(wheels: Path) -> dict[str, Path]:
-    """Source distribution and from it the wheel of every member; the wheels by name."""
+    """Build the source distribution and the wheel of every member. Returns the wheels by name."""
     must(["uv", "build", "--all-packages", "--no-sources", "--quiet", "--out-dir", str(wheels)], cwd=ROOT)
     return {distribution(path.name.split("-")[0]): path for path in wheels.glob("*.whl")}
 
 
 def locked_versions(folder: Path) -> Path:
-    """The versions of the lock as a constraints file."""
+    """Write the locked versions as a constraints file."""
     export = ["uv", "export", "--frozen", "--quiet", "--no-hashes", "--no-emit-workspace", "--all-groups"]
     path = folder / "constraints.txt"
     path.write_text(must([*export, "--all-packages", "--all-extras", "--no-extra", "vllm"], cwd=ROOT), encoding="utf-8")
@@ -76,7 +75,7 @@ def locked_versions(folder: Path) -> Path:
 
 
 def check(member: Member, extra: str, wheels: dict[str, Path], constraints: Path, python: str) -> tuple[bool, str, str]:
-    """Whether the member stands alone, a summary of one line, and the whole output."""
+    """Whether the member works alone, a one-line summary, and the full output."""
     with tempfile.TemporaryDirectory(prefix="package-matrix-") as name:
         folder = Path(name)
         must(["uv", "venv", "--quiet", "--no-project", "--python", python, "environment"], cwd=folder)
@@ -106,9 +105,9 @@ def check(member: Member, extra: str, wheels: dict[str, Path], constraints: Path
 def main() -> int:
     """Check the members named on the command line, or all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a member, or NAME[EXTRA]; all when none is given")
-    parser.add_argument("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", help="version to test with")
-    parser.add_argument("--list", action="store_true", help="print the members as JSON and stop")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a member, or NAME[EXTRA]; default: all")
+    parser.add_argument("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", help="Python version")
+    parser.add_argument("--list", action="store_true", help="print the members as JSON and exit")
     arguments = parser.parse_args()
     by_name = {member.name: member for member in members()}
     if arguments.list:
@@ -117,7 +116,7 @@ def main() -> int:
     names = arguments.names or list(by_name)
     unknown = [name for name in names if name.partition("[")[0] not in by_name]
     if unknown:
-        parser.error(f"no member of the workspace: {', '.join(unknown)}; there are {', '.join(by_name)}")
+        parser.error(f"unknown members: {', '.join(unknown)}; available: {', '.join(by_name)}")
 
     def one(name: str) -> tuple[str, bool]:
         started = time.monotonic()
@@ -133,7 +132,7 @@ def main() -> int:
         constraints = locked_versions(Path(folder))
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             failed = [name for name, fine in threads.map(one, names) if not fine]
-    print(f"package matrix, Python {arguments.python}: {len(names) - len(failed)} of {len(names)} stand alone")
+    print(f"package matrix, Python {arguments.python}: {len(names) - len(failed)} of {len(names)} passed")
     return 1 if failed else 0
 
 

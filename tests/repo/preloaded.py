@@ -1,7 +1,7 @@
-"""``rlcore …`` in children of one process that has imported what takes long: a second, where a process takes ten.
+"""Run ``rlcore …`` in forks of a process that has already imported the heavy libraries: one second instead of ten.
 
-A child is as good as a process of its own, but for what it would have imported and for the variables that libraries
-read while they are imported. Tests of those, of the start itself, of signals, of the order of hashes start their own.
+A fork behaves like a new process except for imports and for environment variables that libraries read on import.
+Tests of these, of start-up, of signals and of hash order start a new process instead.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from pathlib import Path
 from typing import NoReturn
 
 IMPORTED = (
-    *("rlcore.cli.run", "rlcore_trainer.policy_gradient", "rlcore_rollout.executors.local"),
+    *("rlcore.cli.run", "rlcore_trainer.training.policy_gradient", "rlcore_rollout.executors.local"),
     *("rlcore_rollout.engines.torch.engine", "rl_plugin_gsm8k_tools.dataset", "rl_plugin_string_equal.reward"),
     *("rl_plugin_gsm8k_tools.environment", "transformers.models.qwen2.modeling_qwen2"),
 )
-"""What takes seconds to import, and takes them in a child again when it is left out."""
+"""Modules that take seconds to import."""
 
 
 def warm() -> None:
-    """Import what the command imports."""
+    """Import the modules that the command uses."""
     for module in IMPORTED:
         importlib.import_module(module)
-    assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not be forked"
+    assert len(os.listdir("/proc/self/task")) == 1, "cannot fork a process with threads"
 
 
-def become(arguments: Sequence[str], folder: Path, said: Path, complained: Path | None = None) -> NoReturn:
-    """Be ``rlcore ARGUMENTS`` in ``folder`` from here on, which writes into files: both streams into one, or two."""
+def become(arguments: Sequence[str], folder: Path, out: Path, err: Path | None = None) -> NoReturn:
+    """Turn this process into ``rlcore ARGUMENTS`` in ``folder``, with its streams in one file or in two."""
     status = 70
     try:
         os.setsid()
         os.chdir(folder)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 1)
-        os.dup2(1 if complained is None else os.open(complained, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
+        os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 1)
+        os.dup2(1 if err is None else os.open(err, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
         sys.argv = ["rlcore", *arguments]
+        sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
         from rlcore.cli import main
 
         status = main()
@@ -64,16 +65,16 @@ def rlcore_command(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 900.0,
 ) -> subprocess.CompletedProcess[str]:
-    """What ``rlcore ARGUMENTS`` in ``folder`` ended with and said; a returncode of -9 when it took too long."""
+    """Run ``rlcore ARGUMENTS`` in ``folder``. The return code is -9 after the timeout."""
     server = _server()
     with tempfile.TemporaryDirectory() as place:
-        said, complained = Path(place, "out"), Path(place, "err")
+        out, err = Path(place, "out"), Path(place, "err")
         request = {
             "arguments": list(arguments),
             "folder": str(folder),
             "environment": dict(os.environ if environment is None else environment),
-            "said": str(said),
-            "complained": str(complained),
+            "out": str(out),
+            "err": str(err),
             "timeout_s": timeout_s,
         }
         assert server.stdin is not None
@@ -82,11 +83,11 @@ def rlcore_command(
             server.stdin.write(json.dumps(request) + "\n")
             server.stdin.flush()
             status = int(server.stdout.readline())
-        except BaseException:  # of the test's own deadline, too: the next command must not read this one's answer
+        except BaseException:  # also the timeout of the test: the next command must not read this reply
             _end(server)
             _server.cache_clear()
             raise
-        stdout, stderr = (path.read_text(encoding="utf-8") if path.exists() else "" for path in (said, complained))
+        stdout, stderr = (path.read_text(encoding="utf-8") if path.exists() else "" for path in (out, err))
     return subprocess.CompletedProcess(["rlcore", *arguments], status, stdout, stderr)
 
 
@@ -109,7 +110,7 @@ def _end(server: subprocess.Popen[str]) -> None:
 
 
 def _serve() -> None:
-    sys.path.pop(0)  # the folder of this file, which the command has not
+    sys.path.pop(0)  # the folder of this file is not on the command's path
     warm()
     for line in sys.stdin:
         request = json.loads(line)
@@ -117,7 +118,7 @@ def _serve() -> None:
         if child == 0:
             os.environ.clear()
             os.environ.update(request["environment"])
-            files = (Path(request[name]) for name in ("said", "complained"))
+            files = (Path(request[name]) for name in ("out", "err"))
             become(request["arguments"], Path(request["folder"]), *files)
         print(_status(child, request["timeout_s"]), flush=True)
 

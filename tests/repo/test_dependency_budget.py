@@ -1,4 +1,4 @@
-"""What installing each distribution brings along, read from the lock: exactly this, nothing by accident."""
+"""The dependencies of each distribution, according to the lock file, match its budget."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ BUDGET = {
     "rlcore-rollout": CORE | TOKENIZERS,
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl"},
+    "rlcore-compat": CORE,
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-string-equal": CORE,
 }
-"""Third-party distributions by member. A new one needs a reason and a line here."""
+"""Third-party distributions by member. A new dependency needs a reason and a line here."""
 
 OF_TORCH = ("nvidia-", "cuda-", "triton")
-"""Torch's own libraries for a GPU, whose names change with its version; they count as torch."""
+"""GPU libraries of torch. Their names change with its version, so they count as torch."""
 
 
 def third_party(name: str) -> frozenset[str]:
@@ -41,18 +42,19 @@ def third_party(name: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("name", [member.name for member in members()])
-def test_a_member_brings_what_its_budget_says(name: str) -> None:
-    assert name in BUDGET, f"{name} has no dependency budget: add what it may bring to BUDGET in {__file__}"
+def test_member_dependencies_match_the_budget(name: str) -> None:
+    assert name in BUDGET, f"{name} has no dependency budget: add its dependencies to BUDGET in {__file__}"
     brought = third_party(name)
-    assert sorted(brought - BUDGET[name]) == [], f"{name} brings more than its budget"
-    assert sorted(BUDGET[name] - brought) == [], f"{name} no longer brings these: take them out of its budget"
+    assert sorted(brought - BUDGET[name]) == [], f"{name} has dependencies that are not in its budget"
+    assert sorted(BUDGET[name] - brought) == [], f"{name} no longer has these dependencies: remove them from its budget"
 
 
-def test_the_budget_names_members_only() -> None:
+def test_budget_names_only_members() -> None:
     assert set(BUDGET) <= {member.name for member in members()}
 
 
-def test_the_core_and_the_plugins_are_light() -> None:
+def test_core_and_plugins_have_no_heavy_dependencies() -> None:
     heavy = {"torch", "numpy", "transformers", "tokenizers", "accelerate", "ray", "vllm"}
-    light = [member.name for member in members() if member.name.startswith("rl-plugin-")] + ["rlcore-core"]
+    plugins = [member.name for member in members() if member.name.startswith("rl-plugin-")]
+    light = [*plugins, "rlcore-core", "rlcore-compat"]
     assert {name: closure(name) & heavy for name in light if closure(name) & heavy} == {}

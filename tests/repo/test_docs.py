@@ -1,6 +1,6 @@
-"""What the documents say is true: their commands and Python blocks run, their links lead somewhere.
+"""The commands and Python blocks of the documents run, and their links resolve.
 
-The convention is in CONTRIBUTING.md under "Documents are tested".
+CONTRIBUTING.md describes the comments under "Documents are tested".
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from documents import Block, blocks, documents
+from example_plugin import search_path
 from preloaded import rlcore_command
 from workspace import ROOT
 
@@ -33,20 +34,32 @@ def with_python() -> list[Path]:
     return [d for d in documents() if any(b.language == "python" and b.mode in ("", "file") for b in blocks(d))]
 
 
-def workplace(folder: Path) -> Path:
-    """A folder that looks like the root of a clone but in which files may be left."""
+def clone_like(folder: Path) -> Path:
+    """A folder with the layout of a clone, in which commands can write files."""
     for name in VISIBLE:
         if (ROOT / name).exists():
             (folder / name).symlink_to(ROOT / name)
     return folder
 
 
-def succeeds(arguments: list[str], cwd: Path, place: str, timeout_s: float, *, preloaded: bool = False) -> str:
-    """What a command said; ``preloaded`` where it would import for longer than it works."""
+def plugin_of(document: Path, folder: Path) -> str:
+    """``PYTHONPATH`` for the commands of an example that is itself a plugin."""
+    present = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    if document.parent.parent.name != "examples" or not (document.parent / "pyproject.toml").is_file():
+        return os.pathsep.join(present)
+    return os.pathsep.join([*search_path(document.parent, folder), *present])
+
+
+def succeeds(
+    arguments: list[str], cwd: Path, place: str, timeout_s: float, *, preloaded: bool = False, python_path: str = ""
+) -> str:
+    """Run a command and return its output. ``preloaded`` avoids the import time."""
     program = {"rlcore": str(SCRIPTS / "rlcore"), "python": sys.executable}.get(arguments[0])
-    assert program, f"{place}: a tested block holds `rlcore …` and `python …` only, found {arguments[0]!r}"
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"}
-    if preloaded and arguments[0] == "rlcore" and "rollout.engine=vllm" not in arguments:  # vLLM ends with its process
+    assert program, f"{place}: a tested block may contain only `rlcore …` and `python …`, found {arguments[0]!r}"
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"} | (
+        {"PYTHONPATH": python_path} if python_path else {}
+    )
+    if preloaded and arguments[0] == "rlcore" and "rollout.engine=vllm" not in arguments:  # vLLM requires a new process
         result = rlcore_command(arguments[1:], cwd, environment=environment, timeout_s=timeout_s)
     else:
         result = subprocess.run(
@@ -59,12 +72,13 @@ def succeeds(arguments: list[str], cwd: Path, place: str, timeout_s: float, *, p
             timeout=timeout_s,
             check=False,
         )
-    said = result.stdout + result.stderr
-    assert result.returncode == 0, f"{place}: {' '.join(arguments)} ended with {result.returncode}:\n{said}"
-    return said
+    output = result.stdout + result.stderr
+    assert result.returncode == 0, f"{place}: {' '.join(arguments)} exited with {result.returncode}:\n{output}"
+    return output
 
 
 def run_blocks(document: Path, mode: str, cwd: Path, timeout_s: float) -> None:
+    python_path = plugin_of(document, cwd / ".installed")
     for block in blocks(document):
         if block.mode == "file":
             (cwd / block.rest).parent.mkdir(parents=True, exist_ok=True)
@@ -73,24 +87,24 @@ def run_blocks(document: Path, mode: str, cwd: Path, timeout_s: float) -> None:
             assert block.commands, f"{named(document)}:{block.line}: a tested block without a command"
             for arguments in block.shortened:
                 place = f"{named(document)}:{block.line}"
-                succeeds(arguments, cwd, place, timeout_s, preloaded=mode == "slow")
+                succeeds(arguments, cwd, place, timeout_s, preloaded=mode == "slow", python_path=python_path)
 
 
 @pytest.mark.parametrize("document", with_blocks("quick"), ids=named)
-def test_quick_commands_of_the_documents_run(document: Path, tmp_path: Path) -> None:
-    run_blocks(document, "quick", workplace(tmp_path), timeout_s=300)
+def test_quick_commands_run(document: Path, tmp_path: Path) -> None:
+    run_blocks(document, "quick", clone_like(tmp_path), timeout_s=300)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("document", with_blocks("slow"), ids=named)
-def test_long_commands_of_the_documents_run_shortened(document: Path, tmp_path: Path) -> None:
-    run_blocks(document, "slow", workplace(tmp_path), timeout_s=900)
+def test_slow_commands_run_shortened(document: Path, tmp_path: Path) -> None:
+    run_blocks(document, "slow", clone_like(tmp_path), timeout_s=900)
 
 
 @pytest.mark.parametrize("document", with_python(), ids=named)
-def test_python_blocks_of_the_documents_run(document: Path, tmp_path: Path) -> None:
-    cwd = workplace(tmp_path)
+def test_python_blocks_run(document: Path, tmp_path: Path) -> None:
+    cwd = clone_like(tmp_path)
     pieces = []
     for block in blocks(document):
         if block.mode == "file":
@@ -102,7 +116,7 @@ def test_python_blocks_of_the_documents_run(document: Path, tmp_path: Path) -> N
     succeeds(["python", "blocks.py"], cwd, named(document), timeout_s=300)
 
 
-def test_every_rlcore_command_of_the_documents_exists_with_its_options() -> None:
+def test_documented_commands_and_options_exist() -> None:
     lines = [
         (f"{named(document)}:{block.line}", arguments[1:])
         for document in documents()
@@ -121,18 +135,18 @@ def test_every_rlcore_command_of_the_documents_exists_with_its_options() -> None
             assert option.partition("=")[0] in helps[path], f"{place}: rlcore {' '.join(path)} has no {option}"
 
 
-def test_the_readme_has_tested_commands() -> None:
+def test_readme_has_tested_commands() -> None:
     modes = {block.mode for block in blocks(ROOT / "README.md")}
     assert {"quick", "slow"} <= modes
 
 
 @pytest.mark.parametrize("document", documents(), ids=named)
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
+def test_relative_links_resolve(document: Path) -> None:
     targets = LINK.findall(document.read_text(encoding="utf-8"))
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
-def test_overrides_of_a_comment_replace_and_append_in_the_order_of_the_runs() -> None:
+def test_comment_overrides_replace_or_extend_each_run() -> None:
     runs = (
         "$ uv run rlcore run -p a trainer.steps=60  # long",
         "$ rlcore eval x",

@@ -1,4 +1,4 @@
-"""A module does one thing: 150 lines are typical, 400 a lot."""
+"""Modules are short: 150 lines are typical, 400 are the limit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def source_lines() -> dict[str, int]:
     }
 
 
-def test_no_source_file_is_too_long() -> None:
+def test_source_files_stay_below_the_limit() -> None:
     assert {name: lines for name, lines in source_lines().items() if lines > LIMIT} == {}
 
 
-def test_the_typical_source_file_is_short() -> None:
+def test_median_source_file_is_short() -> None:
     assert median(source_lines().values()) <= 200

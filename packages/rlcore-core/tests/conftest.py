@@ -15,7 +15,6 @@ TOY = '''
 from __future__ import annotations
 import random
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 import pluggy
 from pydantic import BaseModel, ConfigDict, SecretStr
@@ -99,7 +98,7 @@ class Dataset:
     def tasks(self, split):
         source = self.config.train if split == "train" else self.config.evaluation
         if source != "generated" and not Path(source).is_file():
-            raise DataError(f"there is no data file {source}", where=f"data.{split}", mend="rlcore data prepare toy")
+            raise DataError(f"there is no data file {source}", where=f"data.{split}", fix="rlcore data prepare toy")
         return [Task(id=f"{split}-{n}", messages=(Message(role="user", content=f"{n}?"),), fields={"answer": n})
                 for n in range(self.config.count)]
     def demonstrations(self, count, *, seed): return []
@@ -124,10 +123,11 @@ class Executor:
         self.run, self.source = run, source
     def collect(self, request):
         return [Group(task=task, trajectories=tuple(
-            Trajectory(task_id=task.id, sibling=n, token_ids=(1, 2), loss_mask=(False, True), logprobs=(0.0, -0.5),
+            Trajectory(task_id=task.id, sibling=n, segments=(Segment(
+                token_ids=(1, 2), loss_mask=(False, True), logprobs=(0.0, -0.5),
                 turns=(Turn(kind="observation", start=0, end=1, messages=task.messages),
-                       Turn(kind="policy", start=1, end=2, messages=(Message(role="assistant", content="hi"),))),
-                end_reason=EndReason.DONE, reward=float((place + n) % 2),
+                       Turn(kind="policy", start=1, end=2, messages=(Message(role="assistant", content="hi"),)))),),
+                reward=float((place + n) % 2),
                 rewards={"exact": RewardResult(value=float((place + n) % 2))})
             for n in range(request.group_size))) for place, task in enumerate(request.tasks)]
     def sync_weights(self, source): ...
@@ -280,7 +280,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     (info / "entry_points.txt").write_text("[rlcore.plugins]\ntoy = toy_rl\n")
     monkeypatch.chdir(work)
     monkeypatch.syspath_prepend(str(site))
-    others = "rlcore-rollout,rlcore-trainer,rlcore-merge,rl-plugin-gsm8k-tools,rl-plugin-string-equal"
+    others = "rlcore-rollout,rlcore-trainer,rlcore-merge,rlcore-compat,rl-plugin-gsm8k-tools,rl-plugin-string-equal"
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", others)
     for name in ("toy_rl", "toy_rl_recipes"):
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -1,4 +1,4 @@
-"""The command as a person types it, in a process of its own."""
+"""The command line interface in a separate process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rlcore.doctor import default_recipe
-from rlcore.registry import Registry
+from rlcore.plugins.registry import Registry
 
 ACME = """
 import click
@@ -30,8 +30,8 @@ from rlcore import DataError
 @click.command()
 @click.argument("name")
 def greet(name):
-    if name == "nobody":
-        raise DataError("nobody was greeted", found="'nobody'", where="the command line", mend="give a name")
+    if name == "invalid":
+        raise DataError("the name is invalid", found="'invalid'", where="the command line", fix="give another name")
     if name == "interrupt":
         raise KeyboardInterrupt
     if name == "bug":
@@ -42,7 +42,7 @@ def greet(name):
 
 @pytest.fixture
 def acme(tmp_path: Path) -> Path:
-    """A folder with a distribution whose plugin offers commands."""
+    """A folder with a distribution whose plugin registers commands."""
     information = tmp_path / "acme_rl-1.2.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.4\nName: acme-rl\nVersion: 1.2\n", encoding="utf-8")
@@ -58,7 +58,7 @@ def rlcore(*arguments: str, path: Path | None = None, **environment: str) -> sub
     return subprocess.run(command, capture_output=True, text=True, env=settings, check=False, encoding="utf-8")
 
 
-def test_help_lists_the_commands_and_has_examples() -> None:
+def test_help_lists_commands_and_examples() -> None:
     done = rlcore("--help")
     assert done.returncode == 0
     assert "rlcore run --plugin gsm8k-tools" in done.stdout
@@ -82,7 +82,7 @@ def test_version() -> None:
     assert done.stdout.startswith("rlcore 0.")
 
 
-def test_an_unknown_command_is_exit_code_2_with_the_nearest_one() -> None:
+def test_unknown_command_exits_with_2_and_a_suggestion() -> None:
     done = rlcore("plugin")
     assert done.returncode == 2
     assert "there is no command 'plugin'; did you mean 'plugins'?" in done.stderr
@@ -91,32 +91,32 @@ def test_an_unknown_command_is_exit_code_2_with_the_nearest_one() -> None:
     assert rlcore("--no-such-option").returncode == 2
 
 
-def test_a_plugin_command_runs_and_is_suggested(acme: Path) -> None:
+def test_plugin_command_runs_and_is_suggested(acme: Path) -> None:
     assert rlcore("greet", "you", path=acme).stdout == "hello you\n"
     assert "did you mean 'greet'?" in rlcore("gret", path=acme).stderr
     assert "hello" not in rlcore("run", "--help", path=acme).stdout
 
 
-def test_a_command_whose_package_is_missing_names_it(acme: Path) -> None:
+def test_command_with_a_missing_package_names_it(acme: Path) -> None:
     done = rlcore("absent", path=acme)
     assert done.returncode == 2
     assert "command 'absent' needs the module 'no_such_library'" in done.stderr
     assert "pip install 'acme-rl[command]'" in done.stderr
 
 
-def test_bad_input_is_exit_code_2_without_a_traceback(acme: Path) -> None:
-    done = rlcore("greet", "nobody", path=acme)
+def test_bad_input_exits_with_2_without_a_traceback(acme: Path) -> None:
+    done = rlcore("greet", "invalid", path=acme)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "error: nobody was greeted",
-        "  found  'nobody'",
+        "error: the name is invalid",
+        "  found  'invalid'",
         "  from   the command line",
-        "  fix    give a name",
+        "  fix    give another name",
     ]
 
 
-def test_an_interrupt_is_130_and_a_bug_keeps_its_traceback(acme: Path) -> None:
+def test_interrupt_exits_with_130_and_bugs_keep_their_traceback(acme: Path) -> None:
     interrupted = rlcore("greet", "interrupt", path=acme)
     assert interrupted.returncode == 130
     assert "Traceback" not in interrupted.stderr
@@ -125,7 +125,7 @@ def test_an_interrupt_is_130_and_a_bug_keeps_its_traceback(acme: Path) -> None:
     assert "ZeroDivisionError: a bug" in bug.stderr
 
 
-def test_plugins_list_reads_metadata_and_check_imports(acme: Path) -> None:
+def test_plugins_list_imports_plugins_only_with_check(acme: Path) -> None:
     (acme / "acme_rl.py").write_text("raise ValueError('no licence')\n", encoding="utf-8")
     listed = rlcore("plugins", "list", path=acme)
     assert listed.returncode == 0
@@ -139,7 +139,7 @@ def test_plugins_list_reads_metadata_and_check_imports(acme: Path) -> None:
     assert (states["acme"], states["core"]) == ("broken", "ok")
 
 
-def test_plugins_show_prints_what_is_offered(acme: Path) -> None:
+def test_plugins_show_prints_components(acme: Path) -> None:
     shown = rlcore("plugins", "show", "acme", path=acme)
     assert shown.returncode == 0
     assert "greet" in shown.stdout
@@ -150,7 +150,7 @@ def test_plugins_show_prints_what_is_offered(acme: Path) -> None:
     assert "did you mean 'acme'?" in missing.stderr
 
 
-def test_doctor_fails_with_a_fix_when_a_plugin_is_broken(acme: Path) -> None:
+def test_doctor_reports_a_broken_plugin_with_a_fix(acme: Path) -> None:
     (acme / "acme_rl.py").write_text("raise ValueError('no licence')\n", encoding="utf-8")
     done = rlcore("doctor", "--json", path=acme, OMP_NUM_THREADS="4096", PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 1
@@ -164,7 +164,7 @@ def test_doctor_fails_with_a_fix_when_a_plugin_is_broken(acme: Path) -> None:
     assert any(row["fix"] == "unset PYTHONDONTWRITEBYTECODE" for row in rows if row["check"] == "python")
 
 
-def test_doctor_names_what_a_default_recipe_lacks(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_missing_parts_of_a_default_recipe(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = "from rlcore import RecipeSpec, hookimpl\n\n@hookimpl\ndef rlcore_recipes():\n"
     recipe += "    yield RecipeSpec(id='acme/default', target='acme_package:default.toml')\n"
     (acme / "acme_recipe.py").write_text(recipe, encoding="utf-8")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.records import read_groups
-from rlcore.run import Run
-from rlcore.run_directory import read_metrics
+from rlcore.runs.directory import read_metrics
+from rlcore.runs.records import read_groups
+from rlcore.session.session import RunSession
 
 Call = Callable[..., Any]
 
@@ -56,7 +56,7 @@ def test_a_dry_run_prints_every_value_with_its_origin_and_starts_nothing(rlcore:
 
 
 @pytest.mark.parametrize(("word", "status"), [("", 2), ("quantizes = True", 0)])
-def test_a_quantised_base_needs_a_trainer_that_says_it_holds_one(rlcore: Call, word: str, status: int) -> None:
+def test_quantised_base_needs_a_trainer_that_supports_it(rlcore: Call, word: str, status: int) -> None:
     lines = [
         "import toy_rl",
         "class Mine(toy_rl.Trainer):",
@@ -67,7 +67,7 @@ def test_a_quantised_base_needs_a_trainer_that_says_it_holds_one(rlcore: Call, w
     Path("mine.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = rlcore("run", "-p", "toy", "--dry-run", "trainer.id=mine.py:Mine", "model.quantization=nf4")
     assert done.status == status, done.err
-    assert ("does not say that it quantises" in done.err) == (status == 2)
+    assert ("does not support model.quantization" in done.err) == (status == 2)
 
 
 def test_what_may_surprise_is_said_first_and_in_a_dry_run(rlcore: Call) -> None:
@@ -83,11 +83,11 @@ def test_what_may_surprise_is_said_first_and_in_a_dry_run(rlcore: Call) -> None:
     [
         (["-p", "toy", "trainer.step=1", "rollout.group_size=x"], "2 problems in the run's configuration"),
         (["-p", "toi"], "did you mean 'toy'?"),
-        ([], "name a plugin: --plugin NAME"),
+        ([], "--plugin NAME"),
         (["-p", "toy", "rollout.engine=absent"], "pip install 'no-such-distribution-here>=2'"),
-        (["-p", "toy", "model.quantization=nf4"], "the trainer 'policy-gradient' does not say that it quantises"),
+        (["-p", "toy", "model.quantization=nf4"], "the trainer 'policy-gradient' does not support model.quantization"),
         (["-p", "toy", "lora.rank=4"], "unknown key  lora"),
-        (["-p", "toy", "rollout.engine=remote"], "does not sample from the weights that are trained"),
+        (["-p", "toy", "rollout.engine=remote"], "does not sample from the weights of the trainer"),
         (["-p", "toy", "data.train=none.jsonl"], "there is no data file none.jsonl"),
         (["-p", "toy", "data.count=0"], "the data has no tasks to train on"),
         (["-p", "toy", 'environment.tools=["adde"]'], "did you mean 'adder'?"),
@@ -96,11 +96,11 @@ def test_what_may_surprise_is_said_first_and_in_a_dry_run(rlcore: Call) -> None:
         (["-p", "toy", "model=.."], "has no config.json and no tokenizer.json"),
         (["-p", "toy", "-c", "none.toml"], "there is no configuration file none.toml"),
         (["--resume", "nowhere"], "cannot resume from nowhere"),
-        (["--resume", "nowhere", "-p", "toy"], "leave -p and -r out"),
+        (["--resume", "nowhere", "-p", "toy"], "remove -p and -r"),
         (["-p", "toy", "--no-such-option"], "No such option"),
     ],
 )
-def test_bad_input_ends_with_2_and_nothing_written(rlcore: Call, arguments: list[str], expected: str) -> None:
+def test_bad_input_exits_with_2_and_writes_nothing(rlcore: Call, arguments: list[str], expected: str) -> None:
     done = rlcore("run", *arguments)
     assert done.status == 2
     assert expected in done.err
@@ -108,7 +108,7 @@ def test_bad_input_ends_with_2_and_nothing_written(rlcore: Call, arguments: list
     assert not Path("runs").exists()
 
 
-def test_overrides_alone_are_enough_once_they_name_a_trainer(rlcore: Call) -> None:
+def test_overrides_with_a_trainer_need_no_recipe(rlcore: Call) -> None:
     given = ("run", "trainer.id=policy-gradient", "model=builtin:tiny", "name=mine")
     done = rlcore(*given)
     assert done.status == 2
@@ -124,18 +124,18 @@ def test_an_existing_run_directory_is_refused_before_anything_runs(rlcore: Call)
     before = (Path("runs/mine/metrics.jsonl")).read_bytes()
     done = rlcore("run", "-p", "toy", "name=mine")
     assert done.status == 2
-    assert "continue it with --resume runs/mine" in done.err
+    assert "resume it with --resume runs/mine" in done.err
     assert done.out == ""
     assert Path("runs/mine/metrics.jsonl").read_bytes() == before
 
 
-def test_a_run_that_fails_keeps_its_log_and_says_where(rlcore: Call) -> None:
+def test_failed_run_keeps_its_log_and_prints_its_path(rlcore: Call) -> None:
     with pytest.raises(ZeroDivisionError):
         rlcore("run", "-p", "toy", "trainer.fail=bug", "name=bug")
     assert rlcore("run", "-p", "toy", "name=input").status == 0
     done = rlcore("run", "--resume", "runs/input", "trainer.fail=input")
     assert (done.status, "error: row 3 has no answer" in done.err) == (2, True)
-    assert "its log is runs/input/output.log" in done.err
+    assert "the log is runs/input/output.log" in done.err
     assert "failed: DataError: row 3" in Path("runs/input/output.log").read_text(encoding="utf-8")
     assert "Traceback" in Path("runs/bug/output.log").read_text(encoding="utf-8")
     assert ("finished", "ZeroDivisionError") in sys.modules["toy_rl"].TOLD
@@ -167,7 +167,7 @@ def test_a_finished_run_goes_on_when_more_steps_are_asked(rlcore: Call) -> None:
     assert [line["step"] for line in read_metrics(Path("runs/mine/metrics.jsonl"))] == [1, 2, 3]
 
 
-def test_a_run_of_another_version_says_so(rlcore: Call) -> None:
+def test_run_of_another_version_prints_a_note(rlcore: Call) -> None:
     rlcore("run", "-p", "toy", "name=mine")
     path = Path("runs/mine/environment.json")
     path.write_text(path.read_text(encoding="utf-8").replace("toy-rl 0.3", "toy-rl 0.2"), encoding="utf-8")
@@ -213,7 +213,7 @@ def test_sigint_finishes_the_step_and_the_second_one_interrupts(toy: Any) -> Non
             break
     out, err = process.communicate(timeout=15)
     assert process.returncode == 130
-    assert "go on with: rlcore run --resume runs/mine" in err
+    assert "resume with: rlcore run --resume runs/mine" in err
     assert read_metrics(Path("runs/mine/metrics.jsonl"))[-1]["step"] == last + 1
 
 
@@ -230,10 +230,10 @@ def test_eval_prints_accuracy_with_an_interval(rlcore: Call) -> None:
     assert found["model"] == "runs/mine/checkpoints/000001"
 
 
-def test_eval_of_a_builtin_says_that_it_has_learned_nothing(rlcore: Call) -> None:
+def test_eval_of_a_builtin_model_reports_that_it_is_untrained(rlcore: Call) -> None:
     done = rlcore("eval", "-p", "toy", "evaluation.tasks=2")
     assert done.status == 0, done.err
-    assert "built afresh and has learned nothing yet" in done.out
+    assert "newly built and untrained" in done.out
     assert list(Path().iterdir()) == []
 
 
@@ -259,7 +259,7 @@ def test_config_show_schema_and_diff(rlcore: Call) -> None:
     assert json.loads(rlcore("config", "show", "-p", "toy", "--json", "--origin").out)["seed"]["origin"] == "default"
     rows = rlcore("config", "schema", "-p", "toy").out
     assert "environment.max_turns: int = 3\n    Turns of an episode.\n" in rows
-    assert 'trainer.id: text = "policy-gradient"' in rows
+    assert 'trainer.id: string = "policy-gradient"' in rows
     assert "rollout.max_context_tokens: int | null\n" in rows
     schema = json.loads(rlcore("config", "schema", "-p", "toy", "--json").out)
     assert schema["$defs"]["trainer"]["properties"]["learning_rate"]["description"] == "Step size."
@@ -275,7 +275,7 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     done = rlcore("data", "prepare", "toy", "out=x.jsonl", "rows=3")
     assert (done.out, Path("x.jsonl").read_text(encoding="utf-8")) == ("rows  3\nfile  x.jsonl\n", "{}\n{}\n{}\n")
     assert "rows: int = 2" in rlcore("data", "prepare", "toy", "--help-options").out
-    assert "needed: give it a value" in rlcore("data", "prepare", "toy").err
+    assert "missing key  out" in rlcore("data", "prepare", "toy").err
     assert "did you mean rows ?" in rlcore("data", "prepare", "toy", "out=x", "row=3").err
     assert "did you mean 'toy'?" in rlcore("data", "prepare", "toi").err
     assert "did you mean 'toy'?" in rlcore("data", "show", "toi").err
@@ -290,7 +290,7 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert newest.startswith("runs/mine/rollouts/")
     assert "assistant: hi" in newest
     Path("empty").mkdir()
-    assert "empty holds no stored rollouts" in rlcore("data", "show", "empty").err
+    assert "empty has no stored rollouts" in rlcore("data", "show", "empty").err
 
 
 def test_data_show_names_a_bad_line_and_never_drives_the_terminal(rlcore: Call) -> None:
@@ -319,7 +319,7 @@ def test_the_examples_of_the_help_write_data_into_a_data_file(rlcore: Call) -> N
 
 def test_a_run_is_made_from_plain_values(toy: Any) -> None:
     values = {"model": {"path": "builtin:tiny"}, "environment": {"id": "toy"}, "reward": [{"id": "length"}]}
-    run = Run.create(values)
+    run = RunSession.create(values)
     assert run.options("environment").max_turns == 3
     assert run.options("warmup").steps == 0
     assert type(run.environment()).__name__ == "Environment"
@@ -334,7 +334,7 @@ def test_a_run_is_made_from_plain_values(toy: Any) -> None:
     assert not folder.exists()
 
 
-def test_a_tracker_that_fails_costs_no_run(toy: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failing_tracker_does_not_end_the_run(toy: Any, capsys: pytest.CaptureFixture[str]) -> None:
     class Broken:
         def log(self, step: int, metrics: Any) -> None:
             raise ConnectionError("no network")
@@ -342,7 +342,7 @@ def test_a_tracker_that_fails_costs_no_run(toy: Any, capsys: pytest.CaptureFixtu
         def close(self) -> None: ...
 
     values = {"model": {"path": "builtin:tiny"}, "environment": {"id": "toy"}, "reward": [{"id": "length"}]}
-    run = Run.create(values)
+    run = RunSession.create(values)
     run.trackers.append(("broken", Broken()))
     run.log(1, {})
     run.log(2, {})
@@ -350,10 +350,10 @@ def test_a_tracker_that_fails_costs_no_run(toy: Any, capsys: pytest.CaptureFixtu
     run.finished()
 
 
-def test_a_hub_id_that_cannot_be_had_says_what_to_do(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_hub_id_is_reported_with_a_fix(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlcore.errors import NotInstalledError
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     values = {"model": {"path": "no/such-model"}, "environment": {"id": "toy"}, "reward": [{"id": "length"}]}
     with pytest.raises(NotInstalledError, match="hub id"):
-        Run.create(values).model_folder()
+        RunSession.create(values).model_folder()

@@ -1,4 +1,4 @@
-"""Real disks that are full, read-only or gone, and two processes: refused or survived, never corrupted."""
+"""Full, read-only and deleted folders, and concurrent processes: runs fail or recover without corruption."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.run_directory import checkpoints_of, read_metrics
+from rlcore.runs.directory import checkpoints_of, read_metrics
 
 LIMITED = """
 import resource, sys
-sys.dont_write_bytecode = True  # the interpreter leaves half a file there without a word
+sys.dont_write_bytecode = True  # a truncated .pyc would be left behind
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_INFINITY))
 from rlcore.cli import main
 sys.exit(main())
 """
-"""The command, for which every file is full at so many bytes."""
+"""The command with a limit on the size of each file in bytes."""
 
 
 def command(toy: Any, *arguments: object, limit: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -33,12 +33,12 @@ def command(toy: Any, *arguments: object, limit: int | None = None) -> subproces
 
 @contextmanager
 def mounted(folder: Path, *options: str) -> Iterator[None]:
-    """A file system over a folder while the block lasts; the test is skipped where it cannot be had."""
+    """Mount a file system on a folder for the duration of the block; skips the test if this is not possible."""
     if os.geteuid() != 0:
         pytest.skip("mounting a file system needs root")
     done = subprocess.run(["mount", *options, folder], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        pytest.skip(f"cannot mount a file system: {done.stderr.strip()}")
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def steps_are(run: Path, last: int) -> bool:
     return [line["step"] for line in read_metrics(run / "metrics.jsonl")] == list(range(1, last + 1))
 
 
-def test_a_full_disk_ends_the_run_with_a_sentence_and_it_goes_on_when_there_is_room(toy: Any, tmp_path: Path) -> None:
+def test_full_disk_ends_the_run_which_can_be_resumed_later(toy: Any, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     with mounted(disk, "-t", "tmpfs", "-o", "size=256k", "tmpfs"):
@@ -67,7 +67,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_it_goes_on_when_there_is_r
 
 
 @pytest.mark.parametrize(("use", "file"), [('["jsonl"]', "metrics.jsonl"), ('["console"]', "output.log")])
-def test_a_file_of_the_run_that_cannot_be_written_ends_it(toy: Any, use: str, file: str) -> None:
+def test_write_error_ends_the_run(toy: Any, use: str, file: str) -> None:
     arguments = ("run", "-p", "toy", "name=mine", "trainer.steps=100", f"trackers.use={use}")
     done = command(toy, *arguments, limit=6000)
     assert done.returncode == 2, done.stderr
@@ -82,7 +82,7 @@ def test_a_file_of_the_run_that_cannot_be_written_ends_it(toy: Any, use: str, fi
     assert len(numbers) == len(set(numbers))
 
 
-def test_a_folder_that_may_not_be_written_to_is_refused(toy: Any) -> None:
+def test_read_only_folder_is_rejected(toy: Any) -> None:
     assert command(toy, "run", "-p", "toy", "name=mine").returncode == 0
     before = sorted((path, path.stat().st_mtime_ns) for path in Path("runs").rglob("*"))
     with mounted(Path("runs"), "--bind", "runs"):
@@ -97,7 +97,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(toy: Any) -> None:
 
 @contextmanager
 def running(toy: Any, *arguments: str, pause_s: int) -> Iterator[subprocess.Popen[str]]:
-    """A run that has done a step and takes its time for the next."""
+    """A run that has finished a step and is slow in the next one."""
     command = [sys.executable, "-m", "rlcore", "run", *arguments, f"trainer.slow_s={pause_s}", "trainer.steps=9"]
     process = subprocess.Popen(
         command, env=toy.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
@@ -111,11 +111,11 @@ def running(toy: Any, *arguments: str, pause_s: int) -> Iterator[subprocess.Pope
         process.communicate()
 
 
-def test_a_second_process_is_refused_and_the_first_is_not_disturbed(toy: Any) -> None:
+def test_second_process_is_rejected(toy: Any) -> None:
     with running(toy, "-p", "toy", "name=mine", pause_s=300) as first:
         done = command(toy, "run", "--resume", "runs/mine")
         assert done.returncode == 2
-        assert "error: another process writes in runs/mine" in done.stderr
+        assert "error: another process uses runs/mine" in done.stderr
         assert f"found  process {first.pid}" in done.stderr
         assert f"kill -INT {first.pid}" in done.stderr
         assert not Path("runs/mine/resumes.jsonl").exists()
@@ -125,18 +125,18 @@ def test_a_second_process_is_refused_and_the_first_is_not_disturbed(toy: Any) ->
     assert steps_are(Path("runs/mine"), 9)
 
 
-def test_a_run_directory_that_is_deleted_meanwhile_is_not_brought_back(toy: Any) -> None:
+def test_deleted_run_directory_is_not_recreated(toy: Any) -> None:
     with running(toy, "-p", "toy", "name=mine", pause_s=1) as process:
         shutil.rmtree("runs/mine")
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 2, said
-        assert "cannot be written" in said
-        assert "its folder is gone" in said
-        assert "Traceback" not in said
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 2, errors
+        assert "cannot be written" in errors
+        assert "its folder no longer exists" in errors
+        assert "Traceback" not in errors
     assert not Path("runs/mine").exists()
 
 
-def test_a_damaged_checkpoint_is_refused_before_anything_loads(rlcore: Callable[..., Any]) -> None:
+def test_damaged_checkpoint_is_rejected_before_loading(rlcore: Callable[..., Any]) -> None:
     assert rlcore("run", "-p", "toy", "name=mine").status == 0
     checkpoint = Path("runs/mine/checkpoints/000003")
     (checkpoint / "trainer.json").write_text('{"files": {"optimiser.pt": 7}}', encoding="utf-8")

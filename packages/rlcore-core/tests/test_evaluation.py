@@ -5,22 +5,37 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from rlcore.evaluation import pass_at_k, summarise, wilson
-from rlcore.types import EndReason, Group, Message, RewardResult, Task, ToolCall, Trajectory, Turn
+from rlcore.episodes.evaluation import pass_at_k, summarise, wilson
+from rlcore.types import (
+    Boundary,
+    Failure,
+    Group,
+    Message,
+    RewardResult,
+    Segment,
+    Stop,
+    Task,
+    ToolCall,
+    Trajectory,
+    Turn,
+)
 
 
-def trajectory(reward: float | None, end: EndReason = EndReason.DONE, error: str | None = None) -> Trajectory:
+def trajectory(reward: float | None, failure: Failure | None = None) -> Trajectory:
     call = ToolCall(name="adder", arguments={})
     written = Message(role="assistant", content="x", tool_calls=(call, call))
+    segment = Segment(
+        token_ids=(1, 2, 3),  # type: ignore[arg-type]
+        loss_mask=(False, True, True),  # type: ignore[arg-type]
+        logprobs=(0.0, -1.0, -1.0),  # type: ignore[arg-type]
+        turns=(Turn(kind="policy", start=1, end=3, messages=(written,)),),
+    )
     return Trajectory(
         task_id="t",
         sibling=0,
-        token_ids=(1, 2, 3),
-        loss_mask=(False, True, True),
-        logprobs=(0.0, -1.0, -1.0),
-        turns=(Turn(kind="policy", start=1, end=3, messages=(written,)),),
-        end_reason=end,
-        error=error,
+        segments=(segment,),
+        stop=Stop.CANCELLED if failure else Stop.DONE,
+        failure=failure,
         reward=reward,
         rewards={} if reward is None else {"exact": RewardResult(value=reward, components={"format": 1.0})},
     )
@@ -31,19 +46,20 @@ def group(*trajectories: Trajectory) -> Group:
 
 
 def test_what_is_not_scored_is_counted_and_in_no_mean() -> None:
-    failed = trajectory(None, EndReason.TIMEOUT, "too slow")
+    failed = trajectory(None, Failure(boundary=Boundary.TIMEOUT, message="too slow"))
     found = summarise([group(trajectory(1.0)), group(trajectory(0.5)), group(failed)])
     assert (found.tasks, found.trajectories, found.scored, found.solved) == (3, 3, 2, 1)
     assert (found.accuracy, found.reward, found.rewards) == (0.5, 0.75, {"exact": 0.75})
     assert found.components == {"exact/format": 1.0}
-    assert found.not_scored == {"timeout": 1}
-    assert found.end_reasons == {"done": 2, "timeout": 1}
+    assert found.not_scored == 1
+    assert found.stops == {"done": 2, "cancelled": 1}
+    assert found.failures == {"timeout": 1}
     assert (found.tokens, found.turns, found.tool_calls) == (2.0, 1.0, 2.0)
-    assert found.errors == ["too slow"]
+    assert found.errors == ["timeout: too slow"]
 
 
-def test_nothing_scored_is_no_accuracy_and_nothing_at_all_is_no_error() -> None:
-    assert summarise([group(trajectory(None, EndReason.ENGINE_ERROR))]).accuracy is None
+def test_evaluation_without_scores_has_no_accuracy() -> None:
+    assert summarise([group(trajectory(None, Failure(boundary=Boundary.ENGINE, message="gone")))]).accuracy is None
     assert summarise([]).interval is None
 
 

@@ -1,4 +1,4 @@
-"""What ``rlcore plugins list --check`` says against plugins that load."""
+"""Complaints of ``rlcore plugins list --check`` about plugins that load."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from rlcore.cli import main
-from rlcore.discovery import Complaint
-from rlcore.examination import examine
-from rlcore.plugin_import import HEAVY
-from rlcore.registry import Registry
+from rlcore.plugins.discovery import Complaint
+from rlcore.plugins.examination import examine
+from rlcore.plugins.importing import HEAVY
+from rlcore.plugins.registry import Registry
 
 Install = Callable[..., None]
 
@@ -23,7 +23,7 @@ REWARD = HEAD + "@hookimpl\ndef rlcore_rewards():\n    yield RewardSpec(id='{id}
 
 def complaints(distribution: str = "acme-rl") -> tuple[Complaint, ...]:
     found = examine(Registry())
-    return next((said for (name, _), said in found.items() if name == distribution), ())
+    return next((complaints for (name, _), complaints in found.items() if name == distribution), ())
 
 
 def problems(distribution: str = "acme-rl") -> list[str]:
@@ -32,7 +32,7 @@ def problems(distribution: str = "acme-rl") -> list[str]:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> str:
-    """A module of targets that is heavy to import: whoever does so is found out."""
+    """A module of targets whose import fails, so that importing it is detected."""
     source = "import this_is_too_heavy\nfrom math import sqrt as root\nRight = 1\nLeft: int = 2\nNot: int\n"
     source += "class Judge: ...\ndef judge(): ...\nasync def wait(): ...\n"
     (tmp_path / "acme_parts.py").write_text(source, encoding="utf-8")
@@ -40,45 +40,46 @@ def parts(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["Judge", "judge", "wait", "Right", "Left", "root", "Judge.deeper"])
-def test_a_target_that_its_module_writes_is_not_imported(name: str, parts: str, install: Install) -> None:
+def test_target_defined_in_source_is_not_imported(name: str, parts: str, install: Install) -> None:
     install("acme-rl", REWARD.format(id="exact", target=f"{parts}:{name}"))
     assert problems() == []
     assert parts not in sys.modules
 
 
-def test_a_missing_attribute_is_told_with_the_nearest(install: Install, tmp_path: Path) -> None:
+def test_missing_attribute_message(install: Install, tmp_path: Path) -> None:
     (tmp_path / "acme_rewards.py").write_text("class Exact: ...\n", encoding="utf-8")
     install("acme-rl", REWARD.format(id="exact", target="acme_rewards:Exakt"))
     (complaint,) = complaints()
     assert complaint.problem == (
-        "target of the reward 'exact': 'acme_rewards:Exakt' is not there: acme_rewards has no 'Exakt'; "
+        "target of the reward 'exact': 'acme_rewards:Exakt' does not exist: acme_rewards has no 'Exakt'; "
         "did you mean 'Exact'?"
     )
-    assert complaint.fix == "mend the spec in acme_rl_plugin, or pip install --upgrade acme-rl"
+    assert complaint.fix == "edit the spec in acme_rl_plugin, or pip install --upgrade acme-rl"
 
 
-def test_a_name_that_is_made_at_import_counts_as_there(install: Install, tmp_path: Path) -> None:
+def test_name_created_at_import_is_accepted(install: Install, tmp_path: Path) -> None:
     (tmp_path / "acme_made.py").write_text("globals()['Exact'] = int\n", encoding="utf-8")
     install("acme-rl", REWARD.format(id="exact", target="acme_made:Exact"))
     assert problems() == []
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    ("target", "cause"),
     [
-        ("acme_nowhere:Exact", "'acme_nowhere:Exact' needs the module 'acme_nowhere': it is not installed"),
-        ("acme_rl_plugin", "'acme_rl_plugin' must be written 'module:name' or 'file.py:name': acme_rl_plugin"),
-        ("acme_wrong:Exact", "'acme_wrong:Exact' cannot be imported: SyntaxError: "),
+        ("acme_nowhere:Exact", "'acme_nowhere'"),
+        ("acme_rl_plugin", "'module:name'"),
+        ("acme_wrong:Exact", "SyntaxError: "),
     ],
 )
-def test_a_target_that_leads_nowhere_is_told(target: str, says: str, install: Install, tmp_path: Path) -> None:
+def test_invalid_target_is_reported(target: str, cause: str, install: Install, tmp_path: Path) -> None:
     (tmp_path / "acme_wrong.py").write_text("class Exact(:\n", encoding="utf-8")
     install("acme-rl", REWARD.format(id="exact", target=target))
     (problem,) = problems()
-    assert problem.startswith(f"target of the reward 'exact': {says}")
+    assert problem.startswith(f"target of the reward 'exact': {target!r} ")
+    assert cause in problem
 
 
-def test_every_path_of_a_spec_is_looked_at(install: Install) -> None:
+def test_all_import_paths_of_a_spec_are_checked(install: Install) -> None:
     source = "@hookimpl\ndef rlcore_datasets():\n    yield DatasetSpec(id='rows', target='math:sqrt', config='math:a', "
     install("acme-rl", HEAD + source + "prepare='math:b', prepare_config='math:c')\n")
     assert [problem.partition(":")[0] for problem in problems()] == [
@@ -89,47 +90,44 @@ def test_every_path_of_a_spec_is_looked_at(install: Install) -> None:
     ][1:]
 
 
-def test_a_recipe_that_the_wheel_forgot_is_told(install: Install) -> None:
+def test_missing_recipe_file_is_reported(install: Install) -> None:
     source = "@hookimpl\ndef rlcore_recipes():\n    yield RecipeSpec(id='acme/default', target='{}')\n"
     install("acme-rl", HEAD + source.format("rlcore:recipes/default.toml"))
     install("other-rl", HEAD + source.format("acme_nowhere:default.toml"))
     (first,) = [problem for problem in problems() if problem.startswith("target")]
-    assert first == (
-        "target of the recipe 'acme/default': the file 'rlcore:recipes/default.toml' is not in its package: "
-        "the package was built without it"
-    )
+    assert "'rlcore:recipes/default.toml'" in first
     (second,) = [problem for problem in problems("other-rl") if problem.startswith("target")]
-    assert second == (
-        "target of the recipe 'acme/default': no package 'acme_nowhere' holds 'acme_nowhere:default.toml'"
-    )
+    assert "'acme_nowhere:default.toml'" in second
 
 
-def test_an_id_of_two_plugins_is_told_to_both(install: Install) -> None:
+def test_duplicate_id_is_reported_for_both_plugins(install: Install) -> None:
     for name in ("acme-rl", "other-rl"):
         install(name, REWARD.format(id="exact", target="math:sqrt"))
     (complaint,) = complaints()
-    assert complaint.problem == "the reward 'exact' is also offered by other-rl 1.2, so nobody can use either"
-    assert complaint.fix == "RLCORE_DISABLE_PLUGINS=acme-rl leaves this one out"
-    assert problems("other-rl") == ["the reward 'exact' is also offered by acme-rl 1.2, so nobody can use either"]
+    assert complaint.problem == "the reward 'exact' is also registered by other-rl 1.2, so neither can be used"
+    assert complaint.fix == "disable one: RLCORE_DISABLE_PLUGINS=acme-rl"
+    (problem,) = problems("other-rl")
+    assert "acme-rl 1.2" in problem
 
 
-def test_an_id_of_rlcores_own_is_told_to_the_plugin_alone(install: Install) -> None:
+def test_builtin_id_is_reported_only_for_the_plugin(install: Install) -> None:
     source = "@hookimpl\ndef rlcore_trackers():\n    yield TrackerSpec(id='console', target='math:sqrt')\n"
     install("acme-rl", HEAD + source)
     (complaint,) = complaints()
-    assert complaint.problem == "the tracker 'console' is one of rlcore-core's own, so this one is never used"
-    assert complaint.fix == "give it another id in acme_rl_plugin"
+    assert "'console'" in complaint.problem
+    assert "rlcore-core" in complaint.problem
+    assert "acme_rl_plugin" in complaint.fix
     assert problems("rlcore-core") == []
 
 
-def test_a_plugin_without_hooks_is_told(install: Install) -> None:
+def test_plugin_without_hooks_is_reported(install: Install) -> None:
     install("acme-rl", "x = 1\n")
     (complaint,) = complaints()
-    assert complaint.problem == "acme_rl_plugin has no hooks, so it offers nothing"
-    assert complaint.fix == "write @rlcore.hookimpl above functions named rlcore_…"
+    assert "acme_rl_plugin" in complaint.problem
+    assert "@rlcore.hookimpl" in complaint.fix
 
 
-def test_a_complaint_is_shown_and_counts_as_a_failure(
+def test_complaint_is_printed_and_sets_the_exit_status(
     install: Install, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def check(*options: str) -> tuple[int, str]:
@@ -144,22 +142,19 @@ def test_a_complaint_is_shown_and_counts_as_a_failure(
     lines = [line.strip() for line in printed.splitlines()]
     place = next(number for number, line in enumerate(lines) if line.startswith("! acme "))
     assert lines[place].endswith("1 reward")
-    assert lines[place + 1 : place + 3] == [
-        "it prints when it is imported: 'Welcome!'",
-        "fix: take the print out of acme_rl_plugin",
-    ]
+    problem, fix = lines[place + 1 : place + 3]
+    assert "'Welcome!'" in problem
+    assert fix.startswith("fix: ")
     sys.modules.pop("acme_rl_plugin")
     status, printed = check("--json")
     assert status == 1
     (row,) = [row for row in json.loads(printed) if row["name"] == "acme"]
     assert row["state"] == "ok"
-    assert row["complaints"] == [
-        {"problem": "it prints when it is imported: 'Welcome!'", "fix": "take the print out of acme_rl_plugin"}
-    ]
+    assert row["complaints"] == [{"problem": problem, "fix": fix.removeprefix("fix: ")}]
 
 
-def test_looking_at_everything_that_is_installed_imports_nothing_heavy() -> None:
-    code = "import sys; from rlcore.examination import examine; from rlcore.registry import Registry; "
+def test_checking_installed_plugins_imports_no_heavy_libraries() -> None:
+    code = "import sys; from rlcore.plugins.examination import examine; from rlcore.plugins.registry import Registry; "
     code += f"examine(Registry()); print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

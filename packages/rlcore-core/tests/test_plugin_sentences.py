@@ -1,4 +1,4 @@
-"""What is said of a plugin that cannot be used: the problem and what mends it, word for word."""
+"""State, problem and fix of plugins that cannot be used."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rlcore import plugin_import
-from rlcore import plugins as plugins_module
-from rlcore.discovery import Plugin, State
 from rlcore.errors import PluginError
-from rlcore.plugins import Plugins
-from rlcore.registry import Registry
+from rlcore.plugins import importing as plugin_import
+from rlcore.plugins import installed as plugins_module
+from rlcore.plugins.discovery import Plugin, State
+from rlcore.plugins.installed import Plugins
+from rlcore.plugins.registry import Registry
 
 Install = Callable[..., None]
 
 IMPORTS = "from rlcore import EngineSpec, RewardSpec, TrackerSpec, hookimpl, hookspec\n"
 HOOK = IMPORTS + "@hookimpl\ndef rlcore_rewards():\n    {}\n"
-OTHERWISE = "pip install --upgrade acme-rl, or RLCORE_DISABLE_PLUGINS=acme"
+UPGRADE = "pip install --upgrade acme-rl"
 
 
-def judged(name: str = "acme") -> Plugin:
-    """The plugin after everything that ``rlcore plugins list --check`` does to it."""
+def checked(name: str = "acme") -> Plugin:
+    """The plugin after it was imported and its hooks were called, as by ``rlcore plugins list --check``."""
     plugins = Plugins()
     plugins.load()
     plugins.offers("rlcore_rewards")
@@ -29,142 +29,115 @@ def judged(name: str = "acme") -> Plugin:
     return found
 
 
+def test_failing_hook_message(install: Install) -> None:
+    install("acme-rl", HOOK.format("raise OSError('no disk')"), plugin="acme")
+    plugin = checked()
+    assert plugin.state is State.BROKEN
+    assert plugin.problem == "rlcore_rewards failed: OSError: no disk (acme_rl_plugin.py:4)"
+    assert plugin.fix == "pip install --upgrade acme-rl, or RLCORE_DISABLE_PLUGINS=acme"
+
+
 @pytest.mark.parametrize(
-    ("source", "problem", "fix"),
+    ("source", "cause", "fix"),
     [
-        (
-            None,
-            "its entry point names the module 'acme_rl_plugin', which is not there",
-            "pip install --force-reinstall acme-rl",
-        ),
-        (
-            "import nowhere_at_all\n",
-            "ModuleNotFoundError: No module named 'nowhere_at_all' (acme_rl_plugin.py:1)",
-            "install what brings the module 'nowhere_at_all', or RLCORE_DISABLE_PLUGINS=acme",
-        ),
-        ("\nraise ValueError('no licence')\n", "ValueError: no licence (acme_rl_plugin.py:2)", OTHERWISE),
-        ("raise SystemExit(3)\n", "SystemExit: 3 (acme_rl_plugin.py:1)", OTHERWISE),
-        ("raise ValueError\n", "ValueError: no message (acme_rl_plugin.py:1)", OTHERWISE),
-        (
-            HOOK.format("raise OSError('no disk')"),
-            "rlcore_rewards failed: OSError: no disk (acme_rl_plugin.py:4)",
-            OTHERWISE,
-        ),
-        (HOOK.format("raise SystemExit(0)"), "rlcore_rewards failed: SystemExit: 0 (acme_rl_plugin.py:4)", OTHERWISE),
-        (
-            HOOK.format("return ['exact']"),
-            "rlcore_rewards failed: TypeError: it gave 'exact', not an object of Spec",
-            OTHERWISE,
-        ),
-        (
-            HOOK.replace("rewards", "rewads").format("return []"),
-            "unknown hook 'rlcore_rewads'; did you mean 'rlcore_rewards'?",
-            OTHERWISE,
-        ),
-        (HOOK.replace("rewards", "xyzzy").format("return []"), "unknown hook 'rlcore_xyzzy'", OTHERWISE),
-        (
-            "def rlcore_rewards():\n    return []\n",
-            "rlcore_rewards lacks its marker",
-            "write @rlcore.hookimpl above rlcore_rewards",
-        ),
-        (
-            HOOK.replace("@hookimpl", "@hookimpl(wrapper=True)").format("return (yield)"),
-            "it wraps a hook, and rlcore calls each implementation alone",
-            OTHERWISE,
-        ),
+        (None, "'acme_rl_plugin'", "pip install --force-reinstall acme-rl"),
+        ("import nowhere_at_all\n", "acme_rl_plugin.py:1", "'nowhere_at_all'"),
+        ("\nraise ValueError('no licence')\n", "ValueError: no licence (acme_rl_plugin.py:2)", UPGRADE),
+        ("raise SystemExit(3)\n", "SystemExit: 3 (acme_rl_plugin.py:1)", UPGRADE),
+        ("raise ValueError\n", "ValueError", UPGRADE),
+        (HOOK.format("raise SystemExit(0)"), "SystemExit: 0 (acme_rl_plugin.py:4)", UPGRADE),
+        (HOOK.format("return ['exact']"), "'exact'", UPGRADE),
+        (HOOK.replace("rewards", "rewads").format("return []"), "'rlcore_rewads'", UPGRADE),
+        (HOOK.replace("rewards", "xyzzy").format("return []"), "'rlcore_xyzzy'", UPGRADE),
+        (HOOK.format("return []").replace("rewards()", "rewards(colour)"), "colour", UPGRADE),
+        ("def rlcore_rewards():\n    return []\n", "rlcore_rewards", "@rlcore.hookimpl"),
+        (HOOK.replace("@hookimpl", "@hookimpl(wrapper=True)").format("return (yield)"), "wrapper", UPGRADE),
         (
             IMPORTS + "@hookimpl\ndef rlcore_addhooks(pluginmanager):\n    raise OSError('no disk')\n",
-            "rlcore_addhooks failed: OSError: no disk (acme_rl_plugin.py:4)",
-            OTHERWISE,
+            "OSError: no disk (acme_rl_plugin.py:4)",
+            UPGRADE,
         ),
     ],
 )
-def test_a_broken_plugin_has_a_sentence_and_what_mends_it(
-    source: str | None, problem: str, fix: str, install: Install
-) -> None:
+def test_broken_plugin_has_a_problem_and_a_fix(source: str | None, cause: str, fix: str, install: Install) -> None:
     install("acme-rl", source, plugin="acme")
-    plugin = judged()
-    assert (plugin.state, plugin.problem, plugin.fix) == (State.BROKEN, problem, fix)
+    plugin = checked()
+    assert plugin.state is State.BROKEN
+    assert cause in plugin.problem
+    assert fix in plugin.fix
 
 
-def test_a_parameter_too_many_is_named(install: Install) -> None:
-    install("acme-rl", HOOK.format("return []").replace("rewards()", "rewards(colour)"), plugin="acme")
-    plugin = judged()
-    assert (plugin.state, plugin.fix) == (State.BROKEN, OTHERWISE)
-    assert "rlcore_rewards" in plugin.problem
-    assert "colour" in plugin.problem
-
-
-def test_an_entry_point_that_names_a_missing_attribute_is_told_the_nearest(install: Install) -> None:
+def test_missing_entry_point_attribute_has_a_suggestion(install: Install) -> None:
     text = "[rlcore.plugins]\nacme = acme_rl_plugin:Hoks\n"
     install("acme-rl", "class Hooks: ...\n", plugin="acme", entry_points=text)
-    plugin = judged()
-    assert plugin.problem == (
-        "its entry point names 'acme_rl_plugin:Hoks', and acme_rl_plugin has no 'Hoks'; did you mean 'Hooks'?"
-    )
+    plugin = checked()
+    assert plugin.state is State.BROKEN
+    assert "'acme_rl_plugin:Hoks'" in plugin.problem
+    assert "'Hooks'" in plugin.problem
     assert plugin.fix == "pip install --force-reinstall acme-rl"
 
 
-def test_an_entry_point_may_name_an_object(install: Install) -> None:
+def test_entry_point_can_refer_to_an_object(install: Install) -> None:
     source = (
         IMPORTS
         + "class Hooks:\n    @hookimpl\n    def rlcore_rewards(self):\n        yield RewardSpec(id='a', target='b:c')\n"
     )
     text = "[rlcore.plugins]\nacme = acme_rl_plugin:hooks\n"
     install("acme-rl", source + "hooks = Hooks()\n", plugin="acme", entry_points=text)
-    assert judged().state is State.OK
+    assert checked().state is State.OK
     assert "a" in {spec.id for spec in Registry().specs("reward")}
 
 
-def test_metadata_that_is_no_text_costs_only_its_distribution(install: Install, tmp_path: Path) -> None:
+def test_undecodable_metadata_affects_only_its_distribution(install: Install, tmp_path: Path) -> None:
     install("acme-rl", None, plugin="acme")
     install("good-rl", HOOK.format("return []"), plugin="good")
     (tmp_path / "acme_rl-1.2.dist-info" / "entry_points.txt").write_bytes(b"[rlcore.plugins]\nacme = \xff\n")
-    plugin = judged("acme-rl")
+    plugin = checked("acme-rl")
     assert plugin.state is State.BROKEN
-    assert plugin.problem.startswith("its entry_points.txt cannot be read: 'utf-8' codec")
+    assert "entry_points.txt" in plugin.problem
     assert plugin.fix == "pip install --force-reinstall acme-rl"
-    assert judged("good").state is State.OK
+    assert checked("good").state is State.OK
 
 
-def test_a_requirement_that_cannot_be_read_is_told(install: Install) -> None:
+def test_invalid_requirement_is_reported(install: Install) -> None:
     install("acme-rl", HOOK.format("return []"), plugin="acme", requires=("rlcore-core (about 1)",))
-    plugin = judged()
+    plugin = checked()
     assert plugin.state is State.INCOMPATIBLE
-    assert plugin.problem.startswith("its requirement 'rlcore-core (about 1)' cannot be read: ")
-    assert plugin.fix == "ask the author of acme-rl to mend it"
+    assert "'rlcore-core (about 1)'" in plugin.problem
+    assert "acme-rl" in plugin.fix
 
 
-def test_another_version_is_told_with_the_line_that_mends_it(install: Install) -> None:
+def test_incompatible_version_is_reported_with_a_pip_command(install: Install) -> None:
     install("acme-rl", "raise SystemExit('never imported')", plugin="acme", requires=("rlcore-core>=7,<8",))
-    plugin = judged()
+    plugin = checked()
     assert plugin.state is State.INCOMPATIBLE
-    assert plugin.problem.startswith("acme-rl 1.2 wants rlcore-core<8,>=7, found 0.")
+    assert "rlcore-core<8,>=7" in plugin.problem
     assert plugin.fix == "pip install --upgrade acme-rl 'rlcore-core<8,>=7'"
 
 
-def test_two_of_one_name_are_told_how_to_choose(install: Install) -> None:
+def test_name_conflict_message(install: Install) -> None:
     install("acme-rl", HOOK.format("return []"), plugin="acme")
     install("fork-rl", HOOK.format("return []"), plugin="Acme")
     both = [plugin for plugin in Plugins().load() if plugin.name.lower() == "acme"]
     assert [plugin.fix for plugin in both] == [
-        f"keep one: pip uninstall {name}, or RLCORE_DISABLE_PLUGINS={name}, drops this one"
-        for name in ("acme-rl", "fork-rl")
+        f"remove one of them: pip uninstall {name}, or RLCORE_DISABLE_PLUGINS={name}" for name in ("acme-rl", "fork-rl")
     ]
-    assert both[0].problem == "the name 'acme' is offered by acme-rl 1.2 and fork-rl 1.2; neither is loaded"
-    with pytest.raises(PluginError, match="the plugin 'acme' is in conflict"):
+    assert both[0].problem == "the name 'acme' is used by acme-rl 1.2 and fork-rl 1.2; neither is loaded"
+    with pytest.raises(PluginError) as caught:
         Registry().plugin("acme")
+    assert (caught.value.found, caught.value.where) == (both[0].problem, "acme-rl 1.2")
 
 
-def test_a_plugin_that_takes_rlcores_own_name_costs_only_itself(install: Install) -> None:
+def test_plugin_cannot_take_a_reserved_name(install: Install) -> None:
     install("acme-rl", HOOK.format("return []"), plugin="core")
     mine, own = (plugin for plugin in Plugins().load() if plugin.name == "core")
     assert (own.distribution, own.state) == ("rlcore-core", State.OK)
-    assert (mine.state, mine.problem) == (State.CONFLICT, "the name 'core' is rlcore's own")
-    assert mine.fix == "pip uninstall acme-rl, or RLCORE_DISABLE_PLUGINS=acme-rl, drops this one"
+    assert mine.state is State.CONFLICT
+    assert "'core'" in mine.problem
+    assert "pip uninstall acme-rl" in mine.fix
 
 
-def test_an_id_of_rlcores_own_cannot_be_taken_away(install: Install) -> None:
+def test_builtin_ids_cannot_be_replaced(install: Install) -> None:
     source = "@hookimpl\ndef rlcore_trackers():\n    yield TrackerSpec(id='console', target='acme:Console')\n"
     install("acme-rl", IMPORTS + source, plugin="acme")
     offer = Registry().offer("tracker", "console")
@@ -172,21 +145,22 @@ def test_an_id_of_rlcores_own_cannot_be_taken_away(install: Install) -> None:
     assert offer.plugin.distribution == "rlcore-core"
 
 
-def test_a_disabled_plugin_is_told_why(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_plugin_has_a_reason(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install("acme-rl", None, plugin="acme")
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "acme")
-    plugin = judged()
-    assert (plugin.state, plugin.problem) == (State.DISABLED, "named in RLCORE_DISABLE_PLUGINS")
-    assert plugin.fix == "take acme out of RLCORE_DISABLE_PLUGINS"
+    plugin = checked()
+    assert plugin.state is State.DISABLED
+    assert "RLCORE_DISABLE_PLUGINS" in plugin.problem
+    assert "acme" in plugin.fix
 
 
-def test_hooks_of_an_absent_or_unusable_package_are_inactive(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hooks_of_a_missing_or_broken_package_are_inactive(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     owners = {"rlcore_colours": "rlcore-of-the-moon", "rlcore_sounds": "other-rl"}
     monkeypatch.setattr(plugins_module, "HOOK_OWNERS", owners)
     hooks = "".join(f"@hookimpl\ndef {name}(): ...\n" for name in owners)
     install("acme-rl", IMPORTS + hooks, plugin="acme")
     install("other-rl", None)
-    plugin = judged()
+    plugin = checked()
     assert plugin.state is State.OK
     assert plugin.notes == (
         "rlcore_colours is inactive: needs rlcore-of-the-moon (pip install rlcore-of-the-moon)",
@@ -194,32 +168,30 @@ def test_hooks_of_an_absent_or_unusable_package_are_inactive(install: Install, m
     )
 
 
-def test_what_a_plugin_prints_does_not_reach_the_output(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_during_plugin_import_is_suppressed(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     install("acme-rl", "print('Welcome!')\n" + HOOK.format("return []"), plugin="acme")
-    plugin = judged()
+    plugin = checked()
     assert plugin.state is State.OK
     (complaint,) = plugin.complaints
-    assert complaint.problem == "it prints when it is imported: 'Welcome!'"
-    assert complaint.fix == "take the print out of acme_rl_plugin"
+    assert "'Welcome!'" in complaint.problem
+    assert "acme_rl_plugin" in complaint.fix
     assert capsys.readouterr().out == ""
 
 
-def test_a_heavy_import_is_told(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heavy_import_message(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_import, "HEAVY", ("heavy_plugin", "large_plugin", "unused_plugin"))
     for name in ("heavy_plugin", "large_plugin"):
         (tmp_path / f"{name}.py").write_text("", encoding="utf-8")
     install("acme-rl", "import heavy_plugin, large_plugin\n" + HOOK.format("return []"), plugin="acme")
-    (complaint,) = judged().complaints
-    assert complaint.problem == (
-        "its import brings heavy_plugin and large_plugin along, which makes every rlcore command slow"
-    )
-    assert complaint.fix == "leave heavy_plugin and large_plugin out of what acme_rl_plugin imports"
+    (complaint,) = checked().complaints
+    assert complaint.problem == "its import loads heavy_plugin and large_plugin, which slows down every rlcore command"
+    assert complaint.fix == "do not import heavy_plugin and large_plugin in acme_rl_plugin"
 
 
-def test_a_plugin_that_is_not_there_is_told_the_nearest(install: Install) -> None:
+def test_unknown_plugin_has_a_suggestion(install: Install) -> None:
     install("acme-rl", HOOK.format("return []"), plugin="acme")
     with pytest.raises(PluginError) as caught:
         Registry().plugin("acmee")
-    assert caught.value.message == "there is no plugin 'acmee'"
+    assert "'acmee'" in caught.value.message
     assert "acme" in (caught.value.found or "")
-    assert caught.value.mend == "did you mean 'acme'?"
+    assert "'acme'" in (caught.value.fix or "")

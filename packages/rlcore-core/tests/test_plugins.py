@@ -1,4 +1,4 @@
-"""The loader, against distributions that are really on ``sys.path``."""
+"""The plugin loader, with real distributions on ``sys.path``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from rlcore.discovery import Plugin, State, discover
-from rlcore.plugins import Plugins
+from rlcore.plugins.discovery import Plugin, State, discover
+from rlcore.plugins.installed import Plugins
 
 GOOD = """
 from rlcore import RewardSpec, hookimpl
@@ -30,7 +30,7 @@ def reward_ids(plugins: Plugins) -> list[str]:
     return [offer.spec.id for offer in plugins.offers("rlcore_rewards")]
 
 
-def test_a_good_plugin_is_found_from_metadata_then_ok_and_offers_its_specs(install: Install) -> None:
+def test_plugin_is_found_from_metadata_and_loaded_on_demand(install: Install) -> None:
     install("acme-rl", GOOD.format(id="acme"))
     plugins = Plugins()
     assert by_name(plugins.all(), "acme-rl").state is State.FOUND
@@ -41,7 +41,7 @@ def test_a_good_plugin_is_found_from_metadata_then_ok_and_offers_its_specs(insta
     assert offer.plugin.distribution == "acme-rl"
 
 
-def test_a_broken_import_costs_only_its_own_plugin(install: Install) -> None:
+def test_import_error_affects_only_its_plugin(install: Install) -> None:
     install("aaa-broken", "x = 1\nimport a_module_that_is_not_there\n")
     install("aab-syntax", "def rlcore_rewards(:\n")
     install("aac-exits", "raise SystemExit(3)\n")
@@ -59,14 +59,14 @@ def test_a_broken_import_costs_only_its_own_plugin(install: Install) -> None:
     assert "zzz" in reward_ids(plugins)
 
 
-def test_a_module_that_the_distribution_forgot_is_broken(install: Install) -> None:
+def test_missing_module_is_broken(install: Install) -> None:
     install("acme-rl", None)
     plugin = by_name(Plugins().load(), "acme-rl")
     assert plugin.state is State.BROKEN
     assert plugin.fix == "pip install --force-reinstall acme-rl"
 
 
-def test_a_malformed_entry_points_file_costs_only_its_distribution(install: Install) -> None:
+def test_malformed_entry_points_affect_only_their_distribution(install: Install) -> None:
     install("acme-rl", None, entry_points="[rlcore.plugins]\nthis line has no equals sign\n")
     install("good-rl", GOOD.format(id="good"))
     plugins = Plugins()
@@ -75,20 +75,22 @@ def test_a_malformed_entry_points_file_costs_only_its_distribution(install: Inst
     assert "good" in reward_ids(plugins)
 
 
-def test_an_unknown_hook_is_named_with_the_nearest_known_one(install: Install) -> None:
+def test_unknown_hook_is_reported_with_a_suggestion(install: Install) -> None:
     install("acme-rl", "from rlcore import hookimpl\n\n@hookimpl\ndef rlcore_enviroments():\n    return []\n")
     plugin = by_name(Plugins().load(), "acme-rl")
     assert plugin.state is State.BROKEN
-    assert plugin.problem == "unknown hook 'rlcore_enviroments'; did you mean 'rlcore_environments'?"
+    assert "'rlcore_enviroments'" in plugin.problem
+    assert "'rlcore_environments'" in plugin.problem
 
 
-def test_a_hook_without_its_marker_is_not_passed_over_in_silence(install: Install) -> None:
+def test_hook_without_decorator_is_reported(install: Install) -> None:
     install("acme-rl", "def rlcore_rewards():\n    return []\n")
     plugin = by_name(Plugins().load(), "acme-rl")
-    assert (plugin.state, plugin.problem) == (State.BROKEN, "rlcore_rewards lacks its marker")
+    assert plugin.state is State.BROKEN
+    assert "rlcore_rewards" in plugin.problem
 
 
-def test_a_parameter_that_the_hook_does_not_have_breaks_only_the_plugin(install: Install) -> None:
+def test_unknown_hook_parameter_affects_only_its_plugin(install: Install) -> None:
     install("acme-rl", "from rlcore import hookimpl\n\n@hookimpl\ndef rlcore_rewards(colour):\n    return []\n")
     install("good-rl", GOOD.format(id="good"))
     plugins = Plugins()
@@ -98,23 +100,20 @@ def test_a_parameter_that_the_hook_does_not_have_breaks_only_the_plugin(install:
     assert "good" in reward_ids(plugins)
 
 
-def test_hooks_of_an_absent_package_are_inactive_and_the_rest_works(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hooks_of_a_missing_package_are_inactive(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = "\n@hookimpl\ndef rlcore_trainers():\n    raise RuntimeError('never called')\n"
     install("acme-rl", GOOD.format(id="acme") + trainer)
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rlcore-trainer")
     plugins = Plugins()
     plugin = by_name(plugins.load(), "acme-rl")
     assert plugin.state is State.OK
-    assert [note.partition(",")[0].partition(" (")[0] for note in plugin.notes] == [
-        "rlcore_trainers is inactive: needs rlcore-trainer"
-    ]
+    (note,) = plugin.notes
+    assert note.startswith("rlcore_trainers is inactive: needs rlcore-trainer")
     assert plugins.offers("rlcore_trainers") == []
     assert "acme" in reward_ids(plugins)
 
 
-def test_two_plugins_of_one_name_are_both_refused_until_one_is_disabled(
+def test_plugins_with_the_same_name_conflict_until_one_is_disabled(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("fork-acme", GOOD.format(id="fork"), plugin="acme")
@@ -132,20 +131,20 @@ def test_two_plugins_of_one_name_are_both_refused_until_one_is_disabled(
     assert {"fork", "real"} & set(reward_ids(plugins)) == {"real"}
 
 
-def test_a_plugin_for_another_rlcore_is_refused_before_it_is_imported(install: Install) -> None:
+def test_incompatible_plugin_is_rejected_before_import(install: Install) -> None:
     install("acme-rl", GOOD.format(id="acme"), requires=("rlcore-core>=99", "some-library"))
     install("good-rl", GOOD.format(id="good"), requires=("rlcore_core>=0.0.1", "rlcore-core>=99; extra == 'future'"))
     plugins = Plugins()
     plugin = by_name(plugins.load(), "acme-rl")
     assert plugin.state is State.INCOMPATIBLE
-    assert plugin.problem.startswith("acme-rl 1.2 wants rlcore-core>=99, found ")
+    assert plugin.problem.startswith("acme-rl 1.2 requires rlcore-core>=99, found ")
     assert "pip install --upgrade acme-rl 'rlcore-core>=99'" in plugin.fix
     assert "acme_rl_plugin" not in sys.modules
     assert "acme" not in reward_ids(plugins)
     assert by_name(plugins.all(), "good-rl").state is State.OK
 
 
-def test_a_disabled_plugin_is_not_imported(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_plugin_is_not_imported(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     install("acme-rl", GOOD.format(id="acme"), plugin="acme")
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "other, ACME")
     plugins = Plugins()
@@ -158,13 +157,11 @@ def test_a_disabled_plugin_is_not_imported(install: Install, monkeypatch: pytest
     ("body", "problem"),
     [
         ("    yield RewardSpec(id='half', target='a:b')\n    raise ValueError('no licence')", "ValueError: no licence"),
-        ("    yield {'id': 'half'}", "not an object of Spec"),
+        ("    yield {'id': 'half'}", "TypeError"),
         ("    return 7", "TypeError"),
     ],
 )
-def test_a_register_hook_that_fails_while_it_is_iterated_offers_nothing(
-    install: Install, body: str, problem: str
-) -> None:
+def test_failing_register_hook_contributes_no_specs(install: Install, body: str, problem: str) -> None:
     install("acme-rl", f"from rlcore import RewardSpec, hookimpl\n\n@hookimpl\ndef rlcore_rewards():\n{body}\n")
     install("zzz-good", GOOD.format(id="zzz"))
     plugins = Plugins()
@@ -177,7 +174,7 @@ def test_a_register_hook_that_fails_while_it_is_iterated_offers_nothing(
     assert "rlcore_rewards" in plugin.problem
 
 
-def test_order_is_that_of_distribution_and_name_wherever_they_stand_on_the_path(install: Install) -> None:
+def test_plugins_are_sorted_by_distribution_and_name(install: Install) -> None:
     for name in ("mmm-rl", "aaa-rl", "zzz-rl"):
         install(name, GOOD.format(id=name))
     own = [id for id in reward_ids(Plugins()) if id in ("aaa-rl", "mmm-rl", "zzz-rl")]
@@ -201,9 +198,7 @@ def rlcore_addhooks(pluginmanager):
 """
 
 
-def test_a_plugin_may_add_hooks_and_a_claim_passes_over_one_that_raises(
-    install: Install, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_claims_of_a_custom_hook_skip_plugins_that_raise(install: Install, caplog: pytest.LogCaptureFixture) -> None:
     claim = "from rlcore import hookimpl\n\n@hookimpl\ndef rlcore_colour(paint):\n    {}\n"
     install("aaa-hooks", HOOK_OF_ITS_OWN)
     install("bbb-answers", claim.format("return 'red' if paint else None"))
@@ -215,26 +210,26 @@ def test_a_plugin_may_add_hooks_and_a_claim_passes_over_one_that_raises(
     with caplog.at_level(logging.ERROR):
         assert plugins.claim("rlcore_colour", paint=True) == "red"
         assert plugins.claim("rlcore_colour", paint=False) is None
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["plugin ccc-raises"]
+    assert ["ccc-raises" in record.getMessage() for record in caplog.records] == [True]
 
 
 OBSERVER = """
 from rlcore import hookimpl
 
-told = []
+events = []
 
 @hookimpl
 def rlcore_step_finished(step, metrics):
-    told.append(step)
+    events.append(step)
     {}
 
 @hookimpl
 def rlcore_run_finished(error):
-    told.append("finished")
+    events.append("finished")
 """
 
 
-def test_an_observer_that_raises_is_logged_once_and_switched_off_for_the_run(
+def test_failing_observer_is_logged_once_and_disabled_for_the_run(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     install("aaa-raises", OBSERVER.format("raise OSError('disk full')"))
@@ -245,22 +240,22 @@ def test_an_observer_that_raises_is_logged_once_and_switched_off_for_the_run(
         for step in (1, 2):
             observers.tell("rlcore_step_finished", run=None, step=step, metrics={})
         observers.tell("rlcore_run_finished", run=None, error=None)
-    assert sys.modules["aaa_raises_plugin"].told == [1]
-    assert sys.modules["zzz_listens_plugin"].told == [1, 2, "finished"]
+    assert sys.modules["aaa_raises_plugin"].events == [1]
+    assert sys.modules["zzz_listens_plugin"].events == [1, 2, "finished"]
     (record,) = caplog.records
     assert "aaa-raises" in record.getMessage()
     assert "disk full" in record.getMessage()
     plugins.observers().tell("rlcore_step_finished", run=None, step=9, metrics={})
-    assert sys.modules["aaa_raises_plugin"].told == [1, 9]
+    assert sys.modules["aaa_raises_plugin"].events == [1, 9]
 
 
-def test_a_wrapper_is_refused(install: Install) -> None:
+def test_hook_wrapper_is_rejected(install: Install) -> None:
     source = "from rlcore import hookimpl\n\n@hookimpl(wrapper=True)\ndef rlcore_rewards():\n    return (yield)\n"
     install("acme-rl", source)
     assert by_name(Plugins().load(), "acme-rl").state is State.BROKEN
 
 
-def test_the_trace_prints_each_call_and_its_answer(
+def test_trace_prints_hook_calls_and_results(
     install: Install, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install("acme-rl", GOOD.format(id="acme"))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.processes import LAUNCHER, rank, speaks_first, world_size
-from rlcore.run_directory import RunDirectory
+from rlcore.runs.directory import RunDirectory
+from rlcore.session.processes import LAUNCHER, rank, speaks_first, world_size
 
 Call = Callable[..., Any]
 MANY = ("run", "-p", "toy", "strategy.id=many")
@@ -34,20 +34,20 @@ def join(rlcore: Call) -> Callable[[bool], Any]:
     return joined
 
 
-def test_the_processes_are_started_with_the_words_of_the_person(rlcore: Call) -> None:
+def test_processes_are_started_with_the_given_arguments(rlcore: Call) -> None:
     done = rlcore(*MANY)
     assert (done.status, done.out, done.err) == (7, "", "")
     assert sys.modules["toy_rl"].STARTED == [MANY]
     assert not Path("runs").exists()
 
 
-def test_who_starts_processes_leaves_the_run_directory_to_them(rlcore: Call) -> None:
+def test_launcher_leaves_the_run_directory_to_the_processes(rlcore: Call) -> None:
     assert rlcore("run", "-p", "toy", "name=one").status == 0
     assert rlcore("run", "--resume", "runs/one", "strategy.id=many", "trainer.steps=5").status == 7
     RunDirectory.open(Path("runs/one")).close()
 
 
-def test_the_main_process_does_what_one_alone_does(
+def test_main_process_works_like_a_single_process(
     rlcore: Call, join: Callable[[bool], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined = join(True)
@@ -64,7 +64,7 @@ def test_the_main_process_does_what_one_alone_does(
     assert joined.ends == [None]
 
 
-def test_another_process_writes_and_says_nothing(rlcore: Call, join: Callable[[bool], Any]) -> None:
+def test_other_processes_write_and_print_nothing(rlcore: Call, join: Callable[[bool], Any]) -> None:
     joined = join(False)
     done = rlcore(*MANY, "trainer.fail=input")
     assert (done.status, done.out, done.err) == (2, "", "")
@@ -85,14 +85,12 @@ def test_a_strategy_of_one_process_is_refused_in_several(rlcore: Call, monkeypat
     monkeypatch.setenv("WORLD_SIZE", "2")
     done = rlcore("run", "-p", "toy", "--dry-run")
     assert done.status == 2
-    assert "the strategy 'single' trains in one process" in done.err
+    assert "the strategy 'single' supports one process" in done.err
     assert rlcore(*MANY, "--dry-run").status == 0
 
 
 @pytest.mark.parametrize("wrong", ["strategy.id=single", "trainer.step=3"])
-def test_what_all_processes_are_refused_for_is_told_by_one(
-    rlcore: Call, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
+def test_error_of_all_processes_is_printed_once(rlcore: Call, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     for number in ("0", "1"):
         monkeypatch.setenv("RANK", number)
@@ -119,7 +117,7 @@ def test_one_process_of_several_that_accelerate_was_asked_for_is_refused(
     assert rlcore(*given).status == 0
 
 
-def test_the_environment_tells_which_process_this_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_index_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (rank(), world_size(), speaks_first()) == (0, 1, True)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import DataError, UserError
-from rlcore.records import read_groups, trajectory_from_json, trajectory_to_json, write_groups
+from rlcore.runs.blobs import BlobStore
+from rlcore.runs.records import read_groups, trajectory_from_json, trajectory_to_json, write_groups
 from rlcore.types import (
-    EndReason,
+    Boundary,
+    Failure,
     Group,
     ImagePart,
+    MediaSpan,
     Message,
     RewardResult,
+    Segment,
+    Stop,
     Task,
     TextPart,
     ToolCall,
@@ -24,6 +32,7 @@ from rlcore.types import (
     Trajectory,
     Turn,
     freeze,
+    media_hash,
 )
 
 texts = st.text(max_size=8)
@@ -60,16 +69,29 @@ rewards = st.builds(
     components=numbers.map(freeze),
     error=st.none() | texts,
 )
+segments = st.lists(
+    st.tuples(st.integers(0, 10**6), st.booleans(), st.floats(allow_nan=False, max_value=0)), max_size=3
+).flatmap(
+    lambda tokens: st.builds(
+        Segment,
+        token_ids=st.just([token[0] for token in tokens]),
+        loss_mask=st.just([token[1] for token in tokens]),
+        logprobs=st.just([token[2] for token in tokens]),
+        turns=st.lists(turns, max_size=2).map(tuple),
+        context=st.lists(messages, max_size=1).map(tuple),
+        media=st.lists(
+            st.builds(MediaSpan, sha256=texts, offset=st.integers(0, 9), length=st.integers(0, 9)), max_size=1
+        ).map(tuple),
+    )
+)
+failures = st.builds(Failure, boundary=st.sampled_from(Boundary), message=texts)
 trajectories = st.builds(
     Trajectory,
     task_id=texts,
     sibling=st.integers(0, 9),
-    token_ids=st.lists(st.integers(0, 10**6), max_size=3).map(tuple),
-    loss_mask=st.lists(st.booleans(), max_size=3).map(tuple),
-    logprobs=st.lists(st.floats(allow_nan=False, max_value=0), max_size=3).map(tuple),
-    turns=st.lists(turns, max_size=2).map(tuple),
-    end_reason=st.sampled_from(EndReason),
-    error=st.none() | texts,
+    segments=st.lists(segments, max_size=2).map(tuple),
+    stop=st.sampled_from(Stop),
+    failure=st.none() | failures,
     tools=st.lists(st.builds(ToolSchema, name=texts, description=texts, parameters=tables), max_size=1).map(tuple),
     images=st.dictionaries(texts, st.binary(max_size=8), max_size=1),
     rewards=st.dictionaries(texts, rewards, max_size=2),
@@ -84,24 +106,79 @@ def test_a_trajectory_comes_back_equal(trajectory: Trajectory) -> None:
     assert trajectory_from_json(trajectory_to_json(trajectory)) == trajectory
 
 
-def group(reward: float | None = 1.0) -> Group:
+IMAGE = b"\x89PNG" * 1000
+SHA256 = media_hash(IMAGE)
+
+
+def group(reward: float | None = 1.0, images: tuple[bytes, ...] = ()) -> Group:
     task = Task(
         id="a",
         messages=(Message(role="user", content="\ud800 1+1?"),),
         fields={"x": [1, {"y": None}]},
-        images=(b"\x89PNG",),
+        images=images,
+    )
+    segment = Segment(
+        token_ids=(1, 2),  # type: ignore[arg-type]
+        loss_mask=(False, True),  # type: ignore[arg-type]
+        logprobs=(0.0, -math.pi),  # type: ignore[arg-type]
+        turns=(Turn(kind="observation", start=0, end=1, messages=task.messages),),
     )
     trajectory = Trajectory(
         task_id="a",
         sibling=0,
-        token_ids=(1, 2),
-        loss_mask=(False, True),
-        logprobs=(0.0, -math.pi),
-        turns=(Turn(kind="observation", start=0, end=1, messages=task.messages),),
-        end_reason=EndReason.DONE,
+        segments=(segment,),
+        images={media_hash(image): image for image in images},
         reward=reward,
     )
     return Group(task=task, trajectories=(trajectory, trajectory.replace(sibling=1)))
+
+
+def test_siblings_with_one_image_store_it_once_and_share_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    write_groups(path, [group(images=(IMAGE,))])
+    (blob,) = [file for file in (tmp_path / "media").rglob("*") if file.is_file()]
+    assert (blob.name, blob.read_bytes()) == (SHA256, IMAGE)
+    text = path.read_text("utf-8", "surrogatepass")
+    assert base64.b64encode(IMAGE).decode() not in text
+    assert len(text) < 2500 < len(IMAGE)
+    (found,) = read_groups(path)
+    assert found == group(images=(IMAGE,))
+    first, second = found.trajectories
+    assert first.images[SHA256] is second.images[SHA256] is found.task.images[0]
+
+
+def test_images_of_a_run_are_in_its_media_folder(tmp_path: Path) -> None:
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "config.toml").touch()
+    path = tmp_path / "rollouts" / "train-000001.jsonl.gz"
+    write_groups(path, [group(images=(IMAGE,))])
+    assert (tmp_path / "media" / SHA256[:2] / SHA256).is_file()
+    assert next(read_groups(path)).task.images == (IMAGE,)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
+def test_a_missing_or_damaged_image_is_named(damage: Callable[[Path], Any], tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    write_groups(path, [group(images=(IMAGE,))])
+    damage(tmp_path / "media" / SHA256[:2] / SHA256)
+    with pytest.raises(DataError, match=SHA256) as raised:
+        list(read_groups(path))
+    assert SHA256 in str(raised.value.where)
+    write_groups(path, [group(images=(IMAGE,))])  # repairs it
+    assert list(read_groups(path)) == [group(images=(IMAGE,))]
+
+
+@pytest.mark.parametrize("name", ["../../x", SHA256.upper(), SHA256[:-1], "", f"{SHA256}/..", f"{SHA256}\n"])
+def test_invalid_image_name_is_rejected(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="64 hexadecimal digits"):
+        BlobStore(tmp_path).get(name)
+
+
+def test_a_blob_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / SHA256[:2]).touch()
+    with pytest.raises(UserError, match="cannot be written"):
+        BlobStore(tmp_path).put(IMAGE)
+    assert [path.name for path in tmp_path.iterdir()] == [SHA256[:2]]
 
 
 def test_groups_come_back_equal_and_equal_groups_give_equal_files(tmp_path: Path) -> None:
@@ -113,7 +190,7 @@ def test_groups_come_back_equal_and_equal_groups_give_equal_files(tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl.gz", "b.jsonl.gz"]
 
 
-def test_a_record_that_cannot_be_written_keeps_the_earlier_one_and_leaves_no_half(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_earlier_record_and_no_partial_file(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.gz"
     write_groups(path, [group()])
     before = path.read_bytes()
@@ -125,7 +202,7 @@ def test_a_record_that_cannot_be_written_keeps_the_earlier_one_and_leaves_no_hal
     assert [file.name for file in tmp_path.iterdir()] == ["x.jsonl.gz"]
 
 
-def test_a_file_that_is_no_record_names_its_line(tmp_path: Path) -> None:
+def test_invalid_record_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.gz"
     write_groups(path, [group()])
     path.write_bytes(path.read_bytes() + gzip.compress(b'{"task": 1}\n'))

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.evaluation import wilson
-from rlcore.records import read_groups, write_groups
-from rlcore.rescoring import Comparison
-from rlcore.scoring import unscored
+from rlcore.episodes.evaluation import wilson
+from rlcore.runs.records import read_groups, write_groups
+from rlcore.session.rescoring import Comparison
 from rlcore.testing import make_trajectory
-from rlcore.types import EndReason, Group, RewardResult, Task, Trajectory
+from rlcore.types import Boundary, Failure, Group, RewardResult, Stop, Task, Trajectory
 
 REWARDS = '''
 from pydantic import BaseModel
@@ -62,7 +61,7 @@ def judged(text: str, value: float | None, **changes: Any) -> Trajectory:
     return make_trajectory(text).replace(reward=value, rewards={"old": RewardResult(value=value)}, **changes)
 
 
-def test_the_runs_own_rewards_are_the_base_and_the_run_is_not_touched(rlcore: Run, run: Path) -> None:
+def test_rewards_of_the_run_are_the_default_and_the_run_is_not_changed(rlcore: Run, run: Path) -> None:
     before = bytes_of(run)
     result = rlcore("data", "rescore", run, "--json")
     assert result.status == 0, result.err
@@ -83,7 +82,7 @@ def test_a_reward_of_a_file_sees_the_rows_of_the_tasks(rlcore: Run, run: Path) -
     assert json.loads(result.out)["train-000001"]["now"]["mean"] == 0.25
 
 
-def test_another_id_starts_the_table_anew_and_a_further_place_adds_a_reward(rlcore: Run, run: Path) -> None:
+def test_new_id_replaces_the_table_and_next_index_adds_a_reward(rlcore: Run, run: Path) -> None:
     words = [
         "reward.0.id=rewards.py:Parity",
         "reward.0.weight=0.25",
@@ -98,7 +97,7 @@ def test_another_id_starts_the_table_anew_and_a_further_place_adds_a_reward(rlco
     assert set(first.trajectories[0].rewards) == {"rewards.py:Parity", "length", "rewards.py:ranks"}
 
 
-def test_records_are_written_whole_with_nothing_changed_but_the_verdicts(rlcore: Run, run: Path) -> None:
+def test_written_records_differ_only_in_their_results(rlcore: Run, run: Path) -> None:
     assert rlcore("data", "rescore", run, "out=deep/again").status == 0
     names = sorted(path.name for path in Path("deep/again").iterdir())
     assert names == [f"rescored-train-00000{n}.jsonl.gz" for n in (1, 2, 3)]
@@ -118,7 +117,7 @@ def test_records_are_written_whole_with_nothing_changed_but_the_verdicts(rlcore:
     assert "trajectory 1 of 2: done, 2 tokens, reward 1\n  rewards of the others: 1\n" in shown.out
 
 
-def test_every_step_has_a_row_of_its_own(rlcore: Run, run: Path) -> None:
+def test_every_step_has_its_own_row(rlcore: Run, run: Path) -> None:
     lines = rlcore("data", "rescore", run).out.splitlines()
     rows = [line.split() for line in lines if line.startswith("train-")]
     assert [row[0] for row in rows] == [f"train-00000{n}" for n in (1, 2, 3)]
@@ -126,22 +125,22 @@ def test_every_step_has_a_row_of_its_own(rlcore: Run, run: Path) -> None:
     assert "train: 12 trajectories" in lines
 
 
-def test_a_task_that_stands_twice_is_no_independent_trial() -> None:
+def test_repeated_task_is_not_an_independent_trial() -> None:
     comparison = Comparison(success=1.0)
     for _ in range(2):
         comparison.add(group(judged("a", 1.0)), group(judged("a", 0.0)))
     assert (comparison.now.solved, comparison.now.interval) == (0.0, None)
 
 
-def test_long_work_says_how_far_it_is(rlcore: Run, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_printed(rlcore: Run, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.cli.rescore.PROGRESS_EVERY_S", 0.0)
     lines = rlcore("data", "rescore", run, "--json").err.splitlines()
-    assert lines[0] == "1 group judged, file 1 of 3"
-    assert lines[-1] == "6 groups judged, file 3 of 3"
+    assert lines[0] == "1 group scored, file 1 of 3"
+    assert lines[-1] == "6 groups scored, file 3 of 3"
 
 
 @pytest.mark.parametrize("out", ["taken", "runs/it/again"])
-def test_a_folder_that_is_there_and_one_in_the_run_are_refused(out: str, rlcore: Run, run: Path) -> None:
+def test_existing_folder_and_folder_in_the_run_are_rejected(out: str, rlcore: Run, run: Path) -> None:
     Path("taken").mkdir()
     before = bytes_of(run)
     result = rlcore("data", "rescore", run, f"out={out}")
@@ -151,29 +150,34 @@ def test_a_folder_that_is_there_and_one_in_the_run_are_refused(out: str, rlcore:
     assert not any(Path("taken").iterdir())
 
 
-def test_what_was_not_finished_stays_not_scored_and_what_a_judge_failed_on_is_judged(rlcore: Run, toy: Any) -> None:
+def test_failed_episodes_stay_not_scored_and_failed_rewards_are_repeated(rlcore: Run, toy: Any) -> None:
     (toy.work / "rewards.py").write_text(REWARDS)
-    broken = judged("x", None, end_reason=EndReason.ENVIRONMENT_ERROR, error="the phone is gone")
-    unjudged = judged("y", None, end_reason=EndReason.REWARD_ERROR, error="reward old: down")
+    broken = judged("x", None, failure=Failure(boundary=Boundary.ENVIRONMENT, message="the phone is gone"))
+    unjudged = judged("y", None, failure=Failure(boundary=Boundary.REWARD, message="reward old: down"))
     write_groups(Path("some.jsonl"), [group(broken, unjudged, answer=2), group(judged("z", 1.0), answer=1)])
     result = rlcore("data", "rescore", "some.jsonl", "reward.0.id=rewards.py:stubborn")
     assert result.status == 0, result.err
-    assert "environment_error: the phone is gone" in result.out
-    assert "reward_error: reward rewards.py:stubborn: it raised ValueError: the judge is out" in result.out
+    assert "environment: the phone is gone" in result.out
+    assert "reward: reward rewards.py:stubborn: it raised ValueError: the judge is out" in result.out
     found = json.loads(rlcore("data", "rescore", "some.jsonl", "reward.0.id=rewards.py:stubborn", "--json").out)["some"]
     assert found["confusion"]["not scored"] == {"solved": 0, "not solved": 1, "not scored": 1}
     assert found["confusion"]["solved"] == {"solved": 0, "not solved": 0, "not scored": 1}
     assert found["now"]["mean"] == 0.25
 
 
-def test_a_failed_judge_leaves_no_trace_in_what_is_judged_again(rlcore: Run, toy: Any) -> None:
+def test_earlier_reward_failure_is_removed_when_scored_again(rlcore: Run, toy: Any) -> None:
     (toy.work / "rewards.py").write_text(REWARDS)
-    cut = judged("y", 0.5, end_reason=EndReason.LENGTH, error="cut; here").replace(reward=None, rewards={})
+    cut = judged("y", 0.5, stop=Stop.LENGTH).replace(reward=None, rewards={})
     write_groups(Path("some.jsonl.gz"), [group(cut)])
     assert rlcore("data", "rescore", "some.jsonl.gz", "reward.0.id=rewards.py:stubborn", "out=failed").status == 0
     (failed,) = next(read_groups(Path("failed/rescored-some.jsonl.gz"))).trajectories
-    assert failed.end_reason is EndReason.REWARD_ERROR
-    assert unscored(failed) == cut
+    assert failed.failure is not None
+    assert failed.failure.boundary is Boundary.REWARD
+    assert failed.replace(failure=None, rewards={}) == cut
+    again = rlcore("data", "rescore", "failed/rescored-some.jsonl.gz", "reward.0.id=exact", "out=again")
+    assert again.status == 0, again.err
+    (scored,) = next(read_groups(Path("again/rescored-rescored-some.jsonl.gz"))).trajectories
+    assert (scored.reward, scored.failure, scored.stop) == (1.0, None, Stop.LENGTH)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +217,7 @@ def test_a_stored_value_of_the_wrong_type_is_named(wrong: dict[str, Any], rlcore
 @pytest.mark.parametrize(
     "source", ["def r(trajectory): return 1\n", "def r(group): return [1]\nr.scope = 'trajectory'\n"]
 )
-def test_a_reward_that_cannot_take_what_it_is_given_is_refused(source: str, rlcore: Run, toy: Any) -> None:
+def test_reward_with_a_wrong_signature_is_rejected(source: str, rlcore: Run, toy: Any) -> None:
     Path("wrong.py").write_text(source, encoding="utf-8")
     result = rlcore("run", "-p", "toy", "reward.0.id=wrong.py:r", "--dry-run")
     assert result.status == 2
@@ -222,7 +226,7 @@ def test_a_reward_that_cannot_take_what_it_is_given_is_refused(source: str, rlco
 
 
 @pytest.mark.parametrize(("id", "found"), [("needs:Two", "missing 2 required"), ("needs:Room", "needs.py:7")])
-def test_a_reward_that_cannot_be_made_is_told_and_nothing_is_written(
+def test_reward_that_cannot_be_created_is_reported_and_nothing_is_written(
     id: str, found: str, rlcore: Run, toy: Any
 ) -> None:
     write_groups(Path("some.jsonl"), [group(judged("a", 1.0))])
@@ -234,12 +238,12 @@ def test_a_reward_that_cannot_be_made_is_told_and_nothing_is_written(
     )
     result = rlcore("data", "rescore", "some.jsonl", f"reward.0.id={id.replace(':', '.py:')}", "out=again")
     assert result.status == 2
-    assert "cannot be made" in result.err
+    assert "cannot be created" in result.err
     assert found in result.err
     assert not Path("again").exists()
 
 
-def test_two_that_write_the_same_folder_leave_each_other_alone(rlcore: Run, run: Path) -> None:
+def test_two_processes_with_the_same_output_folder_do_not_interfere(rlcore: Run, run: Path) -> None:
     other = Path(".again.1.partial")
     other.mkdir()
     Path(".again.partial").mkdir()
@@ -260,24 +264,24 @@ def test_a_damaged_archive_is_named(rlcore: Run, toy: Any) -> None:
         assert "Traceback" not in result.err
 
 
-def test_all_mistakes_in_the_words_are_shown_at_once(rlcore: Run, run: Path) -> None:
+def test_all_errors_in_overrides_are_reported_at_once(rlcore: Run, run: Path) -> None:
     result = rlcore("data", "rescore", run, "reward.0.id=exakt", "reward.1.weight=x", "evaluation.every=1", "bogus=1")
     assert result.status == 2
-    for text in ("4 problems", "did you mean 'exact'?", "reward.1.weight = 'x'", "evaluation has: success", "bogus"):
+    for text in ("4 problems", "did you mean 'exact'?", "reward.1.weight = 'x'", "evaluation: success", "bogus"):
         assert text in result.err
 
 
 @pytest.mark.parametrize(
     ("source", "words", "text"),
     [
-        ("nowhere", (), "there is no run and no file nowhere"),
-        (".", (), "holds no stored rollouts"),
-        ("some.jsonl", (), "no reward says how to judge"),
-        ("some.jsonl", ("reward=exact",), "no reward says how to judge"),
+        ("nowhere", (), "there is no run or file nowhere"),
+        (".", (), "has no stored rollouts"),
+        ("some.jsonl", (), "no reward is configured"),
+        ("some.jsonl", ("reward=exact",), "no reward is configured"),
         ("some.jsonl", ("reward.3.id=exact",), "reward.3"),
     ],
 )
-def test_what_cannot_be_rescored_says_what_to_give(
+def test_invalid_source_is_rejected_with_a_fix(
     source: str, words: tuple[str, ...], text: str, rlcore: Run, toy: Any
 ) -> None:
     if source == "some.jsonl":
@@ -288,7 +292,7 @@ def test_what_cannot_be_rescored_says_what_to_give(
     assert "fix" in result.err or "there are" in result.err
 
 
-def test_the_numbers_are_those_of_hand() -> None:
+def test_comparison_matches_hand_computed_values() -> None:
     comparison = Comparison(success=1.0)
     comparison.add(group(judged("a", 1.0), judged("b", 0.0)), group(judged("a", 1.0), judged("b", 1.0)))
     other = group(judged("a", 0.0), judged("b", None), answer=2)

@@ -3,17 +3,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.calls import CallFailed, call
-from rlcore.run import SelectedReward
-from rlcore.scoring import Scorer
+from rlcore.episodes.calls import CallFailed, call
+from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.rewards import SelectedReward
+from rlcore.episodes.scoring import Scorer
 from rlcore.testing import make_trajectory
-from rlcore.types import EndReason, Group, RewardResult, Task, Trajectory
+from rlcore.types import Boundary, Failure, Group, RewardResult, Stop, Task, Trajectory
 
 TASK = Task(id="t", messages=())
+BROKEN = Failure(boundary=Boundary.ENVIRONMENT, message="the phone is gone")
 
 
 def reward(
@@ -28,20 +32,20 @@ def score(
 ) -> tuple[Trajectory, ...]:
     async def run() -> tuple[Trajectory, ...]:
         scorer = Scorer(rewards, timeout_s=timeout_s)
-        judged = [await scorer.judge(one, TASK) for one in trajectories or [make_trajectory("4")]]
+        judged = [await scorer.score(one, TASK) for one in trajectories or [make_trajectory("4")]]
         return (await scorer.settle(Group(task=TASK, trajectories=tuple(judged)))).trajectories
 
     return asyncio.run(run())
 
 
 @pytest.mark.parametrize("value", [0, 1, True, 0.5, Fraction(1, 2), RewardResult(value=1), RewardResult(value=0.25)])
-def test_a_number_or_a_result_is_a_verdict(value: Any) -> None:
+def test_number_and_result_are_valid_answers(value: Any) -> None:
     (trajectory,) = score(reward(lambda trajectory, task: value))
     expected = value.value if isinstance(value, RewardResult) else value
     assert trajectory.reward == float(expected)
     assert isinstance(trajectory.reward, float)
     assert isinstance(trajectory.rewards["r"].value, float)
-    assert trajectory.end_reason is EndReason.DONE
+    assert trajectory.failure is None
 
 
 def test_the_reward_is_the_weighted_sum_of_plain_async_and_callable_rewards() -> None:
@@ -97,19 +101,20 @@ FAILURES: list[tuple[Callable[..., Any], str]] = [
 def test_a_failure_is_not_scored_and_not_zero(function: Any, sentence: str) -> None:
     (trajectory,) = score(reward(lambda trajectory, task: 1.0, id="fine"), reward(function), timeout_s=1.0)
     assert trajectory.reward is None
-    assert trajectory.end_reason is EndReason.REWARD_ERROR
-    assert sentence in (trajectory.error or "")
-    assert "ended as done" in (trajectory.error or "")
+    assert trajectory.stop is Stop.DONE
+    assert trajectory.failure is not None
+    assert trajectory.failure.boundary is Boundary.REWARD
+    assert sentence in trajectory.failure.message
     assert trajectory.rewards["r"].value is None
     assert trajectory.rewards["fine"].value == 1.0
 
 
 @pytest.mark.parametrize(("function", "sentence"), FAILURES)
-def test_a_failing_metric_costs_nothing(function: Any, sentence: str) -> None:
+def test_failing_metric_does_not_change_the_reward(function: Any, sentence: str) -> None:
     metric = reward(function, weight=0.0, id="metric")
     (trajectory,) = score(reward(lambda trajectory, task: 1.0), metric, timeout_s=1.0)
     assert trajectory.reward == 1.0
-    assert trajectory.end_reason is EndReason.DONE
+    assert trajectory.failure is None
     assert sentence in (trajectory.rewards["metric"].error or "")
 
 
@@ -118,43 +123,82 @@ def test_bounds_are_the_rewards_own() -> None:
     assert trajectory.reward == -3.0
 
 
-def test_what_failed_before_is_not_judged() -> None:
+def test_failed_trajectory_is_not_scored() -> None:
     asked: list[Trajectory] = []
 
     def ask(trajectory: Trajectory, task: Task) -> float:
         asked.append(trajectory)
         return 1.0
 
-    broken = make_trajectory("4", end_reason=EndReason.ENVIRONMENT_ERROR)
-    cut = make_trajectory("4", end_reason=EndReason.LENGTH)
-    first, second = score(reward(ask), trajectories=[broken, cut])
-    assert (first.reward, first.end_reason, first.rewards) == (None, EndReason.ENVIRONMENT_ERROR, {})
-    assert (second.reward, second.end_reason) == (1.0, EndReason.LENGTH)
+    broken = make_trajectory("4", stop=Stop.CANCELLED, failure=BROKEN)
+    cut = make_trajectory("4", stop=Stop.LENGTH)
+    interrupted = make_trajectory("4", stop=Stop.CANCELLED)
+    first, second, third = score(reward(ask), trajectories=[broken, cut, interrupted])
+    assert (first.reward, first.failure, first.rewards) == (None, BROKEN, {})
+    assert (second.reward, second.stop) == (1.0, Stop.LENGTH)
+    assert (third.reward, third.failure) == (None, None)
     assert asked == [cut]
 
 
-def test_a_group_reward_sees_all_siblings_with_their_verdicts() -> None:
+def test_group_reward_receives_all_siblings_with_their_results() -> None:
     def rank(group: Group) -> list[float]:
         assert [t.rewards.get("own", RewardResult(value=None)).value for t in group.trajectories] == [0.5, None, 0.5]
         return [0.0, 0.5, 1.0]
 
     trajectories = [
         make_trajectory("a", sibling=0),
-        make_trajectory("b", sibling=1, end_reason=EndReason.TIMEOUT),
+        make_trajectory("b", sibling=1, failure=BROKEN),
         make_trajectory("c", sibling=2),
     ]
     own = reward(lambda trajectory, task: 0.5, id="own")
     scored = score(own, reward(rank, scope="group", id="rank"), trajectories=trajectories)
     assert [one.reward for one in scored] == [0.5, None, 1.5]
-    assert scored[1].end_reason is EndReason.TIMEOUT
+    assert scored[1].failure == BROKEN
 
 
 @pytest.mark.parametrize("answers", [[1.0], [1.0, 1.0, 1.0], None, 1.0])
-def test_a_group_reward_with_the_wrong_number_of_verdicts_scores_nobody(answers: Any) -> None:
+def test_group_reward_with_a_wrong_number_of_values_is_a_failure(answers: Any) -> None:
     pair = [make_trajectory("a"), make_trajectory("b")]
     scored = score(reward(lambda group: answers, scope="group"), trajectories=pair)
-    assert [one.end_reason for one in scored] == [EndReason.REWARD_ERROR] * 2
-    assert all(one.reward is None and one.error for one in scored)
+    assert [one.failure.boundary for one in scored if one.failure] == [Boundary.REWARD] * 2
+    assert all(one.reward is None for one in scored)
+
+
+def test_a_reward_that_declares_a_context_receives_that_of_the_episode() -> None:
+    seen: list[EpisodeContext] = []
+
+    def reads(trajectory: Trajectory, task: Task, *, context: EpisodeContext) -> float:
+        seen.append(context)
+        return float((context.scratch / "answer").read_text())
+
+    async def run() -> Trajectory:
+        with closing(EpisodeContext(TASK)) as context:
+            (context.scratch / "answer").write_text("0.5")
+            scorer = Scorer([reward(reads)], timeout_s=5.0)
+            return await scorer.score(make_trajectory("4"), TASK, context)
+
+    assert asyncio.run(run()).rewards["r"].value == 0.5
+    assert len(seen) == 1
+
+
+def test_without_an_episode_a_reward_receives_a_new_context_that_is_closed() -> None:
+    folders: list[Path] = []
+
+    class Judge:
+        async def __call__(self, trajectory: Trajectory, task: Task, context: EpisodeContext) -> float:
+            assert (context.task, context.sibling) == (task, 3)
+            folders.append(context.scratch)
+            return 1.0
+
+    def compare(group: Group, context: EpisodeContext) -> list[float]:
+        folders.append(context.scratch)
+        return [1.0]
+
+    own = [reward(Judge(), id="own"), reward(compare, scope="group", id="compare")]
+    (trajectory,) = score(*own, trajectories=[make_trajectory("4", sibling=3)])
+    assert trajectory.reward == 2.0
+    assert len(set(folders)) == 2
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_one_reward_may_be_selected_twice() -> None:
@@ -172,7 +216,7 @@ def test_slow_plain_rewards_wait_at_the_same_time() -> None:
 
     async def run() -> list[Any]:
         scorer = Scorer([reward(slow)], timeout_s=60.0)
-        return await asyncio.gather(*(scorer.judge(make_trajectory("4"), TASK) for _ in range(32)))
+        return await asyncio.gather(*(scorer.score(make_trajectory("4"), TASK) for _ in range(32)))
 
     verdicts = [verdict for judged in asyncio.run(run()) for verdict in judged.rewards.values()]
     assert [verdict.value for verdict in verdicts] == [1.0] * 32

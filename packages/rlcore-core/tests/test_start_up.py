@@ -1,4 +1,4 @@
-"""What commands may import, asserted on the modules of a fresh interpreter rather than on time."""
+"""Modules that commands import, checked in a new interpreter."""
 
 from __future__ import annotations
 
@@ -36,28 +36,24 @@ def test_listing_plugins_imports_no_pydantic_and_no_plugin(arguments: tuple[str,
     assert not {name for name in modules if name.startswith(("rl_plugin_", "rlcore_"))}
 
 
-def test_checking_plugins_imports_their_hooks_and_nothing_that_computes() -> None:
+def test_checking_plugins_imports_no_heavy_libraries() -> None:
     assert not modules_after(command("plugins", "list", "--check")) & (NEVER | {"pydantic", "rich"})
 
 
-@pytest.mark.parametrize("module", ["rlcore", "rlcore.types", "rlcore.plugin", "rlcore.registry", "rlcore.cli.doctor"])
-def test_core_modules_import_nothing_that_computes(module: str) -> None:
+@pytest.mark.parametrize(
+    "module", ["rlcore", "rlcore.types", "rlcore.plugin", "rlcore.plugins.registry", "rlcore.cli.doctor"]
+)
+def test_core_modules_import_no_heavy_libraries(module: str) -> None:
     assert not modules_after(f"import {module}") & (NEVER | {"pydantic", "rich"})
 
 
-def test_importing_rlcore_imports_nothing_of_others() -> None:
+def test_importing_rlcore_imports_no_dependencies() -> None:
     assert not modules_after("import rlcore") & {"click", "pydantic", "pluggy", "rich", "packaging", "asyncio"}
 
 
 def test_every_public_name_resolves() -> None:
     import rlcore
 
-    assert sorted(rlcore.__all__) == sorted(rlcore._HOME_OF)
     assert all(getattr(rlcore, name) is not None for name in rlcore.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError):
         _ = rlcore.nothing
-
-
-def test_the_tool_decorator_is_not_shadowed_by_its_module() -> None:
-    code = "import rlcore.tool, rlcore.tool_environment\nfrom rlcore import tool\nassert not hasattr(tool, '__file__')"
-    modules_after(code)

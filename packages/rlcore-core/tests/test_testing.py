@@ -12,16 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
-from rlcore.run import SelectedReward
+from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.rewards import SelectedReward
 from rlcore.testing import RewardCase, check_environment, check_plugin, check_reward, make_trajectory
 from rlcore.testing.leaks import growth
 from rlcore.types import (
-    EndReason,
     Group,
+    ImagePart,
     Message,
     Observation,
     RewardResult,
     Step,
+    Stop,
     Task,
     ToolCall,
     ToolSchema,
@@ -349,8 +351,8 @@ WRONG_REWARDS: list[tuple[Any, str]] = [
     (lambda trajectory, task: 1.0, "an empty answer must score the minimum (0), it scores 1"),
     (lambda trajectory, task: equal(trajectory, task) * 2, "outside [0, 1]"),
     (lambda trajectory, task: float("nan"), "outside [0, 1]"),
-    (lambda trajectory, task: "1", "it gave a str"),
-    (lambda trajectory, task: RewardResult(value=None), "not scored must say why"),
+    (lambda trajectory, task: "1", "not a str"),
+    (lambda trajectory, task: RewardResult(value=None), "not scored needs a reason"),
     (lambda trajectory, task: 1 / 0, "ZeroDivisionError"),
     (lenient, "a task without its fields scores 0"),
     (Forgetful(), "when asked again in another order"),
@@ -377,13 +379,44 @@ def test_a_plugin_is_checked_by_its_name() -> None:
 def test_a_trajectory_of_messages_has_the_shape_of_a_real_one() -> None:
     tool = Message(role="tool", content="é", name="t")
     call = Message(role="assistant", content="look", tool_calls=(ToolCall(name="t", arguments={}),))
-    trajectory = make_trajectory(QUESTION, call, tool, "42", "", task_id="a", end_reason=EndReason.MAX_TURNS)
+    trajectory = make_trajectory(QUESTION, call, tool, "42", "", task_id="a", stop=Stop.MAX_TURNS)
     assert [turn.kind for turn in trajectory.turns] == ["observation", "policy", "observation", "policy", "policy"]
-    assert (
-        trajectory.turns[-1].end == len(trajectory.token_ids) == len(trajectory.loss_mask) == len(trajectory.logprobs)
-    )
+    (segment,) = trajectory.segments
+    assert trajectory.turns[-1].end == len(segment)
     assert trajectory.sampled_tokens == len("look") + len("42") + 1
     assert trajectory.final_response == ""
     assert trajectory.messages[1] == call
     assert make_trajectory("42").final_response == "42"
     assert Group(task=TASKS[0], trajectories=(trajectory,)).rewards_G == (None,)
+
+
+def test_environment_and_reward_share_the_context_of_the_episode() -> None:
+    class Writes(Quiz):
+        async def reset(self, task: Task, *, seed: int, context: EpisodeContext) -> Observation:  # type: ignore[override]
+            self.file = context.scratch / "state"
+            return await super().reset(task, seed=seed)
+
+        async def step(self, action: Message) -> Step:
+            self.file.write_text(action.text, "utf-8", "replace")
+            return await super().step(action)
+
+    def reads(trajectory: Trajectory, task: Task, context: EpisodeContext) -> float:
+        return float((context.scratch / "state").read_text().strip() == task.fields["answer"])
+
+    check(Writes, rewards=[selected(reads)])
+
+
+def test_a_scratch_folder_that_outlives_the_episode_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EpisodeContext, "close", lambda context: (context.scratch / "late").touch())
+    with pytest.raises(AssertionError, match="scratch folder"):
+        check(Quiz)
+
+
+def test_an_image_without_bytes_is_caught() -> None:
+    class Blind(Quiz):
+        async def reset(self, task: Task, *, seed: int) -> Observation:
+            message = Message(role="user", content=(ImagePart.of(b"PNG"),))
+            return Observation(messages=(message,), tools=(LOOK_UP,))
+
+    with pytest.raises(AssertionError, match=r"Observation\.images"):
+        check(Blind)

@@ -1,4 +1,4 @@
-"""What a tokenizer that is built on the spot learns from."""
+"""Training texts for tokenizers that are built for a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from rlcore import DataError, Demonstration, Message, Task, ToolCall, ToolSchema
-from rlcore.tokenizer_texts import texts_of
+from rlcore.models.tokenizer_texts import texts_of
 
 QUESTION = Message(role="user", content="Where is it?")
 LOOK = ToolSchema(name="look", description="Look.", parameters={"type": "object", "properties": {"at": {}, "by": {}}})
@@ -14,7 +14,7 @@ LOOK = ToolSchema(name="look", description="Look.", parameters={"type": "object"
 
 class Rows:
     def tasks(self, split: str) -> list[Task]:
-        assert split == "train"  # held-out words must not be known
+        assert split == "train"  # never train on held-out tasks
         return [Task(id="1", messages=(Message(role="user", content="Half a pair: \ud83d"),))]
 
 
@@ -36,11 +36,11 @@ class Own(Shown):
 
 
 @pytest.mark.parametrize("dataset", [Rows(), Failing()])
-def test_tasks_alone_will_do(dataset: Rows) -> None:
+def test_tasks_without_demonstrations_are_sufficient(dataset: Rows) -> None:
     assert list(texts_of(dataset)) == ["Half a pair: ?"]  # type: ignore[arg-type]
 
 
-def test_demonstrations_are_told_with_their_tools_and_calls() -> None:
+def test_demonstrations_include_tools_and_calls() -> None:
     assert list(texts_of(Shown())) == [
         "tools: look(at, by)",
         "Where is it?",
@@ -50,5 +50,5 @@ def test_demonstrations_are_told_with_their_tools_and_calls() -> None:
     ]
 
 
-def test_a_dataset_that_knows_better_is_asked() -> None:
+def test_texts_of_the_dataset_take_precedence() -> None:
     assert list(texts_of(Own())) == ["mine"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rlcore.episodes.threads import run_in_thread
+from rlcore.episodes.tool import Tool, ToolError, ToolResult, shorten, tool
 from rlcore.errors import EnvironmentFailure, UserError
-from rlcore.threads import run_in_thread
-from rlcore.tool import Tool, ToolError, ToolResult, shorten, tool
 from rlcore.types import Message, Task, freeze
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def parameters(function: Any) -> dict[str, Any]:
     return tool(function).schema.as_json()["function"]["parameters"]
 
 
-def test_schema_is_openais_function_form_with_json_types_and_the_docstrings_texts() -> None:
+def test_schema_has_openai_function_form_with_docstring_texts() -> None:
     @tool
     def search(query: str, limit: int = 5, *, threshold: float | None = None, mode: Literal["web", "news"]) -> str:
         """Search the web.
@@ -40,7 +40,7 @@ def test_schema_is_openais_function_form_with_json_types_and_the_docstrings_text
                 in words
             limit: how many
         Returns:
-            text: nothing that the model is told
+            text: not shown to the model
         """
         return ""
 
@@ -137,7 +137,7 @@ def test_a_hint_without_a_schema_is_refused_by_the_parameters_name(function: Any
         tool(function)
     assert error.value.where is not None
     assert function.__name__ in error.value.where
-    assert error.value.mend
+    assert error.value.fix
 
 
 def test_a_docstring_is_required_and_must_not_document_what_is_not_there() -> None:
@@ -220,7 +220,7 @@ def test_frozen_arguments_arrive_as_plain_lists_and_dicts() -> None:
         ),
     )
 )
-def test_no_arguments_whatever_raise(arguments: dict[str, Any]) -> None:
+def test_arbitrary_arguments_do_not_raise(arguments: dict[str, Any]) -> None:
     assert call(typed, **arguments).status in {"ok", "error"}
 
 
@@ -286,7 +286,7 @@ def raising(error: BaseException, *, asynchronous: bool = False) -> Tool:
 @pytest.mark.parametrize(
     "error", [ToolError("no such page"), ValueError("no such page"), ZeroDivisionError("no such page")]
 )
-def test_what_the_call_cannot_have_is_told_to_the_model(error: Exception, asynchronous: bool) -> None:
+def test_call_errors_are_reported_to_the_model(error: Exception, asynchronous: bool) -> None:
     assert call(raising(error, asynchronous=asynchronous)) == ToolResult("Error: no such page", status="error")
 
 
@@ -305,7 +305,7 @@ def test_a_tool_that_exits_does_not_end_the_process() -> None:
         call(raising(SystemExit(3)))
 
 
-def test_a_timeout_is_told_to_the_model_and_leaves_the_loop_free() -> None:
+def test_timeout_is_reported_to_the_model_and_does_not_block_the_loop() -> None:
     release = threading.Event()
 
     @tool(timeout_s=0.05)

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from rlcore.errors import EnvironmentFailure, PluginError, UserError
-from rlcore.tool import ToolResult, tool
-from rlcore.tool_environment import ToolEnvironment
-from rlcore.types import EndReason, Message, Step, Task, ToolCall
+from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.tool import ToolResult, tool
+from rlcore.episodes.tool_environment import ToolEnvironment
+from rlcore.errors import EnvironmentFailure, PluginError, ToolFailure, UserError
+from rlcore.types import ImagePart, Message, Step, Stop, Task, TextPart, ToolCall
 
 QUESTION = Message(role="user", content="2 + 2?")
 TASK = Task(id="t", messages=(QUESTION,), fields={"answer": "4"})
@@ -73,7 +76,7 @@ def test_reset_shows_the_task_after_the_system_prompt_and_names_the_tools() -> N
 
 def test_an_answer_without_calls_ends_the_episode() -> None:
     (step,) = play(ToolEnvironment(TOOLS, 3), Message(role="assistant", content="4"))
-    assert (step.terminated, step.truncated, step.end_reason) == (True, False, None)
+    assert (step.terminated, step.truncated, step.stop) == (True, False, None)
     assert step.observation.messages == ()
 
 
@@ -102,7 +105,7 @@ def test_all_calls_run_at_once_and_are_answered_in_order() -> None:
     assert step.info == {"tool_calls": 3, "tool_errors": 0, "tools/wait": 2, "tools/ring": 1}
 
 
-def test_every_bad_call_is_answered_with_what_mends_it() -> None:
+def test_bad_calls_are_answered_with_a_fix() -> None:
     unreadable = ToolCall(name="add", error="the call is not valid JSON: Expecting value at character 3", id="call_9")
     action = Message(
         role="assistant", tool_calls=(*calls(("ad", {}), ("add", {"a": 1}), ("xyz", {})).tool_calls, unreadable)
@@ -121,11 +124,11 @@ def test_three_turns_of_nothing_but_errors_end_the_episode() -> None:
     bad, good = calls(("nope", {})), calls(("add", {"a": 1, "b": 1}))
     steps = play(ToolEnvironment(TOOLS, 9), bad, bad, good, bad, bad, bad)
     assert [step.truncated for step in steps] == [False] * 5 + [True]
-    assert steps[-1].end_reason is EndReason.TOOL_ERROR
+    assert steps[-1].stop is Stop.TOOL_ERRORS
     assert not steps[-1].terminated
 
 
-def test_a_turn_with_one_good_call_is_no_failed_turn() -> None:
+def test_turn_with_a_valid_call_is_not_counted_as_failed() -> None:
     mixed = calls(("nope", {}), ("add", {"a": 1, "b": 1}))
     assert not any(step.truncated for step in play(ToolEnvironment(TOOLS, 9), *[mixed] * 5))
 
@@ -141,7 +144,7 @@ def test_calls_of_the_last_turn_are_not_executed() -> None:
 
     first, last = play(ToolEnvironment([note], 2), calls(("note", {})), calls(("note", {})))
     assert (first.truncated, first.terminated) == (False, False)
-    assert (last.truncated, last.end_reason) == (True, EndReason.MAX_TURNS)
+    assert (last.truncated, last.stop) == (True, Stop.MAX_TURNS)
     assert last.observation.messages == ()
     assert len(ran) == 1
 
@@ -193,3 +196,151 @@ def test_tools_are_taken_by_their_import_path(tmp_path: Path) -> None:
     assert list(environment.tools) == ["lamp"]
     with pytest.raises(PluginError, match="there is no tool 'lampp'"):
         ToolEnvironment(["lampp"], max_turns=2)
+
+
+IMAGE = b"\x89PNG"
+
+
+def test_images_of_a_tool_are_shown_after_its_text() -> None:
+    @tool
+    def screenshot(caption: str) -> ToolResult:
+        """Show the screen."""
+        return ToolResult(caption, images=(IMAGE,))
+
+    both = calls(("screenshot", {"caption": "now"}), ("screenshot", {"caption": ""}))
+    (step,) = play(ToolEnvironment([screenshot], 3), both)
+    first, second = step.observation.messages
+    assert first.content == (TextPart(text="now"), ImagePart.of(IMAGE))
+    assert second.content == (ImagePart.of(IMAGE),)
+    assert step.observation.images == (IMAGE,)
+
+
+class Notebook:
+    """Add a line and read all lines."""
+
+    closed: ClassVar[list[Notebook]] = []
+
+    def __init__(self, context: EpisodeContext) -> None:
+        self.lines: list[str] = []
+        self.file = context.scratch / "notes"
+
+    def __call__(self, line: str, task: Task, context: EpisodeContext) -> str:
+        """Answer.
+
+        Args:
+            line: What to add.
+        """
+        assert self.file.parent == context.scratch
+        self.lines.append(line)
+        self.file.write_text(task.id)
+        return " ".join(self.lines)
+
+    def close(self) -> None:
+        self.closed.append(self)
+
+
+def test_a_class_is_a_tool_with_state_of_one_episode() -> None:
+    made = tool(Notebook)
+    assert made.name == "notebook"
+    assert made.schema.description == "Add a line and read all lines."
+    properties = made.schema.parameters["properties"]
+    assert properties == {"line": {"type": "string", "description": "What to add."}}
+    Notebook.closed.clear()
+
+    async def episode(environment: ToolEnvironment, *lines: str) -> str:
+        with closing(EpisodeContext(TASK)) as context:
+            await environment.reset(TASK, seed=0, context=context)
+            steps = [await environment.step(calls(("notebook", {"line": line}))) for line in lines]
+            assert (context.scratch / "notes").read_text() == TASK.id
+            await environment.close()
+            await environment.close()
+        return steps[-1].observation.messages[0].text
+
+    async def run() -> list[str]:
+        environments = [ToolEnvironment([made], 9) for _ in range(3)]
+        return await asyncio.gather(*(episode(one, "a", str(n)) for n, one in enumerate(environments)))
+
+    assert asyncio.run(run()) == ["a 0", "a 1", "a 2"]
+    assert len(set(map(id, Notebook.closed))) == len(Notebook.closed) == 3
+
+
+def test_a_tool_with_state_may_be_async_and_have_no_close() -> None:
+    @tool(name="count_up")
+    class Counter:
+        """Count."""
+
+        total = 0
+
+        async def __call__(self, by: int = 1) -> int:
+            self.total += by
+            return self.total
+
+    steps = play(ToolEnvironment([Counter], 9), calls(("count_up", {})), calls(("count_up", {"by": 2})))
+    assert [texts(step) for step in steps] == [["1"], ["3"]]
+
+
+def test_other_tools_are_closed_when_one_cannot_be_created_or_closed() -> None:
+    class Broken:
+        """Break."""
+
+        def __init__(self) -> None:
+            raise OSError("the phone is gone")
+
+        def __call__(self) -> str:
+            return ""
+
+    class Leaky(Notebook):
+        """Leak."""
+
+        async def close(self) -> None:  # type: ignore[override]
+            raise OSError("busy")
+
+    async def run(*tools: type) -> None:
+        environment = ToolEnvironment(list(tools), 3)
+        try:
+            await environment.reset(TASK, seed=0)
+        finally:
+            await environment.close()
+
+    Notebook.closed.clear()
+    with pytest.raises(ToolFailure, match="the phone is gone"):
+        asyncio.run(run(Notebook, Broken))
+    with pytest.raises(ToolFailure, match="busy"):
+        asyncio.run(run(Notebook, Leaky))
+    assert len(Notebook.closed) == 2
+
+
+def test_a_tool_whose_constructor_outlives_the_episode_is_closed() -> None:
+    began, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        """Start slowly."""
+
+        def __init__(self) -> None:
+            began.set()
+            goes_on.wait(30)
+
+        def __call__(self) -> str:
+            return ""
+
+        def close(self) -> None:
+            closed.set()
+
+    async def run() -> None:
+        environment = ToolEnvironment([Slow], 3)
+        reset = asyncio.ensure_future(environment.reset(TASK, seed=0))
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        reset.cancel()
+        with suppress(asyncio.CancelledError):
+            await reset
+        await environment.close()
+
+    asyncio.run(run())
+    goes_on.set()
+    assert closed.wait(30)
+
+
+def test_class_without_call_is_rejected() -> None:
+    with pytest.raises(UserError, match="__call__"):
+        tool(type("Nothing", (), {"__doc__": "Nothing."}))

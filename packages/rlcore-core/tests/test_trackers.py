@@ -1,4 +1,4 @@
-"""What is printed and stored of a run's numbers."""
+"""Output of the metric trackers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rlcore.errors import NotInstalledError
-from rlcore.loading import load_attribute
+from rlcore.plugins.loading import load_attribute
 from rlcore.trackers.charts import area_chart, sparkline
 from rlcore.trackers.console import ConsoleTracker
 from rlcore.trackers.jsonl import JsonlTracker
@@ -24,7 +24,7 @@ STEP = {
 }
 
 
-def test_console_prints_one_aligned_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_prints_one_aligned_line_per_step(capsys: pytest.CaptureFixture[str]) -> None:
     tracker = ConsoleTracker({}, None)
     tracker.log(1, STEP)
     tracker.log(100, {**STEP, "reward/mean": 1.0, "kl/mean": -0.5, "loss/total": 12.5, "tokens/sampled": 7})
@@ -51,7 +51,7 @@ def test_console_ends_with_curves_and_first_best_last(tmp_path: Path, capsys: py
     assert "\r" not in shown
 
 
-def test_console_of_a_resumed_run_goes_on_with_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_of_a_resumed_run_continues_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tracker = JsonlTracker({}, tmp_path)
     for step in range(1, 4):
         tracker.log(step, {"reward/mean": step / 10})
@@ -60,12 +60,12 @@ def test_console_of_a_resumed_run_goes_on_with_its_curve(tmp_path: Path, capsys:
     assert capsys.readouterr().out.rstrip().endswith("▁▃▆█")
 
 
-def test_console_shows_other_numbers_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_shows_other_metrics_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     ConsoleTracker({}, None).log(3, {"warmup/loss": 1.23456, "time/warmup_s": 1.0})
     assert capsys.readouterr().out == "step     3  warmup/loss 1.235\n"
 
 
-def test_jsonl_appends_flat_objects_and_never_writes_what_is_no_json(tmp_path: Path) -> None:
+def test_jsonl_appends_flat_objects_of_valid_json(tmp_path: Path) -> None:
     for step in (1, 2):
         tracker = JsonlTracker({}, tmp_path)
         tracker.log(step, {"a/b": 0.5, "count": 3, "bad": math.nan, "worse": math.inf})
@@ -89,7 +89,7 @@ def test_jsonl_appends_flat_objects_and_never_writes_what_is_no_json(tmp_path: P
         "rlcore.trackers.tensorboard:TensorboardTracker",
     ],
 )
-def test_a_missing_library_names_the_extra(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_names_the_extra(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = target.partition(":")[0].rpartition(".")[2]
     tracker = load_attribute(target)
     for module in [known for known in sys.modules if known.split(".")[0] == name]:
@@ -97,10 +97,10 @@ def test_a_missing_library_names_the_extra(target: str, tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NotInstalledError) as raised:
         tracker({}, tmp_path)
-    assert raised.value.mend == f"pip install 'rlcore-core[{name}]'"
+    assert raised.value.fix == f"pip install 'rlcore-core[{name}]'"
 
 
-def test_tensorboard_files_hold_the_scalars(tmp_path: Path) -> None:
+def test_tensorboard_files_contain_the_scalars(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'rlcore-core[tensorboard]'")
     tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")({}, tmp_path)
     tracker.log(7, {"reward/mean": 0.5})
@@ -117,7 +117,7 @@ def test_sparklines_scale_to_their_range() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 56, 57, 1000])
-def test_area_charts_have_the_values_at_their_heights(count: int) -> None:
+def test_area_charts_draw_values_at_their_heights(count: int) -> None:
     rows = area_chart(list(range(count)), [1.0] * count, title="x", width=56, height=4)
     assert len(rows) == 7
     widths = {row.count("█") for row in rows[1:5]}

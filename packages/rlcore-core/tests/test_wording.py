@@ -19,5 +19,5 @@ from rlcore.wording import counted
         (1.25, "epoch", "1.25 epochs"),
     ],
 )
-def test_a_number_decides_the_noun(number: float, noun: str, text: str) -> None:
+def test_counted_uses_singular_or_plural(number: float, noun: str, text: str) -> None:
     assert counted(number, noun) == text

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 ALONE = "test_without_torch.py"
-"""What runs where the package is installed alone; torch writes what the others read."""
+"""The module that runs without torch. The other modules read files written by torch."""
 collect_ignore = [] if find_spec("torch") else [path.name for path in HERE.glob("test_*.py") if path.name != ALONE]
 
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints that four gloo processes wrote."""
+    """Checkpoints written by four gloo processes."""
     folder = tmp_path_factory.mktemp("processes")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(HERE / "writers.py"), str(folder)]
@@ -33,7 +33,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def huggingface(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a Hugging Face folder of given tensors."""
+    """Write a Hugging Face folder with the given tensors."""
 
     from safetensors.torch import save_file
 
@@ -49,7 +49,7 @@ def huggingface(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def peft_adapter(tmp_path: Path) -> Callable[..., Path]:
-    """Writes an adapter folder as peft documents it."""
+    """Write an adapter folder in peft's documented format."""
 
     from safetensors.torch import save_file
 

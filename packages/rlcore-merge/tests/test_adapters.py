@@ -1,4 +1,4 @@
-"""Adapters in peft's format, against the formulas of the papers, computed with torch."""
+"""Adapters in peft's format, compared with the formulas of the papers in torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlcore.adapter_folder import FINGERPRINT, QUANTIZATION
 from rlcore.errors import UserError
+from rlcore.models.adapter import FINGERPRINT, QUANTIZATION
 from rlcore_merge import merge
 from rlcore_merge.fingerprint import fingerprint
 from rlcore_merge.safetensors_files import read
@@ -48,20 +48,20 @@ def test_lora_adds_the_scaled_product(huggingface: Write, peft_adapter: Write, t
         assert torch.equal(found[name], BASE[name])
 
 
-def test_rank_stabilised_lora_divides_by_the_root(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+def test_rslora_divides_alpha_by_the_root_of_the_rank(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     found = merged(huggingface(BASE), peft_adapter(LORA, {"use_rslora": True}), tmp_path / "out")
     delta = LORA[f"{Q}.lora_B.weight"] @ LORA[f"{Q}.lora_A.weight"]
     assert torch.allclose(found[f"{Q}.weight"], BASE[f"{Q}.weight"] + 6 / sqrt(2) * delta, rtol=1e-6, atol=1e-6)
 
 
-def test_patterns_set_rank_and_alpha_of_single_modules(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+def test_patterns_set_rank_and_alpha_per_module(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     settings = {"r": 7, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"layers.0.self_attn.q_proj": 10}}
     found = merged(huggingface(BASE), peft_adapter(LORA, settings), tmp_path / "out")
     delta = LORA[f"{Q}.lora_B.weight"] @ LORA[f"{Q}.lora_A.weight"]
     assert torch.allclose(found[f"{Q}.weight"], BASE[f"{Q}.weight"] + 5.0 * delta, rtol=1e-6, atol=1e-6)
 
 
-def test_dora_scales_every_output_to_its_magnitude(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+def test_dora_scales_each_output_to_its_magnitude(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     magnitude = random(8).abs()
     tensors = {**LORA, f"{Q}.lora_magnitude_vector": magnitude}
     found = merged(huggingface(BASE), peft_adapter(tensors, {"use_dora": True}), tmp_path / "out")
@@ -71,7 +71,7 @@ def test_dora_scales_every_output_to_its_magnitude(huggingface: Write, peft_adap
     assert torch.allclose(found[f"{Q}.weight"].norm(dim=1), magnitude, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_stored_by_input_and_embeddings_are_transposed(
+def test_input_major_weights_and_embeddings_are_transposed(
     huggingface: Write, peft_adapter: Write, tmp_path: Path
 ) -> None:
     module = "model.layers.0.mlp.c_fc"
@@ -93,16 +93,16 @@ def test_weights_stored_by_input_and_embeddings_are_transposed(
         assert torch.allclose(found[name], BASE[name] + 3.0 * (up @ down).T, rtol=1e-6, atol=1e-6)
 
 
-def test_saved_modules_and_biases_replace_the_bases(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+def test_saved_modules_and_biases_replace_those_of_the_base(
+    huggingface: Write, peft_adapter: Write, tmp_path: Path
+) -> None:
     tensors = {**LORA, "lm_head.weight": random(11, 6, seed=9), f"{Q}.bias": random(8, seed=9)}
     found = merged(huggingface(BASE), peft_adapter(tensors, {}), tmp_path / "out")
     assert torch.equal(found["lm_head.weight"], tensors["lm_head.weight"])
     assert torch.equal(found[f"{Q}.bias"], tensors[f"{Q}.bias"])
 
 
-def test_the_product_is_added_in_float32_before_rounding(
-    huggingface: Write, peft_adapter: Write, tmp_path: Path
-) -> None:
+def test_product_is_added_in_float32_before_rounding(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     half = {name: tensor.bfloat16() for name, tensor in BASE.items()}
     base, adapter = huggingface(half), peft_adapter(LORA, {})
     kept = merged(base, adapter, tmp_path / "kept")
@@ -113,9 +113,7 @@ def test_the_product_is_added_in_float32_before_rounding(
     assert torch.equal(kept[f"{Q}.weight"], wide[f"{Q}.weight"].bfloat16())
 
 
-def test_tied_embeddings_part_when_the_adapter_changes_one(
-    huggingface: Write, peft_adapter: Write, tmp_path: Path
-) -> None:
+def test_tied_embeddings_are_untied_if_one_changes(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     tied = {name: tensor for name, tensor in BASE.items() if name != "lm_head.weight"}
     tensors = {
         "model.embed_tokens.lora_embedding_A": random(2, 11),
@@ -128,55 +126,69 @@ def test_tied_embeddings_part_when_the_adapter_changes_one(
     assert json.loads((tmp_path / "out" / "config.json").read_text())["tie_word_embeddings"] is False
 
 
-def test_names_of_older_vision_language_models_are_found(
-    huggingface: Write, peft_adapter: Write, tmp_path: Path
-) -> None:
+def test_old_names_of_vision_language_models_are_found(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     renamed = {name.replace("model.", "model.language_model."): tensor for name, tensor in LORA.items()}
     found = merged(huggingface(BASE), peft_adapter(renamed, {}), tmp_path / "out")
     assert not torch.equal(found[f"{Q}.weight"], BASE[f"{Q}.weight"])
 
 
 @pytest.mark.parametrize(
-    ("tensors", "settings", "sentence"),
+    ("tensors", "settings", "found"),
     [
         (
             {"model.layers.5.q.lora_A.weight": random(2, 6), "model.layers.5.q.lora_B.weight": random(8, 2)},
             {},
-            "does not have",
+            "model.layers.5.q.weight",
         ),
-        ({f"{Q}.lora_A.weight": random(2, 6), f"{Q}.lora_B.weight": torch.zeros(8, 2)}, {}, "changes nothing"),
-        ({f"{Q}.lora_A.weight": random(2, 5), f"{Q}.lora_B.weight": random(8, 2)}, {}, "does not fit"),
-        ({f"{Q}.lora_A.weight": random(2, 6)}, {}, "not whole"),
-        (LORA, {"r": 4}, "contradict"),
-        (LORA, {"peft_type": "LOHA"}, "cannot be merged"),
+        ({f"{Q}.lora_A.weight": random(2, 6), f"{Q}.lora_B.weight": torch.zeros(8, 2)}, {}, f"such as {Q}"),
+        ({f"{Q}.lora_A.weight": random(2, 5), f"{Q}.lora_B.weight": random(8, 2)}, {}, "A [2, 5]"),
+        ({f"{Q}.lora_A.weight": random(2, 6)}, {}, f"{Q} has no lora_B.weight"),
+        (LORA, {"r": 4}, "r = 4"),
+        (LORA, {"peft_type": "LOHA"}, "peft_type LOHA"),
         (LORA, {"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens"),
         (LORA, {"kasa_config": {"beta": 0.1}}, "kasa_config"),
-        (LORA, {"use_bdlora": {"nblocks": 2}, "arrow_config": {}}, "found  use_bdlora\n"),
-        (LORA, {"use_what_comes_next": True}, "use_what_comes_next"),
-        (LORA, {"init_lora_weights": "pissa_niter_16"}, "a base that was changed"),
-        (LORA, {"init_lora_weights": "OLoRA"}, "a base that was changed"),
-        (LORA, {"peft_type": ["LORA"]}, "cannot be used"),
+        (LORA, {"use_bdlora": {"nblocks": 2}, "arrow_config": {}}, "use_bdlora"),
+        (LORA, {"use_future_variant": True}, "use_future_variant"),
+        (LORA, {"init_lora_weights": "pissa_niter_16"}, "'pissa_niter_16'"),
+        (LORA, {"init_lora_weights": "OLoRA"}, "'OLoRA'"),
+        (LORA, {"peft_type": ["LORA"]}, "peft_type is ['LORA']"),
         (LORA, {"r": "two"}, "r is 'two'"),
         (LORA, {"lora_alpha": float("nan")}, "lora_alpha is nan"),
-        (LORA, {"lora_alpha": 0}, "changes nothing"),
+        (LORA, {"lora_alpha": 0}, f"such as {Q}"),
         (LORA, {"alpha_pattern": {"q_proj": "z"}}, "alpha_pattern of q_proj is 'z'"),
-        (LORA, {"rank_pattern": [2]}, "not a table"),
-        (LORA, {"rank_pattern": {"(": 2}}, "no regular expression"),
-        ({**LORA, f"{Q}.lora_B.weight": torch.full((8, 2), float("inf"))}, {}, "holds infinities"),
-        ({**LORA, "lm_head.weight": random(3, 3)}, {}, "another shape"),
+        (LORA, {"rank_pattern": [2]}, "rank_pattern is [2]"),
+        (LORA, {"rank_pattern": {"(": 2}}, "rank_pattern contains '('"),
+        ({**LORA, f"{Q}.lora_B.weight": torch.full((8, 2), float("inf"))}, {}, f"such as {Q}"),
+        ({**LORA, "lm_head.weight": random(3, 3)}, {}, "[3, 3], expected [11, 6]"),
     ],
 )
-def test_an_adapter_that_does_not_fit_is_refused(
+def test_invalid_adapter_raises(
     huggingface: Write,
     peft_adapter: Write,
     tmp_path: Path,
     tensors: dict[str, torch.Tensor],
     settings: dict[str, Any],
-    sentence: str,
+    found: str,
 ) -> None:
-    with pytest.raises(UserError, match=sentence):
-        merged(huggingface(BASE), peft_adapter(tensors, settings), tmp_path / "out")
+    adapter = peft_adapter(tensors, settings)
+    with pytest.raises(UserError) as caught:
+        merged(huggingface(BASE), adapter, tmp_path / "out")
+    assert found in str(caught.value.found)
+    assert str(adapter) in str(caught.value.where)
     assert not (tmp_path / "out").exists()
+
+
+def test_message_of_an_adapter_that_does_not_fit(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+    tensors = {f"{Q}.lora_A.weight": random(2, 5), f"{Q}.lora_B.weight": random(8, 2)}
+    adapter = peft_adapter(tensors, {})
+    with pytest.raises(UserError) as caught:
+        merged(huggingface(BASE), adapter, tmp_path / "out")
+    assert str(caught.value).splitlines() == [
+        f"the adapter does not fit {Q}",
+        "  found  B [8, 2] · A [2, 5], but the weight of the base is [8, 6]",
+        f"  from   {adapter}",
+        "  fix    pass the base that the adapter was trained on: --base FOLDER",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +199,7 @@ def test_an_adapter_that_does_not_fit_is_refused(
         {"init_lora_weights": False, "kasa_config": None, "use_qalora": False, "loftq_config": {}},
     ],
 )
-def test_how_the_matrices_began_does_not_matter_where_the_base_stayed(
+def test_initialisation_that_keeps_the_base_is_accepted(
     huggingface: Write, peft_adapter: Write, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     found = merged(huggingface(BASE), peft_adapter(LORA, settings), tmp_path / "out")
@@ -195,7 +207,7 @@ def test_how_the_matrices_began_does_not_matter_where_the_base_stayed(
     assert torch.allclose(found[f"{Q}.weight"], expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_changed_base_that_the_checkpoint_itself_holds_is_the_right_one(tmp_path: Path) -> None:
+def test_modified_base_inside_the_checkpoint_is_accepted(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     torch.save({**BASE, **LORA}, source / "pytorch_model.bin")
@@ -207,23 +219,26 @@ def test_a_changed_base_that_the_checkpoint_itself_holds_is_the_right_one(tmp_pa
     assert torch.allclose(found[f"{Q}.weight"], expected, rtol=1e-6, atol=1e-6)
 
 
-def test_a_base_that_is_not_on_this_machine_is_asked_for(peft_adapter: Write, tmp_path: Path) -> None:
+def test_missing_base_raises(peft_adapter: Write, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        merge(peft_adapter(LORA, {"base_model_name_or_path": "nobody/nothing"}), tmp_path / "out")
-    assert "--base" in str(caught.value)
+        merge(peft_adapter(LORA, {"base_model_name_or_path": "acme/missing"}), tmp_path / "out")
+    assert "acme/missing" in str(caught.value.found)
+    assert "--base" in str(caught.value.fix)
 
 
-def test_another_base_than_the_adapters_is_refused(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+def test_wrong_base_raises(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     right = huggingface(BASE)
     other = huggingface({**BASE, f"{Q}.weight": BASE[f"{Q}.weight"] + 1}, name="other")
     name = fingerprint(read(right / "model.safetensors")[0])
     adapter = peft_adapter(LORA, {"rlcore_base_fingerprint": name})
-    with pytest.raises(UserError, match="another base"):
+    with pytest.raises(UserError) as caught:
         merge(adapter, tmp_path / "out", base=other)
+    assert name in str(caught.value.found)
+    assert str(other) in str(caught.value.where)
     merge(adapter, tmp_path / "out", base=right)
 
 
-def test_verls_adapter_checkpoint_is_merged_with_its_true_alpha(huggingface: Write, tmp_path: Path) -> None:
+def test_verl_adapter_checkpoint_is_merged_with_its_alpha(huggingface: Write, tmp_path: Path) -> None:
     source = tmp_path / "actor"
     source.mkdir()
     whole = {f"base_model.model.{name}": tensor for name, tensor in BASE.items() if not name.startswith(Q)}
@@ -231,8 +246,10 @@ def test_verls_adapter_checkpoint_is_merged_with_its_true_alpha(huggingface: Wri
     parts = {f"base_model.model.{name.replace('.weight', '.default.weight')}": tensor for name, tensor in LORA.items()}
     path = source / "model_world_size_1_rank_0.pt"
     torch.save({**whole, **parts}, path)
-    with pytest.raises(UserError, match="scale of the adapter"):
+    with pytest.raises(UserError) as caught:
         merge(source, tmp_path / "out")
+    assert "lora_alpha" in str(caught.value.found)
+    assert "--lora-alpha" in str(caught.value.fix)
     (source / "lora_train_meta.json").write_text('{"r": 2, "lora_alpha": 6, "task_type": "CAUSAL_LM"}')
     expected = BASE[f"{Q}.weight"] + 3.0 * LORA[f"{Q}.lora_B.weight"] @ LORA[f"{Q}.lora_A.weight"]
     merge(source, tmp_path / "out")
@@ -249,9 +266,7 @@ def test_verls_adapter_checkpoint_is_merged_with_its_true_alpha(huggingface: Wri
     assert exported.keys() == {f"base_model.model.{name}" for name in LORA}
 
 
-def test_merging_the_exported_adapter_is_merging_the_checkpoint(
-    huggingface: Write, peft_adapter: Write, tmp_path: Path
-) -> None:
+def test_exported_adapter_merges_like_the_checkpoint(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     base, adapter = huggingface(BASE), peft_adapter(LORA, {"use_rslora": True})
     merge(adapter, tmp_path / "exported", adapter=True)
     one = merged(base, adapter, tmp_path / "one")
@@ -260,26 +275,30 @@ def test_merging_the_exported_adapter_is_merging_the_checkpoint(
     assert one.keys() == two.keys()
 
 
-def test_the_exported_adapter_still_says_its_base(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
+def test_exported_adapter_keeps_the_base_fingerprint(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     base = huggingface(BASE)
     other = huggingface({**BASE, f"{Q}.weight": BASE[f"{Q}.weight"] + 1}, name="other")
     adapter = peft_adapter(LORA, {})
-    says = {FINGERPRINT: fingerprint(read(base / "model.safetensors")[0]), QUANTIZATION: "nf4"}
+    about_base = {FINGERPRINT: fingerprint(read(base / "model.safetensors")[0]), QUANTIZATION: "nf4"}
     tensors = load_file(adapter / "adapter_model.safetensors")
-    save_file(tensors, adapter / "adapter_model.safetensors", metadata={**says, "of": "somebody else"})
+    save_file(tensors, adapter / "adapter_model.safetensors", metadata={**about_base, "author": "example"})
     merge(adapter, tmp_path / "exported", adapter=True, dtype="bf16")
-    assert read(tmp_path / "exported" / "adapter_model.safetensors")[1] == {"format": "pt", **says}
-    with pytest.raises(UserError, match="another base"):
+    assert read(tmp_path / "exported" / "adapter_model.safetensors")[1] == {"format": "pt", **about_base}
+    with pytest.raises(UserError) as caught:
         merge(tmp_path / "exported", tmp_path / "out", base=other)
+    assert about_base[FINGERPRINT] in str(caught.value.found)
     merge(tmp_path / "exported", tmp_path / "out", base=base)
 
 
-def test_a_model_is_no_adapter(huggingface: Write, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no adapter"):
-        merge(huggingface(BASE), tmp_path / "out", adapter=True)
+def test_export_of_a_full_model_raises(huggingface: Write, tmp_path: Path) -> None:
+    base = huggingface(BASE)
+    with pytest.raises(UserError) as caught:
+        merge(base, tmp_path / "out", adapter=True)
+    assert caught.value.where == str(base)
+    assert "--adapter" in str(caught.value.fix)
 
 
-def test_an_adapter_inside_a_folder_of_torch_save_is_taken_out(tmp_path: Path) -> None:
+def test_adapter_inside_a_bin_file_is_merged(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     torch.save({**BASE, **LORA}, source / "pytorch_model.bin")

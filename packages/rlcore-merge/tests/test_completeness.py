@@ -1,4 +1,4 @@
-"""A checkpoint that lost a tensor is refused with its name; what is whole in another way is not."""
+"""A missing tensor is reported by name; unusual but complete checkpoints are accepted."""
 
 from __future__ import annotations
 
@@ -38,68 +38,89 @@ NO_V = [*decoder(), *(f"model.layers.{index}.self_attn.v_proj.weight" for index 
     [
         pytest.param([*decoder(), "lm_head.weight"], UNTIED, id="output-layer"),
         pytest.param(decoder(), TIED, id="tied"),
-        pytest.param(decoder(), {}, id="ties-by-default"),
-        pytest.param([*decoder(), "score.weight"], UNTIED, id="value-model-that-says-it-is-a-language-model"),
+        pytest.param(decoder(), {}, id="tied-by-default"),
+        pytest.param([*decoder(), "score.weight"], UNTIED, id="value-model-with-causal-lm-architecture"),
         pytest.param([*decoder(), "lm_head.weight", "v_head.summary.weight"], UNTIED, id="value-head"),
-        pytest.param(decoder(""), {**UNTIED, "architectures": ["Qwen2Model"]}, id="without-a-head"),
+        pytest.param(decoder(""), {**UNTIED, "architectures": ["Qwen2Model"]}, id="without-head"),
         pytest.param(GPT2, {"model_type": "gpt2", "vocab_size": 8, **TIED}, id="gpt2"),
         pytest.param([*decoder("model.language_model."), "model.visual.blocks.0.norm1.weight"], TIED, id="multimodal"),
         pytest.param([*decoder("language_model.model."), "vision_tower.layers.0.a.weight"], TIED, id="multimodal-old"),
-        pytest.param(MOE, TIED, id="a-dense-layer-before-experts"),
-        pytest.param(HYBRID, TIED, id="another-attention-in-every-fourth-layer"),
-        pytest.param(SCALED, TIED, id="a-first-layer-that-scales-nothing"),
-        pytest.param(MORE, TIED, id="more-in-every-second-layer"),
-        pytest.param(NO_V, {**TIED, "layer_types": [*["sliding"] * 3, "full"]}, id="kinds-of-layers"),
-        pytest.param([*decoder(), "model.layers.4.eh_proj.weight"], {**TIED, "num_hidden_layers": 4}, id="one-ahead"),
-        pytest.param([*decoder(), "mtp.layers.0.input_layernorm.weight", "mtp.fc.weight"], TIED, id="a-stack-ahead"),
-        pytest.param(decoder()[:-1], {**TIED, "auto_map": {"AutoModel": "own.Model"}}, id="code-of-its-own"),
+        pytest.param(MOE, TIED, id="dense-layer-before-experts"),
+        pytest.param(HYBRID, TIED, id="hybrid-attention"),
+        pytest.param(SCALED, TIED, id="first-layer-without-scale"),
+        pytest.param(MORE, TIED, id="extra-tensor-in-every-second-layer"),
+        pytest.param(NO_V, {**TIED, "layer_types": [*["sliding"] * 3, "full"]}, id="layer-types"),
+        pytest.param(
+            [*decoder(), "model.layers.4.eh_proj.weight"],
+            {**TIED, "num_hidden_layers": 4},
+            id="multi-token-prediction-layer",
+        ),
+        pytest.param(
+            [*decoder(), "mtp.layers.0.input_layernorm.weight", "mtp.fc.weight"],
+            TIED,
+            id="multi-token-prediction-stack",
+        ),
+        pytest.param(decoder()[:-1], {**TIED, "auto_map": {"AutoModel": "own.Model"}}, id="custom-code"),
         pytest.param([*decoder()[:-1], *decoder("model.patcher.")], TIED, id="several-stacks"),
     ],
 )
-def test_what_is_whole_passes(names: list[str], config: dict[str, Any]) -> None:
+def test_complete_model_passes(names: list[str], config: dict[str, Any]) -> None:
     check_complete(names, {**CONFIG, **config}, "here")
 
 
 @pytest.mark.parametrize(
-    ("names", "config", "lost", "sentence"),
+    ("names", "config", "lost"),
     [
-        (decoder(), TIED, "model.norm.weight", "model.norm.weight, the norm behind the layers"),
-        (decoder(""), TIED, "norm.weight", "norm.weight, the norm behind the layers"),
-        (decoder(), TIED, "model.embed_tokens.weight", "model.embed_tokens.weight, the embedding"),
-        ([*decoder(), "lm_head.weight"], UNTIED, "lm_head.weight", "lm_head.weight, the output layer"),
-        (decoder(), TIED, "model.layers.2.self_attn.q_proj.bias", "which 3 of 4 layers like it have"),
-        (decoder(layers=2), TIED, "model.layers.1.mlp.up_proj.weight", "which 1 of 2 layers like it have"),
-        (decoder(), TIED, "model.layers.0.input_layernorm.weight", "model.layers.0.input_layernorm.weight"),
-        (MOE, TIED, "model.layers.2.mlp.experts.0.up_proj.weight", "which 2 of 3 layers like it have"),
-        (GPT2, {"model_type": "gpt2"}, "transformer.ln_f.bias", "transformer.ln_f.bias"),
-        (GPT2, {"model_type": "gpt2"}, "transformer.wpe.weight", "transformer.wpe.weight"),
-        (NO_V, {**TIED, "layer_types": [*["a"] * 3, "b"]}, "model.layers.1.self_attn.v_proj.weight", "2 of 3 layers"),
+        (decoder(), TIED, "model.norm.weight"),
+        (decoder(""), TIED, "norm.weight"),
+        (decoder(), TIED, "model.embed_tokens.weight"),
+        ([*decoder(), "lm_head.weight"], UNTIED, "lm_head.weight"),
+        (decoder(), TIED, "model.layers.2.self_attn.q_proj.bias"),
+        (decoder(layers=2), TIED, "model.layers.1.mlp.up_proj.weight"),
+        (decoder(), TIED, "model.layers.0.input_layernorm.weight"),
+        (MOE, TIED, "model.layers.2.mlp.experts.0.up_proj.weight"),
+        (GPT2, {"model_type": "gpt2"}, "transformer.ln_f.bias"),
+        (GPT2, {"model_type": "gpt2"}, "transformer.wpe.weight"),
+        (NO_V, {**TIED, "layer_types": [*["a"] * 3, "b"]}, "model.layers.1.self_attn.v_proj.weight"),
     ],
 )
-def test_what_is_lost_is_named(names: list[str], config: dict[str, Any], lost: str, sentence: str) -> None:
-    with pytest.raises(UserError, match="lacks tensors") as caught:
+def test_missing_tensor_is_named(names: list[str], config: dict[str, Any], lost: str) -> None:
+    with pytest.raises(UserError) as caught:
         check_complete([name for name in names if name != lost], {**CONFIG, **config}, "here")
     assert caught.value.where == "here"
-    assert lost in str(caught.value.found)
-    assert sentence in str(caught.value.found)
+    assert str(caught.value.found).startswith(lost)
 
 
-def test_layers_that_a_quantiser_left_whole_are_no_loss() -> None:
+def test_message_of_missing_tensors() -> None:
+    lost = {"model.layers.2.self_attn.q_proj.bias", "model.norm.weight"}
+    with pytest.raises(UserError) as caught:
+        check_complete([name for name in decoder() if name not in lost], {**CONFIG, **TIED}, "here")
+    assert str(caught.value).splitlines() == [
+        "tensors are missing from the checkpoint",
+        "  found  model.layers.2.self_attn.q_proj.bias, which 3 of 4 similar layers have; "
+        "model.norm.weight, the final norm",
+        "  from   here",
+        "  fix    copy all weight files again, or save the checkpoint again",
+    ]
+
+
+def test_layers_without_quantisation_scales_pass() -> None:
     names = [*decoder(), "model.layers.0.mlp.up_proj.weight.absmax", "model.layers.1.mlp.up_proj.weight.absmax"]
     check_complete(names, CONFIG, "here", quantised=True)
 
 
-def test_a_merge_of_what_is_not_whole_writes_nothing(huggingface: Callable[..., Path], tmp_path: Path) -> None:
+def test_merge_of_an_incomplete_model_writes_nothing(huggingface: Callable[..., Path], tmp_path: Path) -> None:
     tensors = {
         name: torch.zeros(8, 4) if "embed" in name else torch.zeros(4) for name in decoder() if "proj" not in name
     }
-    whole = huggingface(tensors, {**CONFIG, **TIED}, name="whole")
-    merge(whole, tmp_path / "out")
+    complete = huggingface(tensors, {**CONFIG, **TIED}, name="complete")
+    merge(complete, tmp_path / "out")
     del tensors["model.norm.weight"]
-    cut = huggingface(tensors, {**CONFIG, **TIED}, name="cut")
-    with pytest.raises(UserError, match="lacks tensors") as caught:
-        merge(cut, tmp_path / "other")
-    assert caught.value.where == str(cut)
+    incomplete = huggingface(tensors, {**CONFIG, **TIED}, name="incomplete")
+    with pytest.raises(UserError) as caught:
+        merge(incomplete, tmp_path / "other")
+    assert "model.norm.weight" in str(caught.value.found)
+    assert caught.value.where == str(incomplete)
     assert not (tmp_path / "other").exists()
 
 
@@ -107,15 +128,16 @@ def test_a_merge_of_what_is_not_whole_writes_nothing(huggingface: Callable[..., 
     ("prefix", "names"),
     [("model.", [*decoder(), "lm_head.weight"]), ("policy.", decoder()), ("net.", GPT2), ("model.", decoder())],
 )
-def test_names_of_a_class_around_the_model_are_refused(tmp_path: Path, prefix: str, names: list[str]) -> None:
+def test_prefix_of_a_wrapper_class_raises(tmp_path: Path, prefix: str, names: list[str]) -> None:
     source = tmp_path / "in"
     source.mkdir()
     state = {prefix + name: torch.zeros(8, 4) for name in names}
     torch.save({"state_dict": state, "epoch": 3}, source / "pytorch_model.bin")
     (source / "config.json").write_text('{"vocab_size": 8, "hidden_size": 4}')
-    with pytest.raises(UserError, match="a class around the model") as caught:
+    with pytest.raises(UserError) as caught:
         merge(source, tmp_path / "out")
-    assert f"removeprefix({prefix!r})" in str(caught.value)
+    assert caught.value.where == str(source)
+    assert f"removeprefix({prefix!r})" in str(caught.value.fix)
     assert not (tmp_path / "out").exists()
     torch.save({"state_dict": {name.removeprefix(prefix): state[name] for name in state}}, source / "pytorch_model.bin")
     merge(source, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO folders, written in their documented form."""
+"""DeepSpeed ZeRO folders, written in their documented format."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def values() -> dict[str, torch.Tensor]:
     return {name: torch.randn(shape, generator=generator) for group in GROUPS for name, shape in group.items()}
 
 
-def module(whole: bool) -> dict[str, torch.Tensor]:
+def module(full: bool) -> dict[str, torch.Tensor]:
     given = values()
     order = ["a.weight", "a.bias", "b.weight", "scale"]
-    half = {name: given[name].bfloat16() if whole else torch.empty(0, dtype=torch.bfloat16) for name in order}
+    half = {name: given[name].bfloat16() if full else torch.empty(0, dtype=torch.bfloat16) for name in order}
     return {**half, "buffer": torch.arange(3.0)}
 
 
@@ -73,7 +73,7 @@ def write_stage_3(folder: Path) -> None:
                 flat = torch.cat([flat, torch.full((-flat.numel() % WORLD,), 9.0)])
                 parts.append(flat.chunk(WORLD)[rank])
             flats.append(torch.cat(parts))
-            flats[-1].of_group = len(flats)  # DeepSpeed's vectors carry attributes, which changes how they are pickled
+            flats[-1].of_group = len(flats)  # as in DeepSpeed, an attribute changes how the vector is pickled
         state = {"zero_stage": 3, "partition_count": WORLD, "fp32_flat_groups": flats}
         torch.save(
             {"optimizer_state_dict": state, "loss_scaler": None},
@@ -82,7 +82,7 @@ def write_stage_3(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", [2, 3])
-def test_the_float32_weights_come_back_bit_for_bit(tmp_path: Path, stage: int) -> None:
+def test_float32_weights_are_bitwise_equal(tmp_path: Path, stage: int) -> None:
     (write_stage_2 if stage == 2 else write_stage_3)(tmp_path / "run" / "global_step5")
     (tmp_path / "run" / "latest").write_text("global_step5")
     merge(tmp_path / "run", tmp_path / "out")
@@ -93,30 +93,40 @@ def test_the_float32_weights_come_back_bit_for_bit(tmp_path: Path, stage: int) -
         assert torch.equal(found[name], tensor), name
 
 
-def test_a_missing_process_and_a_wrong_number_of_them_are_told(tmp_path: Path) -> None:
+def test_missing_files_of_a_process_raise(tmp_path: Path) -> None:
     write_stage_3(tmp_path / "in")
     (tmp_path / "in" / "zero_pp_rank_0_mp_rank_00_optim_states.pt").rename(tmp_path / "kept.pt")
     with pytest.raises(UserError) as caught:
         merge(tmp_path / "in", tmp_path / "out")
-    assert "no zero_pp_rank_0_mp_rank_00_optim_states.pt" in str(caught.value)
+    assert caught.value.found == "no zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    assert caught.value.where == str(tmp_path / "in")
     (tmp_path / "kept.pt").rename(tmp_path / "in" / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
     (tmp_path / "in" / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
-    with pytest.raises(UserError, match="2 processes saved this checkpoint"):
+    with pytest.raises(UserError) as caught:
         merge(tmp_path / "in", tmp_path / "out")
+    assert str(caught.value).splitlines() == [
+        "2 processes saved this checkpoint",
+        "  found  files of 1",
+        f"  from   {tmp_path / 'in'}",
+        "  fix    copy the files of all nodes into one folder, or use an earlier checkpoint",
+    ]
 
 
-def test_files_of_unknown_names_are_told(tmp_path: Path) -> None:
+def test_unknown_file_names_raise(tmp_path: Path) -> None:
     (tmp_path / "my_zero_pp_rank_a_optim_states.pt").write_bytes(b"")
-    with pytest.raises(UserError, match="unknown names"):
+    with pytest.raises(UserError) as caught:
         merge(tmp_path, tmp_path / "out")
+    assert caught.value.found == "my_zero_pp_rank_a_optim_states.pt"
+    assert caught.value.where == str(tmp_path)
 
 
-def test_vectors_that_are_too_short_are_refused(tmp_path: Path) -> None:
+def test_truncated_vector_raises(tmp_path: Path) -> None:
     write_stage_2(tmp_path / "in")
     path = tmp_path / "in" / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"
     content = torch.load(path)
     content["optimizer_state_dict"]["single_partition_of_fp32_groups"][0] = torch.zeros(3)
     torch.save(content, path)
-    with pytest.raises(UserError, match="do not fit together") as caught:
+    with pytest.raises(UserError) as caught:
         merge(tmp_path / "in", tmp_path / "out")
-    assert "b.weight" in str(caught.value)
+    assert "b.weight" in str(caught.value.found)
+    assert caught.value.where == str(tmp_path / "in")

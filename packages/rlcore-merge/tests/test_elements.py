@@ -1,4 +1,4 @@
-"""Conversion between kinds of elements, against torch."""
+"""Conversion between kinds of elements, compared with torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def stored(tensor: torch.Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize("target", ["BF16", "F16", "F32"])
 @pytest.mark.parametrize("source", ["F64", "F32", "BF16", "F16"])
-def test_every_pair_rounds_as_torch(source: str, target: str) -> None:
+def test_every_conversion_rounds_like_torch(source: str, target: str) -> None:
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(70_001, generator=generator, dtype=torch.float64)
     values = torch.cat(
@@ -30,7 +30,7 @@ def test_every_pair_rounds_as_torch(source: str, target: str) -> None:
     assert np.array_equal(found.view(np.uint8), stored(expected).view(np.uint8))
 
 
-def test_not_a_number_stays_one_whatever_its_bits() -> None:
+def test_nan_stays_nan_for_any_bit_pattern() -> None:
     bits = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x3F800000], np.uint32)
     found = convert(bits.view(np.float32), KINDS["F32"], KINDS["BF16"])
     assert torch.from_numpy(found.view(np.int16)).view(torch.bfloat16).isnan().tolist() == [True] * 4 + [False]

@@ -1,4 +1,4 @@
-"""Layouts of plugins, and what rlcore-merge offers as one."""
+"""Layouts of plugins, and the plugin of rlcore-merge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 
 class OnePlugin:
-    """Plugins of which one knows folders with a file ``own.txt``."""
+    """Plugins with one layout: folders with a file ``own.txt``."""
 
     def claim(self, hook: str, *, folder: Path) -> str | None:
         assert hook == "rlcore_checkpoint_layout"
@@ -27,7 +27,7 @@ class OnePlugin:
     def offers(self, hook: str, expected: type[Any]) -> list[Any]:
         assert (hook, expected) == ("rlcore_mergers", MergerSpec)
         offer = ModuleType("offer")
-        offer.spec = MergerSpec(id="own", target="a_layout_of_ones_own:open_folder", looked_for="own.txt")  # type: ignore[attr-defined]
+        offer.spec = MergerSpec(id="own", target="custom_layout:open_folder", looked_for="own.txt")  # type: ignore[attr-defined]
         return [offer]
 
 
@@ -39,8 +39,8 @@ def open_own(folder: Path, request: Request) -> Checkpoint:
     return Checkpoint(layout="own", folder=folder, tensors={"w": tensor}, companions=[], inputs=[folder / "own.txt"])
 
 
-def test_a_plugins_layout_is_merged_like_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("a_layout_of_ones_own")
+def test_layout_of_a_plugin_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("custom_layout")
     module.open_folder = open_own  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     source = tmp_path / "in"
@@ -48,14 +48,14 @@ def test_a_plugins_layout_is_merged_like_any(tmp_path: Path, monkeypatch: pytest
     layouts = Layouts(OnePlugin())  # type: ignore[arg-type]
     with pytest.raises(UserError) as caught:
         merge(source, tmp_path / "out", layouts=layouts)
-    assert "own.txt" in str(caught.value)
+    assert "own.txt" in str(caught.value.fix)
     (source / "own.txt").write_bytes(torch.tensor([1.0, 2.0]).numpy().tobytes())
     merge(source, tmp_path / "out", layouts=layouts)
     assert load_file(tmp_path / "out" / "model.safetensors")["w"].tolist() == [1.0, 2.0]
 
 
-def test_every_own_layout_can_be_imported_and_is_offered() -> None:
-    from rlcore.loading import load_attribute
+def test_every_built_in_layout_is_registered_and_importable() -> None:
+    from rlcore.plugins.loading import load_attribute
 
     assert tuple(plugin.rlcore_mergers()) == OWN
     assert all(callable(load_attribute(spec.target)) for spec in OWN)

@@ -1,4 +1,4 @@
-"""The comparison of logits, where transformers is installed: its lines are ours alone."""
+"""Comparison of logits with transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcore_merge.cli import merge as command
 transformers = pytest.importorskip("transformers")
 
 
-def test_a_check_of_logits_shows_no_lines_but_ours(tmp_path: Path) -> None:
+def test_check_of_logits_hides_output_of_transformers(tmp_path: Path) -> None:
     sizes = {"vocab_size": 64, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     config = transformers.Qwen2Config(**sizes, num_attention_heads=1, num_key_value_heads=1)
     transformers.Qwen2ForCausalLM(config).save_pretrained(tmp_path / "model")

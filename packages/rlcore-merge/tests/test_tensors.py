@@ -1,4 +1,4 @@
-"""Reading ranges of tensors in pieces, against numpy; boxes of placements, against torch.chunk."""
+"""Ranges of assembled tensors, compared with numpy; boxes of placements, compared with torch.chunk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlcore.errors import UserError
 from rlcore_merge.elements import KINDS
 from rlcore_merge.sharding import Mesh, Placement, box, chunk
 from rlcore_merge.tensors import Assembled, MappedFile, Piece, Stored, ranges
@@ -27,7 +28,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> MappedFile:
     parts=st.lists(st.integers(1, 3), min_size=4, max_size=4),
     numbers=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
 )
-def test_any_range_of_any_grid_of_blocks_is_read(
+def test_any_range_of_any_grid_of_blocks_equals_numpy(
     file: MappedFile, shape: tuple[int, ...], parts: list[int], numbers: tuple[int, int]
 ) -> None:
     whole = np.empty(shape, np.float32)
@@ -45,14 +46,14 @@ def test_any_range_of_any_grid_of_blocks_is_read(
     assert np.array_equal(tensor.read(start, count), whole.reshape(-1)[start : start + count])
 
 
-def test_strides_are_followed(file: MappedFile) -> None:
+def test_strided_tensor_is_read_in_row_major_order(file: MappedFile) -> None:
     expected = torch.arange(4096.0)[5 : 5 + 12].reshape(3, 4).T
     tensor = Stored(file, 20, KINDS["F32"], (4, 3), (1, 4))
     assert np.array_equal(tensor.read(0, 12), expected.reshape(-1).numpy())
     assert np.array_equal(tensor.read(4, 5), expected.reshape(-1).numpy()[4:9])
 
 
-def test_ranges_cover_a_tensor_once_and_fall_on_rows(file: MappedFile) -> None:
+def test_ranges_cover_a_tensor_once_and_end_at_rows(file: MappedFile) -> None:
     tensor = Stored(file, 0, KINDS["F32"], (10, 30))
     found = list(ranges(tensor, 100))
     assert found == [(0, 90), (90, 90), (180, 90), (270, 30)]
@@ -61,7 +62,7 @@ def test_ranges_cover_a_tensor_once_and_fall_on_rows(file: MappedFile) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 3, 7, 8, 13])
-def test_strided_splits_are_nested_the_other_way_round(length: int) -> None:
+def test_strided_splits_are_nested_in_reverse(length: int) -> None:
     whole = torch.arange(length)
     placements = [Placement(0, split_factor=2), Placement(0)]
     for outer in range(3):
@@ -72,12 +73,18 @@ def test_strided_splits_are_nested_the_other_way_round(length: int) -> None:
             assert torch.equal(whole[offsets[0] : offsets[0] + lengths[0]], thirds[outer])
 
 
-def test_a_strided_split_that_fits_no_mesh_is_refused() -> None:
+def test_strided_split_that_fits_no_mesh_raises() -> None:
     with pytest.raises(ValueError, match="factor 5"):
         box((8,), [Placement(0, split_factor=5), Placement(0)], Mesh((2, 2), (0, 0)))
 
 
-def test_a_file_that_ends_early_is_told(tmp_path: Path) -> None:
+def test_message_of_a_truncated_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345678")
-    with pytest.raises(Exception, match="truncated"):
+    with pytest.raises(UserError) as caught:
         Stored(MappedFile(tmp_path / "file"), 0, KINDS["F32"], (3,))
+    assert str(caught.value).splitlines() == [
+        "a checkpoint file is truncated",
+        "  found  8 bytes, but a tensor ends at 12",
+        f"  from   {tmp_path / 'file'}",
+        "  fix    copy or save the file again",
+    ]

@@ -12,7 +12,7 @@ from rlcore_merge import compare, merge
 
 
 def write_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
-    """The format by hand: the length of a JSON header, the header, the data."""
+    """Write the format without a library: the length of the JSON header, the header, the data."""
     header, data = {}, b""
     for name, array in tensors.items():
         header[name] = {
@@ -31,8 +31,12 @@ def read_safetensors(path: Path) -> dict[str, tuple[str, list[int], bytes]]:
     header = json.loads(content[8:start])
     header.pop("__metadata__", None)
     return {
-        name: (told["dtype"], told["shape"], content[start + told["data_offsets"][0] : start + told["data_offsets"][1]])
-        for name, told in header.items()
+        name: (
+            entry["dtype"],
+            entry["shape"],
+            content[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]],
+        )
+        for name, entry in header.items()
     }
 
 
@@ -46,7 +50,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_merged_folder_holds_the_same_bits(source: Path, tmp_path: Path) -> None:
+def test_merged_folder_is_bitwise_equal(source: Path, tmp_path: Path) -> None:
     merge(source, out=tmp_path / "out")
     found = read_safetensors(tmp_path / "out" / "model.safetensors")
     assert found == read_safetensors(source / "model.safetensors")
@@ -62,7 +66,7 @@ def test_bfloat16_is_rounded_to_nearest_even(source: Path, tmp_path: Path) -> No
     assert data == expected.tobytes()
 
 
-def test_neither_the_call_nor_the_command_imports_torch(source: Path, tmp_path: Path) -> None:
+def test_merge_does_not_import_torch(source: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from rlcore_merge import merge; merge(sys.argv[1], out=sys.argv[2]); "
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
@@ -72,8 +76,9 @@ def test_neither_the_call_nor_the_command_imports_torch(source: Path, tmp_path: 
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_folder_without_a_checkpoint_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_folder_without_a_checkpoint_raises_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="checkpoint"):
+    with pytest.raises(UserError) as caught:
         merge(tmp_path / "empty", out=tmp_path / "out")
+    assert caught.value.where == str(tmp_path / "empty")
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]

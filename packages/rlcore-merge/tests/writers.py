@@ -1,4 +1,4 @@
-"""Writes checkpoints of four processes with torch itself: ``python writers.py FOLDER``."""
+"""Write checkpoints of four processes with torch: ``python writers.py FOLDER``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIG = {
 
 
 class Model(nn.Module):
-    """Seven rows and three on four processes: uneven and empty shards; buffers, one of them first by name; a tie."""
+    """Sizes 7 and 3 on four processes give uneven and empty shards; also buffers and tied weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,15 +47,15 @@ class Model(nn.Module):
 
 
 def two_layers() -> nn.Sequential:
-    """Ten outputs on two by two processes: strided shards, uneven ones too."""
+    """Ten outputs on 2 x 2 processes give strided and uneven shards."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(6, 10), nn.Linear(10, 6))
 
 
 def write_processes(rank: int, folder: str) -> None:
-    """What one of four processes writes. They meet in a file: a port may be taken before they come to it."""
+    """Write the files of one of four processes. They rendezvous through a file, because a free port may be taken."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="4")
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=4)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=4)
 
     def save(name: str, state: Mapping[str, Any]) -> None:
         out = Path(folder) / name
@@ -102,5 +102,5 @@ if __name__ == "__main__":
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    # Forked: torch is imported once instead of five times.
+    # With fork torch is imported once instead of five times.
     torch.multiprocessing.start_processes(write_processes, (sys.argv[1],), nprocs=4, start_method="fork")

@@ -1,4 +1,4 @@
-"""A chat-completions endpoint that says what a test tells it to, and an agent that asks it."""
+"""A chat-completions endpoint with scripted replies, and an agent that asks it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from rlcore.contracts import ChatEngine
-from rlcore.run import Run
-from rlcore.tool import tool
-from rlcore.tool_environment import ToolEnvironment
+from rlcore.episodes.tool import tool
+from rlcore.episodes.tool_environment import ToolEnvironment
+from rlcore.models.weights import FolderWeights
+from rlcore.session.session import RunSession
 from rlcore.types import ChatCompletion, Group, Message, RolloutRequest, Sampling, Task, Trajectory
-from rlcore.weights import FolderWeights
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.executors.local import LocalExecutor
 
@@ -170,7 +170,7 @@ def collect(endpoint: Endpoint, count: int = 1, rollout: Any = None, **options: 
             **(rollout or {}),
         },
     }
-    executor = LocalExecutor(Run.create(values, purpose="evaluation"), FolderWeights(folder=None))
+    executor = LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=None))
     try:
         tasks = Tasks().tasks("evaluation")[:count]
         return executor.collect(RolloutRequest(tasks=tasks, group_size=1, seed=1, step=0, purpose="evaluation"))

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for what several test files sh
 
 if TYPE_CHECKING:
     from chat_endpoint import Endpoint
+    from scripted_episodes import Play
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|image_pad|>")
 MARKUP = ("<tool_call>", "</tool_call>", "<think>", "</think>")
@@ -86,8 +87,16 @@ def real_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 
 @pytest.fixture
+def play(tiny_folder: Path) -> Play:
+    """Plays single trajectories with a scripted engine."""
+    from scripted_episodes import Play
+
+    return Play(tiny_folder)
+
+
+@pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    """A server that says what it is told to; without the trainer, and without a key of the person who tests."""
+    """A scripted server; without the trainer, and without the keys of the developer's environment."""
     from chat_endpoint import Endpoint
 
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rlcore.episodes.tool import tool
 from rlcore.errors import UserError
-from rlcore.tool import tool
 from rlcore.types import ImagePart, Message, TextPart, ToolCall
 from rlcore_rollout.chat.chatml import ChatMLFormat
 from rlcore_rollout.chat.detect import detect_chat_format
@@ -106,7 +106,7 @@ def completion(chat: ChatMLFormat, before: Sequence[Message], message: Message) 
 
 @quick
 @given(question=hostile, thought=text, result=hostile, more=hostile)
-def test_a_turns_prompt_begins_with_the_prompt_and_the_completion_of_the_turn_before(
+def test_a_turns_prompt_extends_the_prompt_and_completion_before_it(
     chat: ChatMLFormat, question: str, thought: str, result: str, more: str
 ) -> None:
     first = [Message(role="system", content=more), user(question)]
@@ -191,11 +191,11 @@ def test_a_truncated_completion_is_not_parsed_for_calls(chat: ChatMLFormat) -> N
 
 @quick
 @given(ids=st.lists(st.integers(0, 400), max_size=30), reason=st.sampled_from(["stop", "length"]))
-def test_any_tokens_whatever_are_parsed(chat: ChatMLFormat, ids: list[int], reason: str) -> None:
+def test_arbitrary_tokens_are_parsed(chat: ChatMLFormat, ids: list[int], reason: str) -> None:
     assert chat.parse(ids, reason).role == "assistant"
 
 
-def test_a_completion_without_its_end_is_given_one_that_it_did_not_sample(chat: ChatMLFormat) -> None:
+def test_missing_end_token_is_added_outside_of_the_mask(chat: ChatMLFormat) -> None:
     ids = completion(chat, [user("?")], said("Let me"))
     complete, cut = chat.observation([answer("2")], ids), chat.observation([answer("2")], ids[:-1])
     assert cut == [ids[-1], *complete]
@@ -209,14 +209,14 @@ def test_half_a_surrogate_pair_is_shown_as_a_replacement(chat: ChatMLFormat) -> 
     assert "😀" in chat.decode(chat.prompt([user("\ud83d\ude00")]))
 
 
-def test_parts_are_text_and_pictures_are_refused(chat: ChatMLFormat) -> None:
+def test_parts_are_text_and_images_are_refused(chat: ChatMLFormat) -> None:
     parts = Message(role="user", content=(TextPart(text="a"), TextPart(text="b")))
     assert chat.prompt([parts]) == chat.prompt([user("ab")])
-    with pytest.raises(UserError, match="no pictures"):
+    with pytest.raises(UserError, match="cannot show images"):
         chat.prompt([Message(role="user", content=(ImagePart(sha256="0"),))])
 
 
-def test_plain_is_terse(tiny_folder: Path) -> None:
+def test_plain_format_is_compact(tiny_folder: Path) -> None:
     chat = PlainFormat(tiny_folder)
     assert chat.decode(chat.prompt([user("hi")])) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     system = Message(role="system", content="Be brief.")
@@ -256,7 +256,7 @@ def test_stop_tokens_come_from_the_generation_configuration_as_well(make_folder:
     assert PlainFormat(folder).stop_token_ids == (added["<|im_end|>"], added["<|endoftext|>"])
 
 
-def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+def test_folder_without_a_tokenizer_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a tokenizer") as error:
         PlainFormat(tmp_path)
     assert error.value.found == f"no tokenizer.json in {tmp_path}"
@@ -264,37 +264,35 @@ def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
         Qwen25Format(tmp_path / "absent")
 
 
-def test_a_broken_tokenizer_says_so(tmp_path: Path) -> None:
+def test_broken_tokenizer_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UserError, match="cannot be read"):
         PlainFormat(tmp_path)
 
 
-def test_a_broken_configuration_says_so(make_folder: Callable[..., Path]) -> None:
+def test_broken_configuration_is_rejected(make_folder: Callable[..., Path]) -> None:
     folder = make_folder()
     (folder / "tokenizer_config.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="not JSON"):
         PlainFormat(folder)
 
 
-def test_a_tokenizer_without_the_formats_tokens_says_so(make_folder: Callable[..., Path]) -> None:
+def test_tokenizer_without_the_tokens_of_the_format_is_rejected(make_folder: Callable[..., Path]) -> None:
     folder = make_folder(special=("</s>",), eos="</s>")
     with pytest.raises(UserError, match="Qwen25Format needs the tokens"):
         Qwen25Format(folder)
     (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match="needs a token that ends a turn"):
+    with pytest.raises(UserError, match="end-of-turn token"):
         PlainFormat(folder)
 
 
-def test_special_tokens_that_ordinary_text_would_become_are_refused(make_folder: Callable[..., Path]) -> None:
+def test_tokenizer_that_makes_special_tokens_of_text_is_rejected(make_folder: Callable[..., Path]) -> None:
     folder = make_folder(special=("</s>", "user"), eos="</s>")  # "user" is a word of the tokenizer's own
-    with pytest.raises(UserError, match="must not become a special token"):
+    with pytest.raises(UserError, match="special token"):
         PlainFormat(folder)
 
 
-def test_the_format_of_a_folder_is_what_its_configuration_says(
-    make_folder: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_format_is_detected_from_the_configuration(make_folder: Callable[..., Path], tmp_path: Path) -> None:
     folder = make_folder()
 
     def detect(**changes: object) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rlcore.tool import tool
+from rlcore.episodes.tool import tool
 from rlcore.types import Message, ToolCall, ToolSchema, thaw
 from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
 from tokenizers import Tokenizer
@@ -143,7 +143,7 @@ harmless = st.text(st.characters(codec="utf-8"), max_size=30).filter(lambda text
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(first=harmless, second=harmless, third=harmless)
-def test_harmless_text_whatever_equals_the_templates(
+def test_arbitrary_harmless_text_equals_the_templates(
     pair: tuple[Chat, Official], first: str, second: str, third: str
 ) -> None:
     agree(pair, [system(second), user(first), said("", {"expression": third}), answer(second), answer(third)])
@@ -195,7 +195,7 @@ def test_difference_text_from_outside_is_never_a_special_token(pair: tuple[Chat,
     assert chat.decode(chat.prompt(messages)) == chat.decode(theirs)
 
 
-def test_difference_a_leading_line_break_of_the_assistant_is_not_merged_with_the_header(
+def test_difference_a_leading_line_break_is_not_merged_with_the_header(
     qwen25: tuple[Chat, Official],
 ) -> None:
     chat, official = qwen25

@@ -16,11 +16,23 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict
+from rlcore.episodes.context import EpisodeContext
 from rlcore.errors import EngineError, PluginError, UserError
-from rlcore.loading import load_attribute
-from rlcore.run import Run
-from rlcore.types import EndReason, Message, Observation, RolloutRequest, Sampling, Step, Task, Trajectory
-from rlcore.weights import FolderWeights
+from rlcore.models.weights import FolderWeights
+from rlcore.plugins.loading import load_attribute
+from rlcore.session.session import RunSession
+from rlcore.types import (
+    Boundary,
+    ImagePart,
+    Message,
+    Observation,
+    RolloutRequest,
+    Sampling,
+    Step,
+    Stop,
+    Task,
+    Trajectory,
+)
 from rlcore_rollout.executors.local import LocalExecutor, _check_vocabulary
 
 HERE = __file__
@@ -32,7 +44,7 @@ class Config(BaseModel):
 
 
 class Guess:
-    """Two turns, then the end; ``mode`` says what goes wrong. Odd tasks take longer than even ones."""
+    """Two turns, then the end. ``mode`` selects a failure. Odd tasks take longer than even ones."""
 
     Config = Config
     alive = 0
@@ -97,7 +109,7 @@ Open = Callable[..., LocalExecutor]
 
 @pytest.fixture(autouse=True)
 def without_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where this package is installed alone; and nobody waits for torch."""
+    """As where this package is installed alone; this saves the import of torch."""
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
 
 
@@ -119,15 +131,23 @@ def environment() -> type[Guess]:
 def open_executor(folder: Path, environment: type[Guess]) -> Iterator[Open]:
     opened: list[LocalExecutor] = []
 
-    def open_(mode: str = "fine", *, function: str = "seeded", model: Any = None, **rollout: Any) -> LocalExecutor:
+    def open_(
+        mode: str = "fine",
+        *,
+        environment: str = "Guess",
+        reward: str = "right",
+        function: str = "seeded",
+        model: Any = None,
+        **rollout: Any,
+    ) -> LocalExecutor:
         values = {
             "model": {"path": str(folder), "chat_format": "plain", **(model or {})},
-            "environment": {"id": f"{HERE}:Guess", "mode": mode},
+            "environment": {"id": f"{HERE}:{environment}", "mode": mode},
             "data": {"id": f"{HERE}:Tasks"},
-            "reward": [{"id": f"{HERE}:right"}],
+            "reward": [{"id": f"{HERE}:{reward}"}],
             "rollout": {"engine": "scripted", "scripted": {"function": f"{HERE}:{function}"}, **rollout},
         }
-        run = Run.create(values, purpose="evaluation")
+        run = RunSession.create(values, purpose="evaluation")
         opened.append(LocalExecutor(run, FolderWeights(folder=folder)))
         return opened[-1]
 
@@ -141,14 +161,14 @@ def request(count: int = 6, group_size: int = 3, **changes: Any) -> RolloutReque
     return RolloutRequest(**{**fields, **changes})
 
 
-def test_groups_stand_in_the_order_of_the_tasks_whatever_finished_first(open_executor: Open) -> None:
+def test_groups_are_in_task_order(open_executor: Open) -> None:
     groups = open_executor().collect(request())
     assert [group.task.id for group in groups] == [f"t{n}" for n in range(6)]
     for group in groups:
         assert [trajectory.sibling for trajectory in group.trajectories] == [0, 1, 2]
         assert {trajectory.task_id for trajectory in group.trajectories} == {group.task.id}
         assert group.rewards_G == (1.0, 1.0, 1.0)
-        assert all(trajectory.end_reason is EndReason.DONE for trajectory in group.trajectories)
+        assert all(trajectory.stop is Stop.DONE for trajectory in group.trajectories)
 
 
 def test_the_same_request_gives_the_same_trajectories(open_executor: Open) -> None:
@@ -185,31 +205,33 @@ def test_no_more_than_the_concurrency_is_alive(open_executor: Open, environment:
     assert (environment.alive, environment.closed) == (0, 18)
 
 
-def test_one_failing_environment_leaves_the_others_alone(
+def test_failing_environment_does_not_affect_others(
     open_executor: Open, environment: type[Guess], capsys: pytest.CaptureFixture[str]
 ) -> None:
     groups = open_executor("broken-2").collect(request())
     assert [group.rewards_G for group in groups] == [(1.0,) * 3] * 2 + [(None,) * 3] + [(1.0,) * 3] * 3
-    assert {t.end_reason for t in groups[2].trajectories} == {EndReason.ENVIRONMENT_ERROR}
-    assert "RuntimeError: no such level" in (groups[2].trajectories[0].error or "")
+    assert {t.failure.boundary for t in groups[2].trajectories if t.failure} == {Boundary.ENVIRONMENT}
+    assert "RuntimeError: no such level" in str(groups[2].trajectories[0].failure)
     assert environment.closed == 18
     printed = "".join(capsys.readouterr()).replace("\n", " ")
     assert "3 of 18 trajectories were not scored" in printed
 
 
-def test_a_dead_engine_is_an_error_and_a_stumbling_one_is_data(open_executor: Open) -> None:
+def test_dead_engine_is_an_error_and_failed_generation_is_data(open_executor: Open) -> None:
     with pytest.raises(EngineError, match="the GPU fell off the bus"):
         open_executor(function="dead").collect(request())
     groups = open_executor(function="half_dead").collect(request())
-    reasons = {trajectory.end_reason for group in groups for trajectory in group.trajectories}
-    assert reasons == {EndReason.DONE, EndReason.ENGINE_ERROR}
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    assert {one.failure and one.failure.boundary for one in trajectories} == {None, Boundary.ENGINE}
+    assert {one.stop for one in trajectories if one.failure is None} == {Stop.DONE}
 
 
 def test_deadlines_come_from_the_rollout_table(open_executor: Open, environment: type[Guess]) -> None:
     start = time.monotonic()
     groups = open_executor("hang", environment_timeout_s=0.1).collect(request())
     assert time.monotonic() - start < 30, "not the minute that an environment hangs"
-    assert {t.end_reason for group in groups for t in group.trajectories} == {EndReason.TIMEOUT}
+    failures = [trajectory.failure for group in groups for trajectory in group.trajectories]
+    assert {failure and failure.boundary for failure in failures} == {Boundary.TIMEOUT}
     assert environment.alive == 0
 
 
@@ -217,14 +239,14 @@ def test_the_context_is_limited_by_the_run_and_by_the_model(open_executor: Open,
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 70}), encoding="utf-8")
     for limit in (None, 1000):
         long = open_executor(max_context_tokens=limit).collect(request(1, 1))[0].trajectories[0]
-        assert long.end_reason is EndReason.LENGTH
-        assert len(long.token_ids) <= 70
+        assert long.stop is Stop.LENGTH
+        assert len(long.segments[0]) <= 70
     short = open_executor(max_context_tokens=30).collect(request(1, 1))[0].trajectories[0]
-    assert len(short.token_ids) <= 30
+    assert len(short.segments[0]) <= 30
 
 
 def test_the_chat_format_is_found_by_the_folder_or_named(open_executor: Open, folder: Path) -> None:
-    with pytest.raises(PluginError, match="no chat format knows"):
+    with pytest.raises(PluginError, match="no chat format supports"):
         open_executor(model={"chat_format": "auto"})
     path = folder / "tokenizer_config.json"
     names = json.loads(path.read_text(encoding="utf-8"))
@@ -235,6 +257,84 @@ def test_the_chat_format_is_found_by_the_folder_or_named(open_executor: Open, fo
     assert type(react.parser).__name__ == "ReactParser"
 
 
+class Draws(Guess):
+    """Keeps the context of each episode, and draws from it."""
+
+    contexts: ClassVar[list[EpisodeContext]] = []
+    drawn: ClassVar[list[float]] = []
+
+    async def reset(self, task: Task, *, seed: int, context: EpisodeContext) -> Observation:  # type: ignore[override]
+        Draws.contexts.append(context)
+        Draws.drawn.append(context.random.random())
+        (context.scratch / "note").write_text(f"{task.id} {context.sibling}", encoding="utf-8")
+        return await super().reset(task, seed=seed)
+
+
+def noted(trajectory: Trajectory, task: Task, context: EpisodeContext) -> float:
+    return float((context.scratch / "note").read_text(encoding="utf-8") == f"{task.id} {trajectory.sibling}")
+
+
+@pytest.fixture
+def draws(environment: type[Guess]) -> type[Draws]:
+    found: type[Draws] = load_attribute(f"{HERE}:Draws")
+    found.contexts, found.drawn = [], []
+    return found
+
+
+def test_environment_and_reward_share_a_context_that_is_closed(open_executor: Open, draws: type[Draws]) -> None:
+    groups = open_executor(environment="Draws", reward="noted", trajectory_timeout_s=30.0).collect(request(2, 3))
+    assert [group.rewards_G for group in groups] == [(1.0, 1.0, 1.0)] * 2
+    assert {(context.task.id, context.sibling) for context in draws.contexts} == {
+        (f"t{task}", sibling) for task in range(2) for sibling in range(3)
+    }
+    assert len(set(draws.drawn)) == 6
+    assert all(0 < context.remaining_s < 30 for context in draws.contexts)
+    assert not any((context.scratch / "note").exists() for context in draws.contexts)
+    for context in draws.contexts:
+        context.close()
+
+
+def test_the_random_numbers_of_a_context_belong_to_step_and_purpose(open_executor: Open, draws: type[Draws]) -> None:
+    executor = open_executor(environment="Draws", reward="noted", concurrency=1)
+    for changes in ({}, {}, {"step": 2}, {"seed": 6}, {"purpose": "evaluation"}):
+        executor.collect(request(1, 1, **changes))
+    first, again, *others = draws.drawn
+    assert first == again
+    assert len({first, *others}) == 4
+
+
+@pytest.mark.parametrize("mode", ["broken-2", "hang"])
+def test_a_context_is_closed_after_a_failure(open_executor: Open, draws: type[Draws], mode: str) -> None:
+    executor = open_executor(mode, environment="Draws", reward="noted", environment_timeout_s=0.1)
+    executor.collect(request(3, 1))
+    assert len(draws.contexts) == 3
+    assert not any((context.scratch / "note").exists() for context in draws.contexts)
+    for context in draws.contexts:
+        context.close()
+
+
+class Pictures(Guess):
+    """Shows an image that it makes for every episode."""
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        await super().reset(task, seed=seed)
+        data = f"an image of {task.id}".encode()
+        return Observation(messages=(Message(role="user", content=(ImagePart.of(data),)),), images=(data,))
+
+
+def test_siblings_share_the_bytes_of_equal_images(open_executor: Open, environment: type[Guess]) -> None:
+    from image_format import ImageFormat
+
+    executor = open_executor(
+        environment="Pictures", model={"chat_format": f"{Path(HERE).parent}/image_format.py:ImageFormat"}
+    )
+    assert type(executor.chat_format).__name__ == ImageFormat.__name__
+    for group in executor.collect(request(2, 3)):
+        images = [next(iter(trajectory.images.values())) for trajectory in group.trajectories]
+        assert images[0] == f"an image of {group.task.id}".encode()
+        assert len({id(image) for image in images}) == 1
+
+
 def test_completions_carry_the_version_of_the_last_weights(open_executor: Open, folder: Path) -> None:
     executor = open_executor()
     executor.sync_weights(FolderWeights(folder=folder, version=7))
@@ -242,7 +342,7 @@ def test_completions_carry_the_version_of_the_last_weights(open_executor: Open, 
     assert {turn.policy_version for turn in turns if turn.kind == "policy"} == {7}
 
 
-def test_group_rewards_judge_the_siblings_together(folder: Path, environment: type[Guess]) -> None:
+def test_group_rewards_receive_all_siblings(folder: Path, environment: type[Guess]) -> None:
     values = {
         "model": {"path": str(folder), "chat_format": "plain"},
         "environment": {"id": f"{HERE}:Guess"},
@@ -250,7 +350,7 @@ def test_group_rewards_judge_the_siblings_together(folder: Path, environment: ty
         "reward": [{"id": f"{HERE}:right"}],
         "rollout": {"engine": "scripted", "scripted": {"replies": ["x"]}},
     }
-    run = Run.create(values, purpose="evaluation")
+    run = RunSession.create(values, purpose="evaluation")
     (single,) = run.rewards
     group = type(single)(id="ranked", weight=2.0, scope="group", function=ranked(), minimum=0.0, maximum=1.0)
     run._rewards = (single, group)
@@ -266,15 +366,15 @@ def test_nothing_is_left_after_close(folder: Path, open_executor: Open) -> None:
     executor.collect(request())
     executor.close()
     left = {thread.name for thread in threading.enumerate()} - before
-    assert all(name.startswith("rlcore") for name in left), "only the idle threads that everybody shares"
+    assert all(name.startswith("rlcore") for name in left), "only the idle threads of the process"
 
 
 HANGING = """
 import signal, sys, threading
 from pathlib import Path
-from rlcore.run import Run
+from rlcore.session.session import RunSession
 from rlcore.types import RolloutRequest, Observation, Step
-from rlcore.weights import FolderWeights
+from rlcore.models.weights import FolderWeights
 from rlcore_rollout.executors.local import LocalExecutor
 
 class Hanging:
@@ -295,7 +395,7 @@ values = {
     "reward": [{"id": here + ":right"}],
     "rollout": {"engine": "scripted", "scripted": {"replies": ["x"]}, "environment_timeout_s": float(timeout_s)},
 }
-run = Run.create(values, purpose="evaluation")
+run = RunSession.create(values, purpose="evaluation")
 executor = LocalExecutor(run, FolderWeights(folder=Path(folder)))
 try:
     print("start", flush=True)

@@ -1,4 +1,4 @@
-"""The openai engine against an endpoint that speaks as endpoints do."""
+"""The openai engine against an endpoint in the chat-completions format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("openai", reason="the extra openai is not installed")
 
 from chat_endpoint import KEY, Endpoint, ask, call, collect, failing, only, reply
 from rlcore.errors import ConfigError, EngineError, UserError
-from rlcore.types import EndReason, Message, Sampling, ToolCall
+from rlcore.types import Message, Sampling, Stop, ToolCall
 from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
 from rlcore_rollout.engines.openai.wire import to_wire
 
@@ -28,8 +28,8 @@ def test_tools_are_offered_natively_and_their_answers_go_back_by_id(endpoint: En
     assert [made["id"] for made in sent[1]["tool_calls"]] == ["first", "second"]
     assert json.loads(sent[1]["tool_calls"][0]["function"]["arguments"]) == {"a": 2, "b": 2}
     assert [(message["tool_call_id"], message["content"]) for message in sent[2:]] == [("first", "4"), ("second", "2")]
-    assert (trajectory.end_reason, trajectory.reward, trajectory.final_response) == (EndReason.DONE, 1.0, "so 4")
-    assert trajectory.token_ids == ()
+    assert (trajectory.stop, trajectory.reward, trajectory.final_response) == (Stop.DONE, 1.0, "so 4")
+    assert [len(segment) for segment in trajectory.segments] == [0]
     assert {(turn.start, turn.end) for turn in trajectory.turns} == {(0, 0)}
     assert trajectory.metrics["prompt_tokens"] == 32
     assert trajectory.metrics["completion_tokens"] == 7
@@ -68,7 +68,7 @@ def test_the_key_of_the_environment_is_sent_and_a_local_endpoint_needs_none(
     assert KEY not in (endpoint.keys[2] or "")
 
 
-def test_another_machines_endpoint_without_a_key_is_refused_before_it_is_asked(
+def test_remote_endpoint_without_a_key_is_rejected_before_any_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = OpenAIEngineConfig(model="m", base_url="https://example.org/v1")
@@ -77,7 +77,7 @@ def test_another_machines_endpoint_without_a_key_is_refused_before_it_is_asked(
     assert "OPENAI_API_KEY is not set" in str(caught.value)
     assert OpenAIEngineConfig(model="m", base_url="https://example.org/v1", api_key_env="").key() is None
     monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\x07é")
-    with pytest.raises(UserError, match="cannot be a key") as caught:
+    with pytest.raises(UserError, match="is not a valid key") as caught:
         config.key()
     assert KEY not in str(caught.value)
 
@@ -109,7 +109,9 @@ def test_a_key_in_the_configuration_is_refused_and_not_shown(endpoint: Endpoint,
         ({"requests_per_minute": 0}, "greater than 0"),
     ],
 )
-def test_other_bad_options_are_told_with_their_key(endpoint: Endpoint, options: dict[str, Any], sentence: str) -> None:
+def test_other_invalid_options_are_reported_with_their_key(
+    endpoint: Endpoint, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ConfigError, match=sentence) as caught:
         collect(endpoint, **options)
     assert f"rollout.openai.{next(iter(options))}" in str(caught.value)
@@ -119,20 +121,20 @@ def test_other_bad_options_are_told_with_their_key(endpoint: Endpoint, options: 
     ("arguments", "sentence"),
     [
         ('{"a": 2', "not valid JSON"),
-        ('{"a": 2} and more', "there is more after it"),
+        ('{"a": 2} and more', "unexpected text after the JSON"),
         ("[1, 2]", "must be an object, found an array"),
         ("[" * 100_000, "not valid JSON"),
         ("NaN", "not valid JSON"),
     ],
 )
-def test_arguments_that_cannot_be_read_are_told_to_the_model(endpoint: Endpoint, arguments: str, sentence: str) -> None:
+def test_unparsable_arguments_are_reported_to_the_model(endpoint: Endpoint, arguments: str, sentence: str) -> None:
     endpoint.answers = [reply(None, calls=[call(arguments)]), reply("4")]
     trajectory = only(collect(endpoint))
     answer = endpoint.bodies[1]["messages"][-1]
     assert (answer["role"], answer["tool_call_id"]) == ("tool", "call_x")
     assert sentence in answer["content"]
     assert json.loads(endpoint.bodies[1]["messages"][1]["tool_calls"][0]["function"]["arguments"]) == {}
-    assert (trajectory.end_reason, trajectory.reward) == (EndReason.DONE, 1.0)
+    assert (trajectory.stop, trajectory.reward) == (Stop.DONE, 1.0)
 
 
 @pytest.mark.parametrize("given", [None, 7, {"id": "x"}, {"function": "add"}, {"function": {"name": 5}}, call(3)])
@@ -156,14 +158,14 @@ def test_arguments_may_be_left_out_or_come_as_an_object(endpoint: Endpoint) -> N
 def test_the_endpoints_length_ends_the_trajectory_with_its_calls_unread(endpoint: Endpoint) -> None:
     endpoint.answers = [reply("4 and", calls=[call('{"a"')], reason="length")]
     trajectory = only(collect(endpoint))
-    assert (trajectory.end_reason, trajectory.reward) == (EndReason.LENGTH, 1.0)
+    assert (trajectory.stop, trajectory.reward) == (Stop.LENGTH, 1.0)
     assert trajectory.messages[-1].tool_calls == ()
 
 
-def test_a_context_that_fills_up_ends_as_length_and_a_task_that_never_fits_is_not_scored(endpoint: Endpoint) -> None:
+def test_a_full_context_ends_as_length_and_a_task_that_never_fits_fails(endpoint: Endpoint) -> None:
     full = failing(400, "This model's maximum context length is 512 tokens, your request has 600 input tokens.")
     endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')]), full]
-    assert only(collect(endpoint)).end_reason is EndReason.LENGTH
+    assert only(collect(endpoint)).stop is Stop.LENGTH
     endpoint.answers = [full]
     with pytest.raises(EngineError, match="maximum context length is 512"):
         collect(endpoint)
@@ -174,7 +176,7 @@ def test_the_runs_own_limit_of_the_context_is_held_by_the_endpoints_count(endpoi
     only(collect(endpoint, rollout={"max_context_tokens": 100}))
     assert [body["max_tokens"] for body in endpoint.bodies] == [100, 5]
     endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')], usage=(90, 20))]
-    assert only(collect(endpoint, rollout={"max_context_tokens": 100})).end_reason is EndReason.LENGTH
+    assert only(collect(endpoint, rollout={"max_context_tokens": 100})).stop is Stop.LENGTH
 
 
 def test_what_endpoints_say_besides_plain_text_is_read(endpoint: Endpoint) -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("openai", reason="the extra openai is not installed")
 
 from chat_endpoint import HERE, KEY, Endpoint, call, failing, reply
-from rlcore.records import read_groups
+from rlcore.runs.records import read_groups
 
 WITHOUT_TORCH = """
 import sys
@@ -56,7 +56,7 @@ def test_an_endpoint_is_evaluated_without_a_model_folder_and_without_torch(endpo
     endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')], usage=(9, 6)), reply("it is 4", usage=(20, 4))]
     address = f"rollout.openai.base_url={endpoint.url}"
     printed = rlcore(tmp_path, "eval", address, "evaluation.tasks=1", "--save", "kept.jsonl.gz")
-    assert "model     m, asked by the engine 'openai'" in printed
+    assert "model     m, provided by the engine 'openai'" in printed
     assert "1.000" in printed
     assert "2.0 turns, 1.0 tool calls, 10 tokens" in printed
     (group,) = read_groups(tmp_path / "kept.jsonl.gz")
@@ -77,7 +77,7 @@ def test_an_endpoint_that_cannot_work_ends_with_2_and_its_sentence(endpoint: End
     endpoint.answers = [failing(401, f"no: {KEY}")]
     address = f"rollout.openai.base_url={endpoint.url}"
     printed = rlcore(tmp_path, "eval", address, "--save", "kept.jsonl.gz", code=2, OPENAI_API_KEY=KEY)
-    assert "error: the endpoint refused the key" in printed
+    assert "error: the endpoint rejected the key" in printed
     assert "export OPENAI_API_KEY" in printed
     assert KEY not in printed
     assert not (tmp_path / "kept.jsonl.gz").exists()
@@ -90,9 +90,7 @@ def test_an_endpoint_that_fails_at_everything_ends_with_1(endpoint: Endpoint, tm
 
 
 @pytest.mark.parametrize("place", ["kept.json", "nowhere/kept.jsonl.gz"])
-def test_a_place_that_cannot_hold_trajectories_is_refused_before_anything_is_asked(
-    endpoint: Endpoint, tmp_path: Path, place: str
-) -> None:
+def test_invalid_save_path_is_rejected_before_any_request(endpoint: Endpoint, tmp_path: Path, place: str) -> None:
     printed = rlcore(tmp_path, "eval", f"rollout.openai.base_url={endpoint.url}", "--save", place, code=2)
     assert "--save" in printed
     assert endpoint.bodies == []
@@ -102,7 +100,7 @@ def test_a_folder_to_evaluate_beside_an_endpoint_is_refused(endpoint: Endpoint, 
     (tmp_path / "mine").mkdir()
     for folder in ("mine", "model=mine"):
         printed = rlcore(tmp_path, "eval", folder, f"rollout.openai.base_url={endpoint.url}", code=2)
-        assert "error: the engine 'openai' brings its own model, m" in printed
+        assert "error: the engine 'openai' provides its own model, m" in printed
     assert endpoint.bodies == []
 
 

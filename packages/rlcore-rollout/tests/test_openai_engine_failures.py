@@ -12,14 +12,14 @@ pytest.importorskip("openai", reason="the extra openai is not installed")
 
 from chat_endpoint import KEY, Endpoint, Reply, ask, call, collect, failing, only, reply
 from rlcore.errors import EngineError, UserError
-from rlcore.types import EndReason
+from rlcore.types import Boundary, Failure, Stop
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.openai.engine import MOST_BYTES
 from rlcore_rollout.engines.openai.pace import Pace
 
 
 def free_port() -> int:
-    """A port where nobody listens."""
+    """A port without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 def test_a_refused_connection_ends_the_command_with_one_sentence(endpoint: Endpoint) -> None:
     url = f"http://127.0.0.1:{free_port()}/v1"
-    with pytest.raises(UserError, match="nothing answers") as caught:
+    with pytest.raises(UserError, match="does not respond") as caught:
         collect(endpoint, 6, base_url=url)
     assert url in str(caught.value)
 
@@ -38,7 +38,7 @@ def test_a_refused_key_names_the_variable_and_never_shows_the_key(
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     endpoint.answers = [failing(status, f"Incorrect API key provided: {KEY}")]
-    with pytest.raises(UserError, match="refused the key") as caught:
+    with pytest.raises(UserError, match="rejected the key") as caught:
         collect(endpoint, 6, api_key_env="MY_KEY")
     assert "export MY_KEY=..." in str(caught.value)
     assert "Incorrect API key provided" in str(caught.value)
@@ -58,15 +58,15 @@ def test_an_unknown_model_lists_what_the_endpoint_offers(endpoint: Endpoint) -> 
     endpoint.answers = [failing(404, "The model `m` does not exist.")]
     models = [{"id": name, "object": "model", "created": 0, "owned_by": "x"} for name in ("tiny", "large")]
     endpoint.models = Reply(body=json.dumps({"object": "list", "data": models}).encode())
-    with pytest.raises(UserError, match="does not answer for the model 'm'") as caught:
+    with pytest.raises(UserError, match="does not provide the model 'm'") as caught:
         collect(endpoint, 6)
-    assert "it offers tiny, large" in str(caught.value)
+    assert "available models: tiny, large" in str(caught.value)
 
 
 @pytest.mark.parametrize("models", [Reply(status=404, body=b"<p>no"), Reply(body=b"<html>"), Reply(body=b"[7]")])
-def test_an_address_without_chat_completions_says_how_addresses_end(endpoint: Endpoint, models: Reply) -> None:
+def test_address_without_chat_completions_is_reported_with_a_fix(endpoint: Endpoint, models: Reply) -> None:
     endpoint.answers, endpoint.models = [Reply(status=404, body=b"<p>nothing here</p>")], models
-    with pytest.raises(UserError, match="no chat completions there") as caught:
+    with pytest.raises(UserError, match="no chat completions") as caught:
         collect(endpoint, 6)
     assert "nothing here" in str(caught.value)
     assert "/v1" in str(caught.value)
@@ -79,12 +79,11 @@ def test_what_looks_hopeless_later_is_one_trajectorys_failure(
     groups = collect(endpoint, 3, rollout={"concurrency": 1})
     assert [group.rewards_G for group in groups] == [(1.0,), (None,), (1.0,)]
     lost = groups[1].trajectories[0]
-    assert lost.end_reason is EndReason.ENGINE_ERROR
-    assert lost.error == "the endpoint answered 404: gone"
+    assert lost.failure == Failure(boundary=Boundary.ENGINE, message="the endpoint answered 404: gone")
     assert "1 of 3 trajectories were not scored" in "".join(capsys.readouterr())
 
 
-def test_a_busy_endpoint_is_asked_again_when_it_said(endpoint: Endpoint) -> None:
+def test_a_busy_endpoint_is_asked_again_at_the_time_it_names(endpoint: Endpoint) -> None:
     endpoint.answers = [failing(429, "slow down", Retry_After="1"), reply()]
     assert ask(endpoint, max_retries=1).message.text == "it is 4"
     first, second = endpoint.times
@@ -110,14 +109,14 @@ GARBAGE = {
     "nothing": (Reply(body=b""), "not JSON: nothing"),
     "no text at all": (Reply(body=b"\xff\xfe\x00"), "not JSON"),
     "deep": (Reply(body=b"[" * 200_000), "not JSON"),
-    "no object": (Reply(body=b"[1]"), "without a choice"),
-    "no choices": (Reply(body=b'{"error": {"message": "overloaded"}}'), "without a choice.*overloaded"),
-    "empty choices": (Reply(body=b'{"choices": []}'), "without a choice"),
-    "choices of no form": (Reply(body=b'{"choices": {"0": 1}}'), "without a choice"),
+    "no object": (Reply(body=b"[1]"), "has no choice"),
+    "no choices": (Reply(body=b'{"error": {"message": "overloaded"}}'), "no choice.*overloaded"),
+    "empty choices": (Reply(body=b'{"choices": []}'), "has no choice"),
+    "choices of no form": (Reply(body=b'{"choices": {"0": 1}}'), "has no choice"),
     "no message": (Reply(body=b'{"choices": [{"delta": {}}]}'), "without a message"),
     "null choice": (Reply(body=b'{"choices": [null]}'), "without a message"),
-    "odd content": (reply(17), "no text"),
-    "odd calls": (reply("x", calls={"function": "add"}), "no list"),
+    "odd content": (reply(17), "not text"),
+    "odd calls": (reply("x", calls={"function": "add"}), "not a list"),
     "filtered": (reply("x", reason="content_filter"), "content filter"),
     "huge": (Reply(body=b'{"choices": [{"message": {"content": "' + b"a" * MOST_BYTES), "longer than 16 MiB"),
     "control characters": (Reply(body=b"\x1b[2J\x07 gotcha"), r"not JSON: \?\[2J\? gotcha"),
@@ -125,7 +124,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_garbage_is_a_reason_and_costs_the_others_nothing(endpoint: Endpoint, kind: str) -> None:
+def test_invalid_response_fails_only_its_own_request(endpoint: Endpoint, kind: str) -> None:
     answer, sentence = GARBAGE[kind]
     endpoint.answers = [answer]
     with pytest.raises(EngineError, match=sentence) as caught:
@@ -134,7 +133,9 @@ def test_garbage_is_a_reason_and_costs_the_others_nothing(endpoint: Endpoint, ki
     endpoint.answers = [answer, reply()]
     groups = collect(endpoint, 2, rollout={"concurrency": 1})
     assert [group.rewards_G for group in groups] == [(None,), (1.0,)]
-    assert groups[0].trajectories[0].end_reason is EndReason.ENGINE_ERROR
+    failure = groups[0].trajectories[0].failure
+    assert failure is not None
+    assert failure.boundary is Boundary.ENGINE
 
 
 def test_an_answer_that_breaks_off_is_a_reason(endpoint: Endpoint) -> None:
@@ -146,7 +147,7 @@ def test_an_answer_that_breaks_off_is_a_reason(endpoint: Endpoint) -> None:
 def test_an_answer_without_text_or_calls_ends_the_episode_as_an_empty_answer(endpoint: Endpoint) -> None:
     endpoint.answers = [reply(None)]
     trajectory = only(collect(endpoint))
-    assert (trajectory.end_reason, trajectory.final_response, trajectory.reward) == (EndReason.DONE, "", 0.0)
+    assert (trajectory.stop, trajectory.final_response, trajectory.reward) == (Stop.DONE, "", 0.0)
 
 
 def test_a_hanging_endpoint_runs_into_the_deadline_of_a_generation(endpoint: Endpoint) -> None:
@@ -173,7 +174,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return turns
 
 
-def test_requests_are_no_more_than_the_rate_and_the_loop_goes_on(endpoint: Endpoint, turns: list[float]) -> None:
+def test_rate_limit_is_respected_without_blocking_the_loop(endpoint: Endpoint, turns: list[float]) -> None:
     endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')]), reply()]
     collect(endpoint, 4, requests_per_minute=600)
     assert len(endpoint.times) == len(turns) == 5
@@ -187,8 +188,8 @@ def test_retries_count_for_the_rate(endpoint: Endpoint, turns: list[float]) -> N
     assert turns[-1] >= 0.999
 
 
-def test_a_slow_rate_keeps_fewer_trajectories_alive_than_would_run_into_the_deadline(endpoint: Endpoint) -> None:
-    from rlcore.weights import FolderWeights
+def test_a_slow_rate_limits_the_trajectories_to_what_meets_the_deadline(endpoint: Endpoint) -> None:
+    from rlcore.models.weights import FolderWeights
     from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
     from rlcore_rollout.engines.openai.engine import OpenAIEngine
 

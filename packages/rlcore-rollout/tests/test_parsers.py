@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rlcore.contracts import ToolCallParser
-from rlcore.types import ToolCall
+from rlcore.types import ToolCall, thaw
 from rlcore_rollout.parsers.code_fence import CodeFenceParser
 from rlcore_rollout.parsers.hermes import HermesParser
 from rlcore_rollout.parsers.llama3_json import Llama3JsonParser
@@ -33,7 +33,7 @@ def parse(parser: ToolCallParser, text: str) -> tuple[str, list[tuple[str, Any, 
     assert [call.id for call in calls] == [f"call_{index}" for index in range(len(calls))]
     for call in calls:
         assert (call.arguments is None) == (call.error is not None)
-    return content, [(call.name, call.arguments, call.error is None) for call in calls]
+    return content, [(call.name, thaw(call.arguments), call.error is None) for call in calls]
 
 
 def error_of(parser: ToolCallParser, text: str) -> str:
@@ -45,7 +45,7 @@ def error_of(parser: ToolCallParser, text: str) -> str:
 @pytest.mark.parametrize("parser", PARSERS, ids=NAMES)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(text=hostile)
-def test_no_text_whatever_raises(parser: ToolCallParser, text: str) -> None:
+def test_arbitrary_text_does_not_raise(parser: ToolCallParser, text: str) -> None:
     parse(parser, text)
 
 
@@ -131,7 +131,7 @@ def test_hermes_takes_nothing_without_tags_for_a_call(text: str) -> None:
     [
         ('{"name": "add", "arguments": {"a": 1,}}', "add", "not valid JSON: "),
         ("{'name': 'add'}", "", "at character 1; expected <tool_call>"),
-        ('{"name": "add", "arguments": {"a": NaN}}', "add", "NaN is no JSON value"),
+        ('{"name": "add", "arguments": {"a": NaN}}', "add", "NaN is not a JSON value"),
         ('{"name": "add"}', "add", '"arguments" is missing, the keys are "name"'),
         ('{"name": "add", "parameters": {}}', "add", 'the keys are "name", "parameters"'),
         ('{"name": "add", "arguments": "{}"}', "add", '"arguments" must be an object, found a string'),
@@ -143,7 +143,7 @@ def test_hermes_takes_nothing_without_tags_for_a_call(text: str) -> None:
         ("[" * 5000, "", "nested too deeply"),
     ],
 )
-def test_hermes_says_what_is_wrong_with_a_call(body: str, name: str, said: str) -> None:
+def test_hermes_explains_an_unreadable_call(body: str, name: str, said: str) -> None:
     text = f"before <tool_call>\n{body}\n</tool_call> after"
     (call,) = HermesParser().parse(text)[1]
     assert call.name == name
@@ -152,7 +152,7 @@ def test_hermes_says_what_is_wrong_with_a_call(body: str, name: str, said: str) 
     assert HermesParser().parse(text)[0] == "before\nafter"
 
 
-def test_hermes_a_missing_closing_tag_costs_only_its_own_call() -> None:
+def test_hermes_missing_closing_tag_affects_only_its_own_call() -> None:
     text = '<tool_call>{"name": "a", "arguments": {}}<tool_call>{"name": "b", "arguments": {}}</tool_call>'
     assert parse(HermesParser(), text) == ("", [("a", None, False), ("b", {}, True)])
     assert "</tool_call> is missing" in error_of(HermesParser(), '<tool_call>{"name": "a", "arguments": {}}')
@@ -178,7 +178,7 @@ def test_llama3_reads_objects_of_one_turn_and_leaves_other_json_alone() -> None:
         assert parse(Llama3JsonParser(), text) == (text, [])
 
 
-def test_llama3_says_what_is_wrong_with_a_call() -> None:
+def test_llama3_reports_errors_in_a_call() -> None:
     assert "not valid JSON" in error_of(Llama3JsonParser(), '{"name": "add", "parameters": {')
     assert '"parameters" is missing' in error_of(Llama3JsonParser(), '{"name": "add", "arguments": {}}')
     assert "nothing follows" in error_of(Llama3JsonParser(), "<|python_tag|>")
@@ -209,7 +209,7 @@ def test_react_reads_every_action_and_keeps_the_thoughts() -> None:
         ("Action: add\nAction Input:", "not valid JSON"),
     ],
 )
-def test_react_says_what_is_wrong_with_a_call(text: str, said: str) -> None:
+def test_react_explains_an_unreadable_call(text: str, said: str) -> None:
     assert said in error_of(ReactParser(), text)
     assert "expected a line" in error_of(ReactParser(), text)
 
@@ -226,7 +226,7 @@ def test_code_fence_reads_every_block_of_its_languages() -> None:
     )
 
 
-def test_code_fence_says_that_a_block_is_not_closed() -> None:
+def test_code_fence_reports_an_unclosed_block() -> None:
     assert "not closed with ```" in error_of(CodeFenceParser(), "```python\nprint(1)")
     assert parse(CodeFenceParser(), "```json\n{}") == ("```json\n{}", [])
 

@@ -15,6 +15,7 @@ from rlcore.types import Completion, Sampling  # noqa: E402
 from torch_models import (  # noqa: E402
     FAMILIES,
     VOCABULARY,
+    as_prompt,
     assert_logprobs_are_the_models,
     build,
     converse,
@@ -160,7 +161,7 @@ MIXED = list(
 )
 
 
-def test_logprobs_are_of_temperature_one_whatever_the_sampling() -> None:
+def test_logprobs_are_at_temperature_one_for_any_sampling() -> None:
     model = build()
 
     async def main() -> None:
@@ -177,7 +178,7 @@ def test_bits_do_not_depend_on_how_the_others_are_sampled() -> None:
     async def main() -> None:
         sampler = engine(build())
         for (prompt, sampling), completion in zip(MIXED, await generate_all(sampler, MIXED), strict=True):
-            assert completion == await sampler.generate(prompt, sampling, session=f"alone{sampling.seed}")
+            assert completion == await sampler.generate(as_prompt(prompt), sampling, session=f"alone{sampling.seed}")
         await sampler.close()
 
     asyncio.run(main())
@@ -189,11 +190,13 @@ def test_the_seed_and_the_position_decide_the_token() -> None:
     async def main() -> None:
         sampler = engine(model)
         prompt = prompts(1, seed=5)[0]
-        whole = await sampler.generate(prompt, Sampling(max_new_tokens=12, seed=9), session="a")
-        half = await sampler.generate(prompt, Sampling(max_new_tokens=6, seed=9), session="b")
-        rest = await sampler.generate((*prompt, *half.token_ids), Sampling(max_new_tokens=6, seed=9), session="b")
-        other = await sampler.generate(prompt, Sampling(max_new_tokens=12, seed=10), session="c")
-        assert half.token_ids + rest.token_ids == whole.token_ids
+        whole = await sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=12, seed=9), session="a")
+        half = await sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=6, seed=9), session="b")
+        rest = await sampler.generate(
+            as_prompt((*prompt, *half.token_ids)), Sampling(max_new_tokens=6, seed=9), session="b"
+        )
+        other = await sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=12, seed=10), session="c")
+        assert [*half.token_ids, *rest.token_ids] == whole.token_ids
         assert other.token_ids != whole.token_ids
         await sampler.close()
 
@@ -206,16 +209,16 @@ def test_a_stop_token_is_kept_and_limits_end_with_length() -> None:
     async def main() -> None:
         sampler = engine(model, context=40)
         prompt = prompts(1, seed=6, shortest=30, longest=30)[0]
-        free = await sampler.generate(prompt, Sampling(max_new_tokens=50, seed=1), session="a")
+        free = await sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=50, seed=1), session="a")
         assert (len(free.token_ids), free.finish_reason) == (10, "length")
         stop = free.token_ids[4]
         first = free.token_ids.index(stop)
         stopped = await sampler.generate(
-            prompt, Sampling(max_new_tokens=50, seed=1, stop_token_ids=(stop,)), session="b"
+            as_prompt(prompt), Sampling(max_new_tokens=50, seed=1, stop_token_ids=(stop,)), session="b"
         )
         assert stopped.token_ids == free.token_ids[: first + 1]
         assert stopped.finish_reason == "stop"
-        full = await sampler.generate(prompt + free.token_ids, Sampling(max_new_tokens=5), session="a")
+        full = await sampler.generate(as_prompt([*prompt, *free.token_ids]), Sampling(max_new_tokens=5), session="a")
         assert (full.token_ids, full.finish_reason) == ((), "length")
         await sampler.close()
 

@@ -19,7 +19,7 @@ from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
-from torch_models import ROUNDING, Source, build, engine  # noqa: E402
+from torch_models import ROUNDING, Source, as_prompt, build, engine  # noqa: E402
 
 KINDS: dict[str, dict[str, Any]] = {
     "lora": {},
@@ -44,7 +44,7 @@ def put_on(model: Any, kind: str) -> Any:
 
 def sample(sampler: TorchEngine) -> Completion:
     async def main() -> Completion:
-        made = await sampler.generate((1, 2, 3), Sampling(max_new_tokens=9, temperature=0.0), session="a")
+        made = await sampler.generate(as_prompt((1, 2, 3)), Sampling(max_new_tokens=9, temperature=0.0), session="a")
         await sampler.close()
         return made
 
@@ -80,7 +80,7 @@ def test_a_large_base_is_read_in_place_and_never_copied(monkeypatch: pytest.Monk
         assert all(projection.low_rank is not None for projection in projections)
 
 
-def test_an_adapter_in_a_folder_stands_on_the_base_that_it_names(tmp_path: Path) -> None:
+def test_an_adapter_in_a_folder_uses_the_base_that_it_names(tmp_path: Path) -> None:
     build("qwen3").save_pretrained(tmp_path / "base")
     wrapped = put_on(build("qwen3"), "lora")
     wrapped.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
@@ -90,5 +90,6 @@ def test_an_adapter_in_a_folder_stands_on_the_base_that_it_names(tmp_path: Path)
     settings = json.loads((tmp_path / "adapter/adapter_config.json").read_text(encoding="utf-8"))
     settings["base_model_name_or_path"] = str(tmp_path / "elsewhere")
     (tmp_path / "adapter/adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(UserError, match="not where it was"):
+    with pytest.raises(UserError) as caught:
         TorchEngine(TorchEngineConfig(), source, EngineContext(device="cpu"))
+    assert "elsewhere" in (caught.value.found or "")

@@ -10,10 +10,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from rlcore.errors import EngineError  # noqa: E402
-from rlcore.types import Sampling  # noqa: E402
+from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds  # noqa: E402
 from torch_models import (  # noqa: E402
     VOCABULARY,
     Source,
+    as_prompt,
     assert_logprobs_are_the_models,
     build,
     engine,
@@ -30,16 +31,16 @@ def test_new_weights_are_sampled_from_and_old_caches_forgotten() -> None:
         sampler = engine(model)
         prompt = prompts(1, seed=7)[0]
         greedy = Sampling(max_new_tokens=8, temperature=0.0)
-        before = await sampler.generate(prompt, greedy, session="a")
+        before = await sampler.generate(as_prompt(prompt), greedy, session="a")
         with torch.no_grad():
             for parameter, changed in zip(model.parameters(), other.parameters(), strict=True):
                 parameter.copy_(changed)
         assert await sampler.load_weights(Source(model, version=4)) == 4
-        after = await sampler.generate(prompt, greedy, session="a")
+        after = await sampler.generate(as_prompt(prompt), greedy, session="a")
         assert after.policy_version == 4
         assert after.token_ids != before.token_ids
         assert_logprobs_are_the_models(other, prompt, after)
-        running = asyncio.create_task(sampler.generate(prompt, Sampling(max_new_tokens=400), session="b"))
+        running = asyncio.create_task(sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=400), session="b"))
         await asyncio.sleep(0.01)
         with pytest.raises(EngineError, match="in flight"):
             await sampler.load_weights(Source(model, version=5))
@@ -58,14 +59,14 @@ def test_cancelling_a_call_frees_its_slot() -> None:
         sampler = engine(model, slots=2)
         asked = prompts(6, seed=8)
         long = [
-            asyncio.create_task(sampler.generate(p, Sampling(max_new_tokens=600), session=f"l{i}"))
+            asyncio.create_task(sampler.generate(as_prompt(p), Sampling(max_new_tokens=600), session=f"l{i}"))
             for i, p in enumerate(asked[:5])
         ]
         await asyncio.sleep(0.02)
         for task in long:
             task.cancel()
         completion = await asyncio.wait_for(
-            sampler.generate(asked[5], Sampling(max_new_tokens=4), session="short"), timeout=5
+            sampler.generate(as_prompt(asked[5]), Sampling(max_new_tokens=4), session="short"), timeout=5
         )
         assert len(completion.token_ids) == 4
         assert not sampler._scheduler.active
@@ -88,13 +89,16 @@ def test_a_failing_forward_pass_fails_the_calls_and_not_the_engine(monkeypatch: 
             patch.setattr("rlcore_rollout.engines.torch.decoder.Decoder.decode", fail)
             results = await asyncio.wait_for(
                 asyncio.gather(
-                    *(sampler.generate(p, Sampling(max_new_tokens=5), session=f"s{i}") for i, p in enumerate(asked)),
+                    *(
+                        sampler.generate(as_prompt(p), Sampling(max_new_tokens=5), session=f"s{i}")
+                        for i, p in enumerate(asked)
+                    ),
                     return_exceptions=True,
                 ),
                 timeout=5,
             )
         assert all(isinstance(result, EngineError) and "no memory left" in str(result) for result in results)
-        again = await sampler.generate(asked[0], Sampling(max_new_tokens=5), session="s0")
+        again = await sampler.generate(as_prompt(asked[0]), Sampling(max_new_tokens=5), session="s0")
         assert_logprobs_are_the_models(model, asked[0], again)
         await sampler.close()
 
@@ -109,7 +113,7 @@ def test_weights_that_are_not_finite_are_an_engine_error() -> None:
     async def main() -> None:
         sampler = engine(model)
         with pytest.raises(EngineError, match="not finite"):
-            await sampler.generate((1, 2), Sampling(max_new_tokens=5), session="a")
+            await sampler.generate(as_prompt((1, 2)), Sampling(max_new_tokens=5), session="a")
         await sampler.close()
 
     asyncio.run(main())
@@ -121,7 +125,7 @@ def test_closing_fails_pending_calls_and_ends_the_thread() -> None:
     async def main() -> None:
         sampler = engine(model, slots=2)
         calls = [
-            asyncio.create_task(sampler.generate(p, Sampling(max_new_tokens=600), session=str(i)))
+            asyncio.create_task(sampler.generate(as_prompt(p), Sampling(max_new_tokens=600), session=str(i)))
             for i, p in enumerate(prompts(6))
         ]
         await asyncio.sleep(0.02)
@@ -132,7 +136,7 @@ def test_closing_fails_pending_calls_and_ends_the_thread() -> None:
         results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout=5)
         assert all(isinstance(result, EngineError) for result in results)
         with pytest.raises(EngineError, match="closed"):
-            await sampler.generate((1,), Sampling(max_new_tokens=1), session="late")
+            await sampler.generate(as_prompt((1,)), Sampling(max_new_tokens=1), session="late")
         await sampler.close()
 
     asyncio.run(main())
@@ -141,8 +145,8 @@ def test_closing_fails_pending_calls_and_ends_the_thread() -> None:
 def test_one_engine_serves_several_event_loops_in_turn() -> None:
     sampler = engine(build())
     greedy = Sampling(max_new_tokens=5, temperature=0.0)
-    first = asyncio.run(sampler.generate((1, 2, 3), greedy, session="a"))
-    second = asyncio.run(sampler.generate((1, 2, 3), greedy, session="b"))
+    first = asyncio.run(sampler.generate(as_prompt((1, 2, 3)), greedy, session="a"))
+    second = asyncio.run(sampler.generate(as_prompt((1, 2, 3)), greedy, session="b"))
     assert first == second
     asyncio.run(sampler.close())
 
@@ -151,7 +155,7 @@ def test_the_event_loop_stays_free_while_tokens_are_sampled() -> None:
     async def main() -> int:
         sampler = engine(build())
         calls = [
-            asyncio.create_task(sampler.generate(p, Sampling(max_new_tokens=200), session=str(i)))
+            asyncio.create_task(sampler.generate(as_prompt(p), Sampling(max_new_tokens=200), session=str(i)))
             for i, p in enumerate(prompts(16))
         ]
         ticks = 0
@@ -169,7 +173,18 @@ def test_unusable_prompts_are_refused_alone() -> None:
         sampler = engine(build())
         for prompt in ((), (VOCABULARY,), (-1,)):
             with pytest.raises(EngineError, match="ids from 0 to 96"):
-                await sampler.generate(prompt, Sampling(max_new_tokens=1), session="a")
+                await sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=1), session="a")
+        await sampler.close()
+
+    asyncio.run(main())
+
+
+def test_prompts_with_images_are_refused() -> None:
+    async def main() -> None:
+        sampler = engine(build())
+        prompt = Prompt(token_ids=TokenIds((1, 2, 3)), media=(MediaSpan(sha256="cat", offset=1, length=1),))
+        with pytest.raises(EngineError):
+            await sampler.generate(prompt, Sampling(max_new_tokens=1), session="a")
         await sampler.close()
 
     asyncio.run(main())
@@ -178,7 +193,7 @@ def test_unusable_prompts_are_refused_alone() -> None:
 def test_a_session_generates_one_thing_at_a_time() -> None:
     async def main() -> None:
         sampler = engine(build())
-        calls = [sampler.generate((1, 2), Sampling(max_new_tokens=9), session="a") for _ in range(2)]
+        calls = [sampler.generate(as_prompt((1, 2)), Sampling(max_new_tokens=9), session="a") for _ in range(2)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(result, EngineError) for result in results] == [False, True]
         await sampler.close()
@@ -186,7 +201,7 @@ def test_a_session_generates_one_thing_at_a_time() -> None:
     asyncio.run(main())
 
 
-def test_forgotten_sessions_are_computed_anew() -> None:
+def test_forgotten_sessions_are_recomputed() -> None:
     model = build()
 
     async def main() -> None:
@@ -201,7 +216,7 @@ def test_forgotten_sessions_are_computed_anew() -> None:
             assert_logprobs_are_the_models(model, prompt, completion)
         for index in range(len(asked)):
             await sampler.release(f"s{index}")
-        await sampler.generate((1,), Sampling(max_new_tokens=1), session="last")
+        await sampler.generate(as_prompt((1,)), Sampling(max_new_tokens=1), session="last")
         assert set(sampler._scheduler._sessions) == {"last"}
         await sampler.close()
 

@@ -14,10 +14,10 @@ pytest.importorskip("transformers")
 from rlcore.types import Completion, Sampling  # noqa: E402
 from rlcore_rollout.engines.torch import rows  # noqa: E402
 from rlcore_rollout.engines.torch.attention import Part, attend, join  # noqa: E402
-from rlcore_rollout.engines.torch.prompts import LANES  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
 from torch_models import (  # noqa: E402
     VOCABULARY,
+    as_prompt,
     assert_logprobs_are_the_models,
     build,
     converse,
@@ -76,8 +76,8 @@ def test_siblings_may_arrive_late() -> None:
 
     async def main() -> list[Completion]:
         sampler = engine(model, slots=4)
-        early = [asyncio.create_task(sampler.generate(p, s, session=f"e{s.seed}")) for p, s in requests[:2]]
-        beside = asyncio.create_task(sampler.generate(other, Sampling(max_new_tokens=90), session="other"))
+        early = [asyncio.create_task(sampler.generate(as_prompt(p), s, session=f"e{s.seed}")) for p, s in requests[:2]]
+        beside = asyncio.create_task(sampler.generate(as_prompt(other), Sampling(max_new_tokens=90), session="other"))
         while not sampler._scheduler.active:
             await asyncio.sleep(0.001)
         late = await generate_all(sampler, requests[2:])
@@ -129,30 +129,13 @@ def test_a_session_that_leaves_its_prompt_starts_afresh(
 
     async def main() -> Completion:
         sampler = engine(model)
-        await sampler.generate(prompt, Sampling(max_new_tokens=30), session="a")
-        again = await sampler.generate(change(prompt), sampling, session="a")
+        await sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=30), session="a")
+        again = await sampler.generate(as_prompt(change(prompt)), sampling, session="a")
         assert len(sampler._scheduler._owners) == 1
         await sampler.close()
         return again
 
     assert asyncio.run(main()) == expected
-
-
-def test_a_prompt_is_kept_once_for_as_many_as_share_a_row() -> None:
-    model = build()
-    prompt = prompts(1, seed=5, shortest=300, longest=300)[0]
-
-    async def main() -> None:
-        sampler = engine(model, slots=2 * LANES)
-        await generate_all(sampler, group(2 * LANES, prompt))
-        scheduler = sampler._scheduler
-        assert scheduler._cache.capacity < len(prompt)
-        assert list(scheduler._prompts) == [prompt]
-        held = scheduler._prompt_rows._held
-        assert [shared.tokens for shared in held.values()] == [prompt, prompt]
-        await sampler.close()
-
-    asyncio.run(main())
 
 
 def test_parts_join_to_attention_over_all_positions() -> None:
@@ -167,7 +150,7 @@ def test_parts_join_to_attention_over_all_positions() -> None:
 
 @needs_equal_rows
 @pytest.mark.parametrize("touched", ["mixed", "best", "peak"])
-def test_the_probe_sees_shared_prompts_whose_bits_depend_on_the_number_of_queries(
+def test_probe_detects_shared_prompts_that_depend_on_the_number_of_queries(
     monkeypatch: pytest.MonkeyPatch, touched: str
 ) -> None:
     weights = read_weights(build())

@@ -17,6 +17,7 @@ from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from torch_models import (  # noqa: E402
     Source,
+    as_prompt,
     assert_logprobs_are_the_models,
     build,
     engine,
@@ -29,7 +30,7 @@ def test_a_folder_is_loaded_when_there_is_no_module(tmp_path: Path) -> None:
 
     async def main() -> None:
         sampler = TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
-        completion = await sampler.generate((1, 2, 3), Sampling(max_new_tokens=5), session="a")
+        completion = await sampler.generate(as_prompt((1, 2, 3)), Sampling(max_new_tokens=5), session="a")
         assert_logprobs_are_the_models(model, (1, 2, 3), completion)
         await sampler.close()
 
@@ -61,8 +62,9 @@ def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:
     model = build("qwen3")
     weights = {name: weight for name, weight in model.state_dict().items() if "layers.0.mlp" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
-    with pytest.raises(UserError, match="not complete"):
+    with pytest.raises(UserError) as caught:
         TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+    assert "layers.0.mlp" in (caught.value.found or "")
 
 
 def test_small_models_are_reread_and_large_ones_shared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +79,7 @@ def test_small_models_are_reread_and_large_ones_shared(monkeypatch: pytest.Monke
     assert all(projection.weight_OI.data_ptr() in own for projection in projections)
 
 
-def test_a_machine_whose_rows_depend_on_their_number_is_told_apart(
+def test_probe_detects_rows_that_depend_on_their_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rlcore_rollout.engines.torch.engine.rows_are_independent", lambda *_: False)

@@ -61,8 +61,8 @@ def test_an_adapter_in_a_folder_stands_on_the_quantised_base(base: Path, tmp_pat
     assert_it_is_pefts(wrapped, sample(sampler))
 
 
-def test_without_bitsandbytes_the_command_that_brings_it_is_said(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.quantization.NEEDS", ("bitsandbytes>=999",))
+def test_without_bitsandbytes_the_error_names_the_command(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError, match=r"model\.quantization=nf4") as caught:
         module_of(Source(folder=base), NF4)
     assert "rlcore[quantization]" in str(caught.value)

@@ -17,7 +17,7 @@ from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
-from torch_models import Source, build  # noqa: E402
+from torch_models import Source, as_prompt, build  # noqa: E402
 
 PROMPT = (5, 9, 13, 21)
 
@@ -27,7 +27,9 @@ def generate(model: Any, folder: Path | None, **sampling: Any) -> Completion:
         engine = TorchEngine(TorchEngineConfig(slots=8), Source(model, folder=folder), EngineContext())
         try:
             return await engine.generate(
-                PROMPT, Sampling(**{"max_new_tokens": 24, "temperature": 0.7, "seed": 4, **sampling}), session="a"
+                as_prompt(PROMPT),
+                Sampling(**{"max_new_tokens": 24, "temperature": 0.7, "seed": 4, **sampling}),
+                session="a",
             )
         finally:
             await engine.close()

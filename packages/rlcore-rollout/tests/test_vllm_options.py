@@ -18,12 +18,12 @@ torch = pytest.importorskip("torch")
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"kv_cache_gib": 2, "gpu_memory_utilization": 0.5}, "both decide the size of the cache"),
+        ({"kv_cache_gib": 2, "gpu_memory_utilization": 0.5}, "both set the size of the cache"),
         ({"max_num_seqs": 512, "arguments": {"max_num_batched_tokens": 256}}, "less than one token for each"),
-        ({"arguments": {"dtype": "float16"}}, "dtype is decided by model.dtype"),
-        ({"arguments": {"max_model_len": 10}}, "max_model_len is decided by rollout.max_context_tokens"),
-        ({"arguments": {"logprobs_mode": "raw_logits"}}, "logprobs_mode is decided by rlcore itself"),
-        ({"arguments": {"max_num_seqs": 4}}, "has a key of its own: rollout.vllm.max_num_seqs"),
+        ({"arguments": {"dtype": "float16"}}, "dtype is set by model.dtype"),
+        ({"arguments": {"max_model_len": 10}}, "max_model_len is set by rollout.max_context_tokens"),
+        ({"arguments": {"logprobs_mode": "raw_logits"}}, "logprobs_mode is set by rlcore"),
+        ({"arguments": {"max_num_seqs": 4}}, "has its own key: rollout.vllm.max_num_seqs"),
         ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
     ],
 )
@@ -75,7 +75,7 @@ def test_other_tensors_than_those_of_the_start_are_refused() -> None:
 
     segment = Segment({"a": torch.zeros(2)})
     segment.unlink()
-    with pytest.raises(EngineError, match="not those that the engine started with"):
+    with pytest.raises(EngineError, match="differ from those at the start"):
         segment.write({"b": torch.zeros(2)})
 
 

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from rlcore.types import Completion, Sampling  # noqa: E402
+from rlcore.types import Completion, Prompt, Sampling, TokenIds  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
@@ -92,6 +92,11 @@ def prompts(count: int, seed: int = 0, shortest: int = 3, longest: int = 60) -> 
     ]
 
 
+def as_prompt(ids: Sequence[int]) -> Prompt:
+    """A prompt without images."""
+    return Prompt(token_ids=TokenIds(ids))
+
+
 def reference_logprobs(model: Any, tokens: Sequence[int]) -> Any:
     """Log-probabilities [T, V] of the next token after each of the tokens, by transformers, in one pass."""
     with torch.no_grad():
@@ -107,7 +112,7 @@ def assert_logprobs_are_the_models(model: Any, prompt: Sequence[int], completion
 async def generate_all(
     sampler: TorchEngine, requests: Sequence[tuple[Sequence[int], Sampling]], name: str = "s"
 ) -> list[Completion]:
-    calls = [sampler.generate(p, s, session=f"{name}{index}") for index, (p, s) in enumerate(requests)]
+    calls = [sampler.generate(as_prompt(p), s, session=f"{name}{index}") for index, (p, s) in enumerate(requests)]
     return list(await asyncio.gather(*calls))
 
 
@@ -120,7 +125,7 @@ async def converse(
     for turn in range(3):
         await asyncio.sleep(generator.random() * delay)
         sampling = Sampling(max_new_tokens=3 + (seed * 7 + turn * 5) % 25, seed=seed * 10 + turn, stop_token_ids=(5,))
-        completion = await sampler.generate(tokens, sampling, session=name)
+        completion = await sampler.generate(as_prompt(tokens), sampling, session=name)
         completions.append(completion)
         observation = [(seed * 31 + turn * 17 + k) % VOCABULARY for k in range(1 + (seed + turn) % 21)]
         tokens += [*completion.token_ids, *observation]

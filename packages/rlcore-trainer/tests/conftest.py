@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,18 +11,44 @@ import pytest
 import torch
 from rlcore.config.schema import RunConfig
 from rlcore.errors import EngineError
-from rlcore.loading import load_attribute
-from rlcore.types import Completion, EndReason, Group, Message, RewardResult, Task, Trajectory, Turn, derive_seed
-from rlcore_trainer.algorithm_config import AlgorithmConfig
-from rlcore_trainer.algorithms import ADVANTAGES, LOSSES
-from rlcore_trainer.config import CriticConfig, PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.lora_config import LoraTable
-from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore.plugins.registry import Registry
+from rlcore.types import (
+    Boundary,
+    Completion,
+    Failure,
+    Group,
+    Message,
+    RewardResult,
+    Task,
+    Trajectory,
+    Turn,
+    derive_seed,
+)
+from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.optim.critic_config import CriticConfig
+from rlcore_trainer.policy.lora_config import LoraTable
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+sys.path.insert(0, str(Path(__file__).parent))  # for what several test files share
+from token_trajectories import segment, trajectory
+
 GOOD, BAD, PROMPT = 1, 2, 3
 VOCABULARY = 32
+REGISTRY = Registry()
+
+
+def algorithm_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The table ``[algorithm]`` and those of its components, as a run has them."""
+    table = AlgorithmConfig(**values)
+    options: dict[str, Any] = {"algorithm": table}
+    for part, kind in AlgorithmConfig.COMPONENTS.items():
+        chosen = getattr(table, part)
+        model = REGISTRY.config_model(kind, chosen.id)
+        options[f"algorithm.{part}"] = None if model is None else model(**chosen.own)
+    return options
 
 
 @pytest.fixture(autouse=True)
@@ -106,17 +133,15 @@ class Sampler:
     def _trajectory(self, task: Task, sibling: int, prompt: list[int], token: int, logprob: float) -> Trajectory:
         failed = self.run.fails(task, sibling)
         value = None if failed else float(token == GOOD)
-        return Trajectory(
+        turns = (
+            Turn(kind="observation", start=0, end=2, messages=task.messages),
+            Turn(kind="policy", start=2, end=3, messages=(Message(role="assistant", content=str(token)),)),
+        )
+        return trajectory(
+            segment([*prompt, token], [False, False, True], logprobs=[0.0, 0.0, logprob], turns=turns),
             task_id=task.id,
             sibling=sibling,
-            token_ids=(*prompt, token),
-            loss_mask=(False, False, True),
-            logprobs=(0.0, 0.0, logprob),
-            turns=(
-                Turn(kind="observation", start=0, end=2, messages=task.messages),
-                Turn(kind="policy", start=2, end=3, messages=(Message(role="assistant", content=str(token)),)),
-            ),
-            end_reason=EndReason.REWARD_ERROR if failed else EndReason.DONE,
+            failure=Failure(boundary=Boundary.REWARD, message="the reward failed") if failed else None,
             rewards={"good": RewardResult(value=value)},
             reward=value,
             metrics={"tool_calls": 2.0, "tools/calculator": 1.0, "beauty": 0.5},
@@ -134,14 +159,14 @@ class Sampler:
                     parameter.copy_(stale[name])
 
     @torch.no_grad()
-    def generate(self, prompt_ids: Any, sampling: Any) -> Completion:
+    def generate(self, prompt: Any, sampling: Any) -> Completion:
         assert sampling.temperature == 0
-        tokens, logprobs = list(prompt_ids), []
+        tokens, logprobs = list(prompt.token_ids), []
         for _ in range(sampling.max_new_tokens):
             logprobs_V = self.policy(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1].log_softmax(-1)
             tokens.append(int(logprobs_V.argmax()))
             logprobs.append(float(logprobs_V.max()))
-        made = tuple(tokens[len(prompt_ids) :])
+        made = tuple(tokens[len(prompt) :])
         return Completion(token_ids=made, logprobs=tuple(logprobs), finish_reason="length", policy_version=self.version)
 
     def close(self) -> None:
@@ -149,7 +174,7 @@ class Sampler:
 
 
 class Bandit:
-    """Stands in for a `rlcore.run.Run`: tasks of one choice between a good and a bad token."""
+    """Stands in for a `rlcore.session.session.RunSession`: tasks of one choice between a good and a bad token."""
 
     def __init__(self, folder: Path, directory: Path | None, tables: dict[str, Any], resume_from: Path | None) -> None:
         self._folder = folder
@@ -160,7 +185,7 @@ class Bandit:
                 **{"steps": 4, "tasks_per_step": 4, "learning_rate": 0.01, **tables.pop("trainer", {})}
             ),
             # The engine's log-probabilities are of two tokens only: the gap to the policy's is meant.
-            "algorithm": AlgorithmConfig(**{"correction": {"mode": "none"}, **tables.pop("algorithm", {})}),
+            **algorithm_options({"rollout_importance_sampling": {"mode": "none"}, **tables.pop("algorithm", {})}),
             "critic": CriticConfig(**tables.pop("critic", {})),
             "warmup": WarmupConfig(**tables.pop("warmup", {})),
             "strategy": SingleProcessConfig(),
@@ -197,9 +222,7 @@ class Bandit:
         return self._options[table]
 
     def load(self, kind: str, id: str) -> Any:
-        offered = {one.id: f"rlcore_trainer.advantages:{one.function}" for one in ADVANTAGES}
-        offered |= {one.id: f"rlcore_trainer.losses:{one.function}" for one in LOSSES}
-        return SingleProcess if kind == "strategy" else load_attribute(offered[id])
+        return SingleProcess if kind == "strategy" else REGISTRY.load(kind, id)
 
     def model_folder(self) -> Path:
         return self._folder

@@ -11,14 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore_trainer.advantages import (
-    gae,
-    lambda_returns,
-    reinforce_plus_plus,
-    reinforce_plus_plus_baseline,
-    remax,
-    scan,
-)
+from rlcore_trainer.algorithms.advantages import scan
+from rlcore_trainer.algorithms.advantages.gae import gae
+from rlcore_trainer.algorithms.advantages.reinforce_plus_plus import reinforce_plus_plus
+from rlcore_trainer.algorithms.advantages.reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
+from rlcore_trainer.algorithms.advantages.remax import remax
+from rlcore_trainer.algorithms.advantages.scan import lambda_returns
 from torch import Tensor
 
 Rows = list[list[float]]

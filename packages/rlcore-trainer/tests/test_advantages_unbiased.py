@@ -14,17 +14,15 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from rlcore_trainer.advantages import (
-    dr_grpo,
-    gae,
-    grpo,
-    opo,
-    pass_at_k,
-    reinforce_plus_plus,
-    reinforce_plus_plus_baseline,
-    remax,
-    rloo,
-)
+from rlcore_trainer.algorithms.advantages.dr_grpo import dr_grpo
+from rlcore_trainer.algorithms.advantages.gae import gae
+from rlcore_trainer.algorithms.advantages.grpo import grpo
+from rlcore_trainer.algorithms.advantages.opo import opo
+from rlcore_trainer.algorithms.advantages.pass_at_k import pass_at_k
+from rlcore_trainer.algorithms.advantages.reinforce_plus_plus import reinforce_plus_plus
+from rlcore_trainer.algorithms.advantages.reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
+from rlcore_trainer.algorithms.advantages.remax import remax
+from rlcore_trainer.algorithms.advantages.rloo import rloo
 from torch import Tensor
 
 ACTIONS, STOP, DEPTH = 3, 2, 2

@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore_trainer.attention import packed_attention
-from rlcore_trainer.packed_layout import Family, PackedLayout
-from rlcore_trainer.shared_attention import CpuKernel, Part, VarlenKernel, shared_attention
+from rlcore_trainer.batching.packed_layout import Family, PackedLayout
+from rlcore_trainer.policy.attention import packed_attention
+from rlcore_trainer.policy.shared_attention import CpuKernel, Part, VarlenKernel, shared_attention
 
 CPU = torch.device("cpu")
 MIXED = [5, (4, [3, 1, 6]), 2, (7, [2]), (1, [1, 1])]

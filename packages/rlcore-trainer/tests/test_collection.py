@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore.errors import DataError, UserError
+from rlcore.errors import DataError
 from rlcore.types import (
-    EndReason,
     Group,
     Message,
     RewardResult,
@@ -19,10 +18,12 @@ from rlcore.types import (
     Turn,
     derive_seed,
 )
-from rlcore_trainer.algorithm_config import FilterConfig
-from rlcore_trainer.collection import MAX_AGE, Collected, Collector
+from rlcore_trainer.algorithms.config import FilterConfig
+from rlcore_trainer.batching.data_order import Cursor, cursor_of_step, draw, tasks_of_step
 from rlcore_trainer.config import PolicyGradientConfig
-from rlcore_trainer.data_order import Cursor, cursor_of_step, draw, tasks_of_step
+from rlcore_trainer.training.collection import MAX_AGE, Collected, Collector
+from token_trajectories import segment
+from token_trajectories import trajectory as token_trajectory
 
 Rewards = Callable[[int, int, int], Sequence[float | None]]
 """The rewards of a group, from the task's index, the number of the rollout and the group size."""
@@ -33,17 +34,14 @@ SPLIT, RIGHT, WRONG = (0.0, 1.0), (1.0, 1.0), (0.0, 0.0)
 def sampled_group(task: Task, rewards: Sequence[float | None], number: int) -> Group:
     def trajectory(sibling: int, reward: float | None) -> Trajectory:
         logprob = -derive_seed(task.id, number, sibling) / 2**63  # digits to the last bit
-        return Trajectory(
+        turns = (
+            Turn(kind="observation", start=0, end=1, messages=task.messages),
+            Turn(kind="policy", start=1, end=3, messages=(Message(role="assistant", content="é\ud800"),)),
+        )
+        return token_trajectory(
+            segment([7, 8, 9], [False, True, True], logprobs=[0.0, logprob, logprob / 3], turns=turns),
             task_id=task.id,
             sibling=sibling,
-            token_ids=(7, 8, 9),
-            loss_mask=(False, True, True),
-            logprobs=(0.0, logprob, logprob / 3),
-            turns=(
-                Turn(kind="observation", start=0, end=1, messages=task.messages),
-                Turn(kind="policy", start=1, end=3, messages=(Message(role="assistant", content="é\ud800"),)),
-            ),
-            end_reason=EndReason.DONE if reward is not None else EndReason.REWARD_ERROR,
             rewards={"good": RewardResult(value=reward, components={"part": logprob})},
             reward=reward,
             metrics={"number": float(number)},
@@ -66,13 +64,12 @@ class Work:
         tasks: int = 40,
         per_step: int = 4,
         stops_at: int | None = None,
-        refuses: bool = False,
         **filter: Any,
     ) -> None:
         self.requests: list[RolloutRequest] = []
         self.said: list[str] = []
         self.sampled: list[tuple[int, list[Group]]] = []
-        self.stops_at, self.refuses = stops_at, refuses
+        self.stops_at = stops_at
         self._rewards = rewards if callable(rewards) else lambda task, number, size: rewards
         self.collector = Collector(
             [
@@ -84,26 +81,24 @@ class Work:
             group_size=2,
             seed=5,
             success=1.0,
-            roll_out=self._roll_out,
-            on_sampled=self._on_sampled,
-            say=self.said.append,
         )
 
-    def _roll_out(self, request: RolloutRequest) -> list[Group] | None:
+    def collect(self, request: RolloutRequest) -> list[Group] | None:
+        """What an executor does."""
         self.requests.append(request)
         if len(self.requests) == self.stops_at:
             return None
         size = request.group_size
         return [sampled_group(t, self._rewards(int(t.id), request.step, size), request.step) for t in request.tasks]
 
-    def _on_sampled(self, step: int, groups: Sequence[Group]) -> None:
-        self.sampled.append((step, list(groups)))
-        if self.refuses:
-            raise UserError("nothing is scored")
-
-    def collect(self, step: int) -> Collected:
-        collected = self.collector.collect(step)
+    def step(self, step: int) -> Collected:
+        """What a step collects."""
+        collected = self.collector.collect(step, self)
         assert collected is not None
+        if collected.sampled:
+            self.sampled.append((step, list(collected.sampled)))
+        if collected.warning is not None:
+            self.said.append(collected.warning)
         return collected
 
     @property
@@ -132,7 +127,7 @@ def numbers(collected: Collected) -> dict[str, float]:
 def test_without_a_filter_every_step_is_one_rollout_of_its_tasks(tasks: int, per_step: int) -> None:
     work = Work(mixed, tasks=tasks, per_step=per_step)
     for step in range(1, 12):
-        collected = work.collect(step)
+        collected = work.step(step)
         epoch, indices = tasks_of_step(step, tasks=tasks, per_step=per_step, seed=5)
         assert work.asked[-1] == (step, indices)
         assert len(collected.groups) == per_step
@@ -146,15 +141,15 @@ def test_without_a_filter_every_step_is_one_rollout_of_its_tasks(tasks: int, per
 def test_without_a_filter_a_step_does_not_depend_on_those_before() -> None:
     alone, after = Work(mixed), Work(mixed)
     for step in range(1, 6):
-        after.collect(step)
+        after.step(step)
     alone.collector.restore({})
-    alone.collect(5)
+    alone.step(5)
     assert alone.asked[-1] == after.asked[-1]
 
 
 @pytest.mark.parametrize("filter", [{}, {"metric": "reward"}])
 def test_too_few_tasks_are_told_at_once(filter: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="a step takes 4 different tasks"):
+    with pytest.raises(DataError, match="a step needs 4 different tasks"):
         Work(SPLIT, tasks=3, **filter)
 
 
@@ -174,7 +169,7 @@ def test_too_few_tasks_are_told_at_once(filter: dict[str, Any]) -> None:
 def test_what_goes_is_counted_and_replaced(metric: str, rewards: Sequence[float | None], reason: str) -> None:
     _, first = tasks_of_step(1, tasks=40, per_step=4, seed=5)
     work = Work(lambda task, number, size: rewards if task in first[1:] else SPLIT, metric=metric)
-    collected = work.collect(1)
+    collected = work.step(1)
     assert len(collected.groups) == 4
     assert not {int(group.task.id) for group in collected.groups} & set(first[1:])
     found = numbers(collected)
@@ -186,7 +181,7 @@ def test_what_goes_is_counted_and_replaced(metric: str, rewards: Sequence[float 
 def test_the_first_step_asks_for_the_tasks_that_it_would_take_without_a_filter() -> None:
     work = Work(SPLIT, metric="accuracy")
     for step in range(1, 9):
-        work.collect(step)
+        work.step(step)
         assert work.asked[-1] == (step, tasks_of_step(step, tasks=40, per_step=4, seed=5)[1])
 
 
@@ -194,7 +189,7 @@ def test_the_first_step_asks_for_the_tasks_that_it_would_take_without_a_filter()
 def test_data_of_which_nothing_stays_ends_the_step_after_the_bound_and_is_told(when_short: str) -> None:
     work = Work(RIGHT, metric="accuracy", max_extra_batches=2, when_short=when_short)
     for step in (1, 2):
-        collected = work.collect(step)
+        collected = work.step(step)
         assert (list(collected.groups), len(collected.sampled)) == ([], 12)
         assert numbers(collected) == {"dropped": 12, "all_right": 12, "batches": 3, "short": 1}
     assert work.sizes == [4] * 6
@@ -205,21 +200,21 @@ def test_data_of_which_nothing_stays_ends_the_step_after_the_bound_and_is_told(w
 
 def test_without_extra_batches_a_step_is_one_rollout() -> None:
     work = Work(RIGHT, metric="reward", max_extra_batches=0)
-    assert numbers(work.collect(1))["batches"] == 1
+    assert numbers(work.step(1))["batches"] == 1
 
 
 def one_in_four(task: int, number: int, size: int) -> Sequence[float | None]:
     return SPLIT if task % 4 == 0 else RIGHT
 
 
-def test_a_short_step_trains_on_what_there_is() -> None:
+def test_short_step_trains_on_the_available_groups() -> None:
     work = Work(one_in_four, metric="accuracy", max_extra_batches=0, tasks=16, per_step=8)
-    collected = work.collect(1)
+    collected = work.step(1)
     there = len(collected.groups)
     assert 0 < there < 8
     assert numbers(collected) == {"kept": there, "dropped": 8 - there, "all_right": 8 - there, "batches": 1, "short": 1}
     assert work.said[0].endswith(f"has {there} of 8 groups after 1 rollout of 8 tasks ({8 - there} all right): "
-                                 "the step trains on those")  # fmt: skip
+                                 "the step trains on these groups")  # fmt: skip
     assert work.collector.state()["carried"] == []
 
 
@@ -228,14 +223,14 @@ def test_a_skipped_step_keeps_its_groups_until_there_are_enough() -> None:
     work = Work(one_in_four, metric="accuracy", max_extra_batches=0, when_short="skip", tasks=16, per_step=4)
     trained, skipped = [], 0
     for step in range(1, 30):
-        collected = work.collect(step)
+        collected = work.step(step)
         assert len(collected.groups) in (0, 4)
         assert collected.metrics["filter/stale"] == collected.metrics["filter/discarded"] == 0
         assert collected.metrics["filter/short"] == (not collected.groups)
         trained += collected.groups
         skipped += not collected.groups
     assert skipped > 2 * MAX_AGE
-    assert "the step is skipped, and the next one begins with those" in work.said[-1]
+    assert "the step is skipped" in work.said[-1]
     kept = [group for _, groups in work.sampled for group in groups if int(group.task.id) % 4 == 0]
     assert trained == kept[: len(trained)]
     assert len(kept) - len(trained) == len(work.collector.state()["carried"]) < 4
@@ -256,13 +251,13 @@ def test_an_extra_rollout_asks_for_what_is_likely_to_be_enough(wrong: int, sizes
         tasks=16,
         per_step=16,
     )
-    assert len(work.collect(1).groups) == 16
+    assert len(work.step(1).groups) == 16
     assert work.sizes == sizes
 
 
 def test_a_rollout_of_which_nothing_is_scored_is_not_asked_again() -> None:
     work = Work((None, None), metric="accuracy")
-    assert numbers(work.collect(1)) == {"dropped": 4, "not_scored": 4, "batches": 1, "short": 1}
+    assert numbers(work.step(1)) == {"dropped": 4, "not_scored": 4, "batches": 1, "short": 1}
 
 
 # Oversampling, surplus, ranking
@@ -271,7 +266,7 @@ def test_a_rollout_of_which_nothing_is_scored_is_not_asked_again() -> None:
 @pytest.mark.parametrize(("oversample", "count"), [(1.1, 55), (1.25, 63), (2, 100), (9, 120)])
 def test_oversampling_asks_for_more_at_once_and_not_for_a_task_twice(oversample: float, count: int) -> None:
     work = Work(SPLIT, tasks=120, per_step=50, oversample=oversample)
-    collected = work.collect(1)
+    collected = work.step(1)
     assert work.sizes == [count]
     assert len(set(work.asked[0][1])) == count
     assert [int(group.task.id) for group in collected.groups] == work.asked[0][1][:50]
@@ -280,7 +275,7 @@ def test_oversampling_asks_for_more_at_once_and_not_for_a_task_twice(oversample:
 
 def test_a_surplus_is_trained_on_first_and_saves_rollouts() -> None:
     work = Work(SPLIT, per_step=4, oversample=1.5)
-    first, second = work.collect(1), work.collect(2)
+    first, second = work.step(1), work.step(2)
     assert work.sizes == [6, 3]  # two are carried, so that two are missing
     order = [int(group.task.id) for group in (*first.groups, *second.groups)]
     assert order == [task for _, tasks in work.asked for task in tasks][:8]
@@ -289,7 +284,7 @@ def test_a_surplus_is_trained_on_first_and_saves_rollouts() -> None:
 
 def test_a_step_that_is_carried_whole_asks_for_nothing() -> None:
     work = Work(SPLIT, per_step=4, oversample=2)
-    first, second = work.collect(1), work.collect(2)
+    first, second = work.step(1), work.step(2)
     assert work.sizes == [8]
     assert list(second.groups) == list(first.sampled)[4:]
     assert (list(second.sampled), numbers(second)) == ([], {"carried_in": 4})
@@ -304,7 +299,7 @@ def graded(task: int, number: int, size: int) -> Sequence[float | None]:
 
 def test_ranking_takes_the_groups_that_spread_most() -> None:
     work = Work(graded, per_step=4, oversample=3, rank_by_std=True)
-    collected = work.collect(1)
+    collected = work.step(1)
     tasks = work.asked[0][1]
     assert len(tasks) == 12
     best = sorted(tasks)[-4:]
@@ -313,8 +308,8 @@ def test_ranking_takes_the_groups_that_spread_most() -> None:
 
 def test_ranking_breaks_ties_for_the_older() -> None:
     work = Work(SPLIT, per_step=4, oversample=2, rank_by_std=True)
-    work.collect(1)
-    second = work.collect(2)
+    work.step(1)
+    second = work.step(2)
     assert work.sizes == [8, 8]
     assert [int(group.task.id) for group in second.groups] == work.asked[0][1][4:]
 
@@ -323,7 +318,7 @@ def test_a_carried_group_that_never_ranks_gets_too_old() -> None:
     work = Work(graded, tasks=64, per_step=4, oversample=1.25, rank_by_std=True)
     ages: dict[int, list[int]] = {}
     for step in range(1, MAX_AGE + 3):
-        collected = work.collect(step)
+        collected = work.step(step)
         born = [number_of(group) for group in collected.groups]
         assert max(step - number for number in born) <= MAX_AGE
         ages[step] = [item["born"] for item in work.collector.state()["carried"]]
@@ -338,7 +333,7 @@ def test_what_is_carried_is_bounded_and_the_lowest_ranks_go() -> None:
     work = Work(graded, tasks=200, per_step=2, oversample=4, rank_by_std=True)
     for step in range(1, 4):
         before = work.collector.state().get("carried", [])
-        collected = work.collect(step)
+        collected = work.step(step)
         assert len(work.collector.state()["carried"]) <= 8
     found = numbers(collected)
     assert len(before) == 8
@@ -365,7 +360,7 @@ def test_every_sampled_group_is_accounted_for_and_trained_on_at_most_once(
     carried, trained = 0.0, []
     for step in range(1, 9):
         rollouts = len(work.requests)
-        collected = work.collect(step)
+        collected = work.step(step)
         trained += collected.groups
         assert len(collected.groups) <= per_step
         assert len(work.requests) - rollouts <= extra + 1
@@ -397,23 +392,20 @@ def test_every_sampled_group_is_accounted_for_and_trained_on_at_most_once(
 def test_a_step_that_was_cut_short_is_as_if_it_had_not_been(filter: dict[str, Any], stops_at: int) -> None:
     whole, cut = Work(mixed, **filter), Work(mixed, stops_at=stops_at, **filter)
     step = 1
-    while (found := cut.collector.collect(step)) is not None:
-        assert found == whole.collect(step)
+    while (found := cut.collector.collect(step, cut)) is not None:
+        assert found == whole.step(step)
         step += 1
     assert len(cut.requests) == stops_at
     assert cut.collector.state() == whole.collector.state()
-    assert len(cut.sampled) == step - 1
-    assert [cut.collect(step + i) for i in range(3)] == [whole.collect(step + i) for i in range(3)]
+    assert [cut.step(step + i) for i in range(3)] == [whole.step(step + i) for i in range(3)]
 
 
-def test_what_the_listener_raises_passes_through_and_the_step_does_not_count() -> None:
+def test_a_step_that_is_refused_after_it_was_collected_does_not_count() -> None:
     work = Work(mixed, metric="accuracy")
-    work.collect(1)
+    work.step(1)
     state = work.collector.state()
-    work.refuses = True
-    with pytest.raises(UserError, match="nothing is scored"):
-        work.collect(2)
-    assert work.collector.state() == state
+    work.step(2)
+    assert work.collector.state(1) == state != work.collector.state(2)
 
 
 def test_a_step_that_ends_before_its_update_can_be_collected_again() -> None:
@@ -421,11 +413,11 @@ def test_a_step_that_ends_before_its_update_can_be_collected_again() -> None:
     assert whole.collector.state(0) == {}
     steps = []
     for step in range(1, 6):
-        steps.append(whole.collect(step))
+        steps.append(whole.step(step))
         state = whole.collector.state(step)
         assert whole.collector.state() == state == whole.collector.state(step + 1)
         again.collector.restore(before := whole.collector.state(step - 1))
-        assert again.collect(step) == steps[-1]
+        assert again.step(step) == steps[-1]
         assert again.collector.state(step) == state
         assert again.collector.state(step - 1) == before
 
@@ -440,31 +432,31 @@ def test_a_step_that_ends_before_its_update_can_be_collected_again() -> None:
 )
 def test_a_restored_collector_goes_on_as_one_that_was_left_alone(filter: dict[str, Any]) -> None:
     whole = Work(mixed, tasks=11, **filter)
-    steps = [whole.collect(step) for step in range(1, 13)]
+    steps = [whole.step(step) for step in range(1, 13)]
     carried = 0
     for cut in (0, 1, 4, 6, 11):
         first, second = Work(mixed, tasks=11, **filter), Work(mixed, tasks=11, **filter)
         for step in range(1, cut + 1):
-            first.collect(step)
+            first.step(step)
         state = json.loads(json.dumps(first.collector.state(), allow_nan=False))
         carried += len(state.get("carried", ()))
         second.collector.restore(state)
         assert second.collector.state() == first.collector.state()
-        assert [second.collect(step) for step in range(cut + 1, 13)] == steps[cut:]
+        assert [second.step(step) for step in range(cut + 1, 13)] == steps[cut:]
         assert first.asked + second.asked == whole.asked
     assert carried
 
 
 def test_carried_groups_come_back_bit_by_bit() -> None:
     work, again = (Work((0.1 + 0.2, 1 / 3), per_step=4, oversample=2) for _ in range(2))
-    left = list(work.collect(1).sampled)[4:]
+    left = list(work.step(1).sampled)[4:]
     again.collector.restore(work.collector.state())
-    found = again.collect(2).groups
+    found = again.step(2).groups
     assert list(found) == left
     for before, after in zip(left, found, strict=True):
         assert before.task.fields["n"] == after.task.fields["n"]
         for one, other in zip(before.trajectories, after.trajectories, strict=True):
-            assert [value.hex() for value in one.logprobs] == [value.hex() for value in other.logprobs]
+            assert one.segments[0].logprobs.tobytes() == other.segments[0].logprobs.tobytes()
             assert (one.reward or 0.0).hex() == (other.reward or 0.0).hex()
             assert one.messages == other.messages
 
@@ -472,32 +464,32 @@ def test_carried_groups_come_back_bit_by_bit() -> None:
 def test_a_task_with_a_field_that_json_does_not_know_does_not_end_the_run() -> None:
     work = Work(SPLIT, per_step=4, oversample=2)
     work.collector._tasks = [Task(id=task.id, messages=(), fields={"raw": b"x"}) for task in work.collector._tasks]
-    work.collect(1)
+    work.step(1)
     assert json.dumps(work.collector.state())
 
 
 def test_a_filter_that_is_switched_on_later_begins_where_the_run_is() -> None:
     work = Work(SPLIT, tasks=10, metric="accuracy")
     work.collector.restore({})
-    collected = work.collect(7)
+    collected = work.step(7)
     assert work.asked == [(7, tasks_of_step(7, tasks=10, per_step=4, seed=5)[1])]
     assert collected.epoch == 3
 
 
 def test_a_filter_that_is_switched_off_later_leaves_what_was_carried() -> None:
     work, plain = Work(SPLIT, oversample=2), Work(SPLIT)
-    work.collect(1)
+    work.step(1)
     plain.collector.restore(work.collector.state())
     assert plain.collector.state() == {}
-    plain.collect(2)
+    plain.step(2)
     assert plain.asked == [(2, tasks_of_step(2, tasks=40, per_step=4, seed=5)[1])]
 
 
 def test_other_data_begins_with_a_new_epoch_and_keeps_what_is_carried() -> None:
     work, other = Work(SPLIT, tasks=40, oversample=1.5), Work(SPLIT, tasks=10, oversample=1.5)
-    left = list(work.collect(1).sampled)[4:]
+    left = list(work.step(1).sampled)[4:]
     other.collector.restore(work.collector.state())
-    collected = other.collect(2)
+    collected = other.step(2)
     assert list(collected.groups)[:2] == left
     assert collected.epoch == 1
     assert other.asked == [(2, draw(Cursor(epoch=1, position=0), 3, tasks=10, seed=5)[0])]

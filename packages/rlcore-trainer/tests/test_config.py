@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from rlcore.config.schema import RolloutTable
-from rlcore_trainer.algorithm_config import AlgorithmConfig, KlConfig, response_limit
+from rlcore.plugins.registry import Registry
+from rlcore_trainer.algorithms.config import AlgorithmConfig, KlConfig, response_limit
+from rlcore_trainer.algorithms.losses.clip import Clip
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 
 
@@ -27,7 +29,8 @@ def test_estimators_have_the_names_that_people_know(name: str, estimator: str) -
         (PolicyGradientConfig, {"learning_rate": 0}),
         (PolicyGradientConfig, {"schedule": "steps"}),
         (PolicyGradientConfig, {"max_grad_norm": 1.0}),
-        (AlgorithmConfig, {"clip_low": 1.5}),
+        (Clip.Config, {"clip_low": 1.5}),
+        (Clip.Config, {"gamma": 0.5}),
         (AlgorithmConfig, {"aggregation": "mean"}),
         (WarmupConfig, {"steps": -1}),
     ],
@@ -38,14 +41,21 @@ def test_values_that_mean_nothing_are_refused(model: type[KlConfig], values: dic
 
 
 def test_every_knob_says_what_it_does() -> None:
-    for model in (PolicyGradientConfig, AlgorithmConfig, KlConfig, WarmupConfig):
+    registry = Registry()
+    own = [registry.config_model(kind, spec.id) for kind in ("advantage", "loss") for spec in registry.specs(kind)]
+    for model in (PolicyGradientConfig, AlgorithmConfig, KlConfig, WarmupConfig, *filter(None, own)):
         for name, field in model.model_fields.items():
             assert field.description, f"{model.__name__}.{name}"
 
 
 def test_checking_a_configuration_imports_nothing_heavy() -> None:
     code = (
-        "import rlcore_trainer.config, sys; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
+        "import rlcore_trainer.config, sys\n"
+        "from rlcore.plugins.registry import Registry\n"
+        "registry = Registry()\n"
+        "for kind in ('advantage', 'loss'):\n"
+        "    for spec in registry.specs(kind): registry.load(kind, spec.id), registry.config_model(kind, spec.id)\n"
+        "print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
@@ -66,3 +76,21 @@ def test_the_limit_of_a_response_is_that_of_the_whole_trajectory(
 ) -> None:
     rollout = RolloutTable(max_new_tokens=100)
     assert response_limit(AlgorithmConfig(max_response_tokens=asked), rollout, environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "loss"),
+    [
+        ({}, {"id": "clip"}),
+        ({"loss": "sapo"}, {"id": "sapo"}),
+        ({"loss": {"clip_high": 0.3}}, {"id": "clip", "clip_high": 0.3}),
+        ({"importance_sampling_level": "sequence"}, {"id": "gspo"}),
+        ({"importance_sampling_level": "sequence", "loss": {"clip_low": 0.1}}, {"id": "gspo", "clip_low": 0.1}),
+        ({"importance_sampling_level": "sequence", "loss": "gspo-token"}, {"id": "gspo-token"}),
+        ({"importance_sampling_level": "token", "loss": "clip"}, {"id": "clip"}),
+    ],
+)
+def test_a_word_is_an_id_and_a_level_of_sequences_is_gspo(values: dict[str, Any], loss: dict[str, Any]) -> None:
+    table = AlgorithmConfig(**values)
+    assert table.loss.model_dump() == loss
+    assert AlgorithmConfig(**table.model_dump()) == table

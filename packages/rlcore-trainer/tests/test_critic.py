@@ -8,28 +8,32 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import UserError
-from rlcore_trainer.config import CriticConfig, PolicyGradientConfig
-from rlcore_trainer.critic import HEAD_FILE, Critic, explained_variance
-from rlcore_trainer.packing import Sequence
-from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.optim.critic import HEAD_FILE, Critic, explained_variance
+from rlcore_trainer.optim.critic_config import CriticConfig
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from safetensors.torch import save_file
+from token_trajectories import sequence
 from transformers import AutoModelForCausalLM
 
 Build = Callable[..., Any]
 ROWS = [
-    Sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, True], prompt_length=2),
-    Sequence(token_ids=[3, 4, 8, 9], loss_mask=[False, False, True, True], prompt_length=2),
-    Sequence(token_ids=[10, 11, 12], loss_mask=[False, True, True], prompt_length=1),
+    sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, True], prompt_length=2),
+    sequence(token_ids=[3, 4, 8, 9], loss_mask=[False, False, True, True], prompt_length=2),
+    sequence(token_ids=[10, 11, 12], loss_mask=[False, True, True], prompt_length=1),
 ]
 
 
 def critic(policy: Any, **options: Any) -> Critic:
     strategy = SingleProcess(SingleProcessConfig())
-    return Critic(CriticConfig(**{"clip": None, **options}), policy, strategy, PolicyGradientConfig())
+    config = CriticConfig(**{"clip": None, **options})
+    return Critic(config, CausalLanguageModel(policy), strategy, PolicyGradientConfig())
 
 
-def hidden_before_tokens(trunk: Any, row: Sequence) -> torch.Tensor:
-    hidden = trunk(input_ids=torch.tensor([row.token_ids])).last_hidden_state[0]
+def hidden_before_tokens(trunk: Any, row: TrainingSequence) -> torch.Tensor:
+    hidden = trunk(input_ids=torch.tensor([row.token_ids.tolist()])).last_hidden_state[0]
     return hidden[[t - 1 for t, written in enumerate(row.loss_mask) if written]]
 
 
@@ -74,7 +78,7 @@ def test_the_gradient_of_the_value_loss_is_that_of_a_slow_loop(qwen2: Build) -> 
     returns = {i: torch.linspace(-1, 1, row.trained, dtype=torch.float64) for i, row in enumerate(ROWS)}
     expected_loss = torch.zeros((), dtype=torch.float64)
     for place, row in enumerate(ROWS):
-        values = hidden_before_tokens(made._trunk, row) @ made._head.weight[0] + made._head.bias
+        values = hidden_before_tokens(made._trunk.module, row) @ made._head.weight[0] + made._head.bias
         near = torch.minimum(torch.maximum(values, old[place] - 0.1), old[place] + 0.1)
         worse = torch.maximum((values - returns[place]) ** 2, (near - returns[place]) ** 2)
         expected_loss = expected_loss + 0.5 * worse.sum() / 6
@@ -130,7 +134,19 @@ def test_a_model_of_a_smaller_vocabulary_is_refused(qwen2: Build, model_folder: 
         critic(policy, model=str(model_folder))
     assert caught.value.found is not None
     assert caught.value.found.startswith("32 ")
-    assert "critic.model=FOLDER" in (caught.value.mend or "")
+    assert "critic.model=FOLDER" in (caught.value.fix or "")
+
+
+def test_a_copy_begins_again_from_the_policy_as_it_is_now(qwen2: Build) -> None:
+    policy = qwen2()
+    made, head = critic(policy, model="copy"), critic(policy, model="head")
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(1.0)
+    for one in (made, head):
+        one.follow()
+    followed = made._trunk.module.state_dict()
+    assert all(torch.equal(value, followed[name]) for name, value in policy.base_model.state_dict().items())
 
 
 @pytest.mark.parametrize(("saved", "asked"), [("copy", "head"), ("head", "copy")])
@@ -140,7 +156,7 @@ def test_another_kind_of_critic_cannot_go_on(qwen2: Build, saved: str, asked: st
     before = copy.deepcopy(other.state()["weights"])
     with pytest.raises(UserError, match=rf"critic\.model={asked}") as caught:
         other.restore(state)
-    assert (caught.value.mend == "critic.model=head") == (saved == "head")
+    assert (caught.value.fix == "critic.model=head") == (saved == "head")
     assert all(torch.equal(value, before[name]) for name, value in other.state()["weights"].items())
 
 
@@ -148,7 +164,7 @@ def test_a_critic_of_other_layers_cannot_go_on(qwen2: Build) -> None:
     state = critic(qwen2(), model="copy").state()
     with pytest.raises(UserError) as caught:
         critic(qwen2(num_hidden_layers=1), model="copy").restore(state)
-    assert caught.value.found == "a model of other layers"
+    assert caught.value.found == "a model with other layers"
 
 
 def test_an_update_without_a_finite_gradient_is_counted(qwen2: Build) -> None:

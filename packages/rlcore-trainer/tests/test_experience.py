@@ -6,28 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from rlcore.types import EndReason, Group, Task, Trajectory, Turn
-from rlcore_trainer.algorithm_config import AlgorithmConfig
-from rlcore_trainer.experience import Experience
+from rlcore.types import Group, Stop, Trajectory
+from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.batching.experience import Experience
+from token_trajectories import group, segment
+from token_trajectories import trajectory as token_trajectory
 
 
 def trajectory(written: int, reward: float | None, *, gap: bool = False, **options: Any) -> Trajectory:
     """Two tokens of prompt, then so many written ones, an observation between the first and the second if asked."""
     mask = [False, False, *([True, False] if gap else []), *[True] * (written - gap)]
-    return Trajectory(
-        task_id="0",
-        sibling=0,
-        token_ids=tuple(range(len(mask))),
-        loss_mask=tuple(mask),
-        logprobs=tuple([-1.0] * len(mask)),
-        turns=(Turn(kind="observation", start=0, end=2, messages=()),),
-        reward=reward,
-        **{"end_reason": EndReason.DONE, **options},
-    )
-
-
-def group(*members: Trajectory) -> Group:
-    return Group(task=Task(id="0", messages=()), trajectories=members)
+    return token_trajectory(segment(range(len(mask)), mask), reward=reward, **options)
 
 
 def experience(groups: Sequence[Group], **options: Any) -> Experience:
@@ -84,7 +73,7 @@ def test_long_answers_lose_what_the_paper_says() -> None:
 
 
 def test_truncated_trajectories_are_marked_only_when_asked_for() -> None:
-    groups = [group(trajectory(2, 1.0, end_reason=EndReason.LENGTH), trajectory(2, 0.0), trajectory(0, 0.0))]
+    groups = [group(trajectory(2, 1.0, stop=Stop.LENGTH), trajectory(2, 0.0), trajectory(0, 0.0))]
     assert experience(groups).trained == [0, 1]
     assert "truncated/masked" not in experience(groups).metrics
     masked = experience(groups, algorithm={"overlong": {"mask_truncated": True}})
@@ -115,7 +104,44 @@ def test_a_group_without_a_baseline_is_left_out_and_counted() -> None:
 
 
 def test_nothing_scored_is_nothing_to_learn_from() -> None:
-    found = experience([group(trajectory(1, None)), *experience([]).sequences])
+    found = experience([group(trajectory(1, None)), *[]])
     assert len(found) == 0
     assert found.mask_NT.shape == (0, 0)
     assert found.trained == []
+
+
+def segmented() -> Trajectory:
+    """Segments with 2, 0 and 3 written tokens."""
+    return token_trajectory(
+        segment([1, 2, 3, 4], [False, True, False, True]),
+        segment([1, 2, 5], [False, False, False]),
+        segment([1, 2, 6, 7, 8, 9], [False, False, False, True, True, True]),
+        reward=1.0,
+    )
+
+
+def test_the_segments_of_a_trajectory_share_its_row() -> None:
+    found = experience([group(trajectory(1, 0.5), segmented())])
+    assert len(found) == 2
+    assert found.lengths_N.tolist() == [1, 5]
+    assert [sequence.trained for sequence in found.sequences] == [1, 2, 0, 3]
+    assert [(part.trajectory, part.written) for part in found.parts] == [
+        (0, slice(0, 1)),
+        (1, slice(0, 2)),
+        (1, slice(2, 2)),
+        (1, slice(2, 5)),
+    ]
+    assert [sequence.shares_any_prefix for sequence in found.sequences] == [False, True, True, True]
+    assert found.turns_NT.tolist() == [[0, -1, -1, -1, -1], [0, 1, 2, 2, 2]]
+    assert found.sequences_of([0, 1]) == [0, 1, 3]
+    assert found.sequences_of([1]) == [1, 3]
+    assert found.token_rewards().tolist() == [[0.5, 0, 0, 0, 0], [0, 0, 0, 0, 1.0]]
+
+
+def test_each_segment_gets_its_slice_of_the_advantages() -> None:
+    found = experience([group(trajectory(1, 0.5), segmented())])
+    assert [one.advantage for one in found.with_advantages(torch.tensor([2.0, -1.0]))] == [2.0, -1.0, -1.0, -1.0]
+    numbers_NT = torch.arange(10.0).view(2, 5)
+    rows = [torch.as_tensor(one.advantage).tolist() for one in found.with_advantages(numbers_NT)]
+    assert rows == [[0.0], [5.0, 6.0], [], [7.0, 8.0, 9.0]]
+    assert torch.equal(found.padded(found.rows(numbers_NT)), (numbers_NT * found.mask_NT).double())

@@ -6,28 +6,17 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore.types import EndReason, Group, Message, Task, Trajectory
-from rlcore_trainer.filtering import REASONS, Metric, sift, spread, verdict
+from rlcore.types import Group, Message, Task
+from rlcore_trainer.batching.filtering import REASONS, Metric, sift, spread, verdict
+from token_trajectories import trajectory
 
 METRICS: list[Metric] = ["none", "reward", "accuracy", "all-wrong"]
 
 
 def group(*rewards: float | None) -> Group:
     task = Task(id="a", messages=(Message(role="user", content="?"),))
-    trajectories = tuple(
-        Trajectory(
-            task_id="a",
-            sibling=sibling,
-            token_ids=(),
-            loss_mask=(),
-            logprobs=(),
-            turns=(),
-            end_reason=EndReason.DONE if reward is not None else EndReason.REWARD_ERROR,
-            reward=reward,
-        )
-        for sibling, reward in enumerate(rewards)
-    )
-    return Group(task=task, trajectories=trajectories)
+    trajectories = (trajectory(task_id="a", sibling=sibling, reward=reward) for sibling, reward in enumerate(rewards))
+    return Group(task=task, trajectories=tuple(trajectories))
 
 
 @pytest.mark.parametrize(

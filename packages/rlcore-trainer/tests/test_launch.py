@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
-from rlcore.processes import LAUNCHER, Alone
-from rlcore_trainer import launch
-from rlcore_trainer.config import DataParallelConfig
+from rlcore.session.processes import LAUNCHER, Alone
+from rlcore.specs import EngineSpec
+from rlcore_trainer.distributed import launch, launcher
+from rlcore_trainer.distributed.config import DataParallelConfig
+
+ENGINES = {
+    "torch": EngineSpec(id="torch", target="a:B"),
+    "vllm": EngineSpec(id="vllm", target="a:B", alone="each process would start a vLLM of its own"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +34,7 @@ def run(processes: int | None = None, device: str = "cpu", engine: str = "torch"
     return SimpleNamespace(
         config=config,
         resolved=SimpleNamespace(origin=lambda path: f"file:{'/'.join(path)}"),
+        registry=SimpleNamespace(spec=lambda kind, id: ENGINES[id]),
         options=lambda table: {"strategy": DataParallelConfig(processes=processes)}[table],
     )
 
@@ -49,7 +56,7 @@ def test_what_can_be_had_is_not_refused(wanted: dict[str, Any], monkeypatch: pyt
 
 
 def test_processes_and_devices_that_cannot_be_had_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "one GPU cannot be that of each of 2" in problems(processes=2, device="cuda:0")["model.device"]
+    assert "2 processes" in problems(processes=2, device="cuda:0")["model.device"]
     assert "vLLM" in problems(processes=2, engine="vllm")["rollout.engine"]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert problems(processes=2, device="auto") == {}
@@ -92,12 +99,12 @@ def test_more_processes_than_cores_are_allowed_and_told_of(monkeypatch: pytest.M
 def test_what_a_launcher_has_started_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert problems() == problems(processes=2) == {}
-    assert "a launcher has started 2" in problems(processes=3)["strategy.processes"]
+    assert "WORLD_SIZE=2" in problems(processes=3)["strategy.processes"]
     assert "vLLM" in problems(engine="vllm")["rollout.engine"]
     # On several machines it is this machine's processes that need its GPUs.
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert "takes a GPU" in problems(device="auto")["strategy.processes"]
+    assert "needs a GPU" in problems(device="auto")["strategy.processes"]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert problems(device="auto") == {}
 
@@ -141,7 +148,7 @@ def test_every_process_is_told_its_place_and_only_the_main_one_is_heard(program:
 def test_a_process_that_is_killed_ends_those_that_do_not_notice(program: Any, capfd: Any) -> None:
     program("os.kill(os.getpid(), 9) if rank == 1 else time.sleep(60)", grace_s=0.5)
     assert launch.start((), 2) == 1
-    assert capfd.readouterr().err == "error: rank 1 of 2 was ended by SIGKILL; the machine may be out of memory\n"
+    assert capfd.readouterr().err == "error: rank 1 of 2 was ended by SIGKILL; the machine may have run out of memory\n"
 
 
 def test_the_main_process_tells_what_it_has_seen_itself(program: Any, capfd: Any) -> None:
@@ -172,8 +179,8 @@ def test_a_signal_is_passed_on_to_all(program: Any) -> None:
 
 
 def test_who_is_abandoned_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not launch.is_abandoned()
+    assert not launcher.is_abandoned()
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
-    assert not launch.is_abandoned()
+    assert not launcher.is_abandoned()
     monkeypatch.setenv(LAUNCHER, "1")
-    assert launch.is_abandoned()
+    assert launcher.is_abandoned()

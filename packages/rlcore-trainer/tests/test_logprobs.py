@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rlcore_trainer import logits
-from rlcore_trainer.logprobs import FusedLoss, fused_loss, logprobs_and_entropy
+from rlcore_trainer.policy import logits
+from rlcore_trainer.policy.logprobs import FusedLoss, fused_loss, logprobs_and_entropy
 
 
 def problem(rows: int = 11, width: int = 5, vocabulary: int = 13) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -8,7 +8,13 @@ from itertools import pairwise
 
 import pytest
 import torch
-from rlcore_trainer.losses import cispo, clip, entropy_bonus, gspo, gspo_token, sapo, token_weights
+from rlcore_trainer.algorithms.losses.aggregation import token_weights
+from rlcore_trainer.algorithms.losses.cispo import cispo
+from rlcore_trainer.algorithms.losses.clip import clip
+from rlcore_trainer.algorithms.losses.entropy import entropy_bonus
+from rlcore_trainer.algorithms.losses.gspo import gspo
+from rlcore_trainer.algorithms.losses.gspo_token import gspo_token
+from rlcore_trainer.algorithms.losses.sapo import sapo
 from torch import Tensor
 
 TOKEN_WISE = {"clip": clip, "cispo": cispo, "sapo": sapo}
@@ -214,7 +220,7 @@ def test_sapo_is_its_gate_and_at_ratio_one_the_policy_gradient(ratio: float, adv
 
 def test_sapo_fades_faster_with_a_steeper_gate() -> None:
     arguments = (double(1.0), double(0.0), double(1.0), double(1.0), torch.zeros(1))
-    slopes = [abs(value_and_gradient("sapo", *arguments, sapo_positive=tau)[1][0]) for tau in (0.5, 1.0, 3.0)]
+    slopes = [abs(value_and_gradient("sapo", *arguments, positive_temperature=tau)[1][0]) for tau in (0.5, 1.0, 3.0)]
     assert slopes[0] > slopes[1] > slopes[2]
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from rlcore_trainer.losses import ESTIMATORS, kl, next_coefficient
+from rlcore_trainer.algorithms.losses.divergence import ESTIMATORS, kl, next_coefficient
 from torch import Tensor
 
 LOGITS = [1.0, -0.3, 0.2, 0.6]

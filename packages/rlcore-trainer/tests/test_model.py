@@ -7,8 +7,10 @@ import pytest
 import torch
 from rlcore.contracts import WeightSource
 from rlcore.errors import UserError
-from rlcore_trainer.model import PolicyWeights, load_policy
-from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.model import load_policy
+from rlcore_trainer.policy.policy import TokenPolicy
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -21,7 +23,9 @@ def test_a_policy_is_loaded_ready_to_train(model_folder: Path) -> None:
     model = load_policy(model_folder, dtype="auto", device=CPU)
     assert model.dtype == torch.float32
     assert all(parameter.requires_grad for parameter in model.parameters())
-    weights: WeightSource = PolicyWeights(model, model_folder, 3)
+    policy: TokenPolicy = CausalLanguageModel(model, model_folder)
+    assert isinstance(policy, TokenPolicy)
+    weights: WeightSource = CausalLanguageModel(model, model_folder, 3)
     assert isinstance(weights, WeightSource)
     assert (weights.version, weights.module, weights.folder) == (3, model, model_folder)
 
@@ -86,6 +90,6 @@ def test_weights_that_are_missing_are_never_made_up(model_folder: Path) -> None:
     weights = load_file(file)
     dropped = next(name for name in weights if "layers.0.mlp" in name)
     save_file({name: weight for name, weight in weights.items() if name != dropped}, file, metadata={"format": "pt"})
-    with pytest.raises(UserError, match="not complete") as caught:
+    with pytest.raises(UserError, match="incomplete") as caught:
         load_policy(model_folder, dtype="auto", device=CPU)
     assert dropped in str(caught.value)

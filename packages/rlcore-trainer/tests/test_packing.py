@@ -8,14 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore_trainer.attention import packed_attention_of
-from rlcore_trainer.model import batch_logprobs, batch_loss
-from rlcore_trainer.packing import Sequence, pack, plan
+from rlcore_trainer.batching.packing import TrainingSequence, pack, plan
+from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.model import batch_logprobs, batch_loss
+from token_trajectories import sequence
 
 CPU = torch.device("cpu")
 
 
-def sequences(count: int = 7, *, shortest: int = 2, longest: int = 20, seed: int = 0) -> list[Sequence]:
+def sequences(count: int = 7, *, shortest: int = 2, longest: int = 20, seed: int = 0) -> list[TrainingSequence]:
     """Random tokens of which every second stretch was sampled, as in a conversation of several turns."""
     rng = random.Random(seed)
     made = []
@@ -24,7 +25,7 @@ def sequences(count: int = 7, *, shortest: int = 2, longest: int = 20, seed: int
         mask = [t > 0 and (t // 3) % 2 == 1 for t in range(length)]
         mask[-1] = length > 1
         made.append(
-            Sequence(
+            sequence(
                 token_ids=[rng.randrange(32) for _ in range(length)],
                 loss_mask=mask,
                 logprobs=[-float(t) for t in range(length)],
@@ -35,7 +36,7 @@ def sequences(count: int = 7, *, shortest: int = 2, longest: int = 20, seed: int
     return made
 
 
-def families(seed: int = 0, *, prompts: int = 4, longest: int = 20) -> list[Sequence]:
+def families(seed: int = 0, *, prompts: int = 4, longest: int = 20) -> list[TrainingSequence]:
     """Random families of one to five, in random order, with responses of one or two turns; some without a prompt."""
     rng = random.Random(seed)
     made = []
@@ -45,7 +46,7 @@ def families(seed: int = 0, *, prompts: int = 4, longest: int = 20) -> list[Sequ
             length = rng.randint(1, longest)
             silent = rng.randint(1, length) if rng.random() < 0.5 else length
             made.append(
-                Sequence(
+                sequence(
                     token_ids=[*prompt, *(rng.randrange(32) for _ in range(length))],
                     loss_mask=[False] * len(prompt) + [not silent <= t < silent + 3 for t in range(length)],
                     prompt_length=len(prompt) if rng.random() < 0.8 else 0,
@@ -67,7 +68,7 @@ def exact(model: Any) -> Any:
     return model.double()
 
 
-def packed(model: Any, rows: list[Sequence], max_tokens: int) -> dict[int, torch.Tensor]:
+def packed(model: Any, rows: list[TrainingSequence], max_tokens: int) -> dict[int, torch.Tensor]:
     """Log-probabilities of each sequence's trained tokens."""
     found: dict[int, list[torch.Tensor]] = {}
     with packed_attention_of(model):
@@ -78,7 +79,7 @@ def packed(model: Any, rows: list[Sequence], max_tokens: int) -> dict[int, torch
     return {i: torch.stack(values) for i, values in found.items()}
 
 
-def plain(model: Any, rows: list[Sequence]) -> dict[int, torch.Tensor]:
+def plain(model: Any, rows: list[TrainingSequence]) -> dict[int, torch.Tensor]:
     """The same from one padded batch and the model's own logits."""
     longest = max(len(row.token_ids) for row in rows)
     ids = torch.tensor([[*row.token_ids, *[0] * (longest - len(row.token_ids))] for row in rows])
@@ -184,7 +185,7 @@ def test_a_sliding_window_is_kept_across_a_shared_prompt(qwen2: Callable[..., An
 
 def test_a_shared_prompt_is_fed_once() -> None:
     rows = [
-        Sequence(token_ids=[5, 6, 7, *response], loss_mask=[False] * 3 + [True] * len(response), prompt_length=3)
+        sequence(token_ids=[5, 6, 7, *response], loss_mask=[False] * 3 + [True] * len(response), prompt_length=3)
         for response in ([1, 2, 3], [4], [8, 9])
     ]
     (batch,) = pack(rows, 100, CPU)
@@ -198,7 +199,7 @@ def test_a_shared_prompt_is_fed_once() -> None:
 def test_only_equal_prompts_are_shared() -> None:
     tokens = [[5, 6, 1, 2], [5, 7, 1, 2], [5, 6, 3, 4], [5, 6, 3, 4]]
     rows = [
-        Sequence(token_ids=ids, loss_mask=[False, False, True, True], prompt_length=length)
+        sequence(token_ids=ids, loss_mask=[False, False, True, True], prompt_length=length)
         for ids, length in zip(tokens, (2, 2, 2, 0), strict=True)
     ]
     (batch,) = pack(rows, 100, CPU)
@@ -209,7 +210,7 @@ def test_only_equal_prompts_are_shared() -> None:
 def test_a_prompt_may_hold_sampled_tokens_itself(qwen2: Callable[..., Any]) -> None:
     model = exact(qwen2())
     rows = [
-        Sequence(
+        sequence(
             token_ids=[3, 4, 5, 6, *end],
             loss_mask=[False, True, False, trained, False, True][: 4 + len(end)],
             prompt_length=4,
@@ -257,13 +258,13 @@ def test_the_plan_of_families_is_the_same_every_time() -> None:
 
 def test_each_trained_token_may_have_an_advantage_of_its_own() -> None:
     rows = [
-        Sequence(token_ids=[1, 2, 3, 4], loss_mask=[False, True, False, True], advantage=[0.5, -1.5]),
-        Sequence(token_ids=[1, 2, 3], loss_mask=[False, True, True], advantage=2.0),
+        sequence(token_ids=[1, 2, 3, 4], loss_mask=[False, True, False, True], advantage=[0.5, -1.5]),
+        sequence(token_ids=[1, 2, 3], loss_mask=[False, True, True], advantage=2.0),
     ]
     (batch,) = pack(rows, 100, CPU)
     assert batch.advantages_M.tolist() == [0.5, -1.5, 2.0, 2.0]
     with pytest.raises(ValueError, match="3 advantages for 2 trained tokens"):
-        pack([Sequence(token_ids=[1, 2, 3], loss_mask=[False, True, True], advantage=[1.0, 2.0, 3.0])], 9, CPU)
+        pack([sequence(token_ids=[1, 2, 3], loss_mask=[False, True, True], advantage=[1.0, 2.0, 3.0])], 9, CPU)
 
 
 def row_weight(i: int) -> float:
@@ -337,11 +338,11 @@ def test_gradient_reaches_exactly_the_rows_before_sampled_tokens(qwen2: Callable
 def test_a_token_that_was_not_sampled_is_context_but_no_target(qwen2: Callable[..., Any]) -> None:
     model = qwen2()
     mask = [False, False, True, False, False, True, False]
-    row = Sequence(token_ids=[3, 4, 5, 6, 7, 8, 9], loss_mask=mask)
+    row = sequence(token_ids=[3, 4, 5, 6, 7, 8, 9], loss_mask=mask)
     before = packed(model, [row], 100)[0]
-    after_end = Sequence(token_ids=[3, 4, 5, 6, 7, 8, 1], loss_mask=mask)
+    after_end = sequence(token_ids=[3, 4, 5, 6, 7, 8, 1], loss_mask=mask)
     torch.testing.assert_close(packed(model, [after_end], 100)[0], before, rtol=0, atol=0)
-    observation = Sequence(token_ids=[3, 4, 5, 6, 2, 8, 9], loss_mask=mask)
+    observation = sequence(token_ids=[3, 4, 5, 6, 2, 8, 9], loss_mask=mask)
     changed = packed(model, [observation], 100)[0]
     assert changed[0] == before[0]
     assert changed[1] != before[1]
@@ -356,17 +357,25 @@ def test_a_plan_holds_everything_once_within_the_budget(lengths: list[int], max_
 
 
 def test_nothing_after_the_last_sampled_token_is_fed() -> None:
-    row = Sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, False])
+    row = sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, False])
     (batch,) = pack([row], 100, CPU)
     assert batch.token_ids_1N.tolist() == [[3, 4]]
 
 
 def test_sequences_without_sampled_tokens_are_left_out() -> None:
     assert (
-        pack([Sequence(token_ids=[], loss_mask=[]), Sequence(token_ids=[1, 2], loss_mask=[False, False])], 9, CPU) == []
+        pack(
+            [
+                sequence(token_ids=[], loss_mask=[]),
+                sequence(token_ids=[1, 2], loss_mask=[False, False]),
+            ],
+            9,
+            CPU,
+        )
+        == []
     )
 
 
 def test_the_first_token_cannot_be_trained() -> None:
-    with pytest.raises(ValueError, match="nothing stands before it"):
-        pack([Sequence(token_ids=[1, 2], loss_mask=[True, True])], 9, CPU)
+    with pytest.raises(ValueError, match="cannot be trained"):
+        pack([sequence(token_ids=[1, 2], loss_mask=[True, True])], 9, CPU)

@@ -4,24 +4,25 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from rlcore.errors import UserError
-from rlcore_trainer.policy_gradient import PolicyGradientTrainer
+from rlcore.errors import DataError, UserError
+from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from transformers import AutoModelForCausalLM
 
 Make = Callable[..., Any]
 ROLLOUT_NAMES = {
-    "reward/mean", "reward/good", "accuracy", "tokens/sampled", "turns/mean", "end/done", "not_scored",
+    "reward/mean", "reward/good", "accuracy", "tokens/sampled", "turns/mean", "stop/done", "not_scored",
     "tools/calls", "tools/errors", "tools/calculator", "info/beauty", "groups/equal",
 }  # fmt: skip
 UPDATE_NAMES = {
     "entropy/mean", "loss/policy", "loss/total", "clip/fraction", "gradient_norm", "learning_rate", "tokens/trained",
     "data/epoch", "updates", "updates/skipped", "logprob_gap/max", "logprob_gap/mean",
-    "advantage/mean", "advantage/std", "clip/low", "clip/high", "ratio/max", "kl/old", "correction/effective",
-    "correction/factor", "correction/high", "correction/kl", "correction/low", "correction/ratio/max",
+    "advantage/mean", "advantage/std", "clip/low", "clip/high", "ratio/max", "kl/old", "rollout_is/effective",
+    "rollout_is/factor", "rollout_is/high", "rollout_is/kl", "rollout_is/low", "rollout_is/ratio/max",
     "sync/gap", "time/rollout_s", "time/update_s", "time/sync_s", "time/step_s",
 }  # fmt: skip
 EVALUATION_NAMES = {"evaluation/accuracy", "evaluation/reward", "evaluation/not_scored", "time/evaluation_s"}
@@ -38,7 +39,7 @@ def train(run: Any) -> Any:
     """The trained model."""
     trainer = PolicyGradientTrainer(run)
     trainer.train()
-    return trainer._model
+    return trainer.session.policy.module
 
 
 def timeless(logged: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
@@ -72,7 +73,7 @@ def mean_gradient(bandit: Make, **algorithm: Any) -> tuple[Any, torch.Tensor]:
     run = bandit(directory=None, trainer=settings, algorithm=algorithm, evaluation={"every": 0})
     trainer = PolicyGradientTrainer(run)
     trainer.train()
-    averages = trainer._strategy.state()["optimiser"]["state"].values()
+    averages = trainer.session.strategy.state()["optimiser"]["state"].values()
     return run, torch.cat([one["exp_avg"].flatten() for one in averages])
 
 
@@ -124,31 +125,33 @@ def test_the_engine_gets_the_weights_of_every_update(bandit: Make) -> None:
     train(run)
     assert run.sampler.synced == [0, 0, 2, 4, 6]  # twice at the start: once to see that a transfer changes anything
     assert run.sampler.closed
-    assert any("2 optimiser updates, off policy after the first" in line for line in run.said)
+    assert any("2 optimizer updates, off-policy after the first" in line for line in run.said)
 
 
 def test_what_is_not_scored_is_counted_and_not_trained_on(bandit: Make) -> None:
     run = bandit(directory=None, fails=lambda task, sibling: sibling % 2 == 1)
     train(run)
     assert run.logged[1]["not_scored"] == 16
-    assert run.logged[1]["end/reward_error"] == 16
+    assert run.logged[1]["failure/reward"] == 16
     assert run.logged[1]["tokens/trained"] <= 16
     assert math.isfinite(run.logged[1]["loss/total"])
 
 
-def test_a_run_whose_first_rollout_has_no_score_is_refused(bandit: Make) -> None:
+def test_run_without_scores_in_its_first_rollout_is_rejected(bandit: Make) -> None:
     run = bandit(fails=lambda task, sibling: True)
-    with pytest.raises(UserError, match="the first evaluation has nothing to learn from: none of its 3") as caught:
+    with pytest.raises(UserError) as caught:
         train(run)
-    assert caught.value.found == "3 times reward_error: no reason was given"
+    assert caught.value.message.startswith("the first evaluation")
+    assert caught.value.found == "3 times reward: the reward failed"
     assert run.saved == []
     assert run.sampler.closed
 
 
-def test_a_step_without_any_score_ends_the_run_and_keeps_what_was_learnt(bandit: Make) -> None:
+def test_step_without_scores_ends_the_run_and_saves_completed_steps(bandit: Make) -> None:
     run = bandit(trainer={"steps": 9}, fails=lambda task, sibling: max(run.logged, default=0) >= 3)
-    with pytest.raises(UserError, match="step 4 has nothing to learn from: none of its 32"):
+    with pytest.raises(UserError) as caught:
         train(run)
+    assert caught.value.message.startswith("step 4")
     assert run.saved[-1] == 3
     assert max(run.logged) == 3
 
@@ -169,7 +172,7 @@ def test_without_anything_to_compare_the_step_goes_on_without_an_update(bandit: 
 
 
 def test_equal_rewards_give_no_update(bandit: Make) -> None:
-    run = bandit(directory=None, rollout={"group_size": 1}, algorithm={"normalise_by_std": True})
+    run = bandit(directory=None, rollout={"group_size": 1})
     run.fails = lambda task, sibling: False
     train(run)
     assert run.logged[1]["updates"] == 1  # a group of one is compared with zero
@@ -254,6 +257,37 @@ def test_gradient_checkpointing_and_small_batches_give_the_same_policy(bandit: M
     one = train(bandit(directory=None)).state_dict()
     other = train(bandit(directory=None, trainer={"gradient_checkpointing": True})).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_trainer_is_fully_built_before_it_trains(bandit: Make, tmp_path: Path, resumed: bool) -> None:
+    if resumed:
+        train(bandit(trainer={"steps": 1}, checkpoint={"every": 1}))
+    start = tmp_path / "run/checkpoints/000001" if resumed else None
+    algorithm = {"advantage": "gae", "kl": {"coefficient": 0.1}}
+    warmup = {} if resumed else {"steps": 1}
+    run = bandit(resume_from=start, critic={"model": "copy"}, algorithm=algorithm, warmup=warmup)
+    trainer = PolicyGradientTrainer(run)
+    session = trainer.session
+    parts: list[object] = [trainer, session, session.policy, session.strategy, trainer._rollouts, trainer._updater]
+    before = [set(vars(part)) for part in parts]
+    trainer.train()
+    assert [set(vars(part)) for part in parts] == before
+
+
+def test_the_reference_is_the_policy_after_the_warm_up(bandit: Make) -> None:
+    run = bandit(warmup={"steps": 10, "learning_rate": 0.01}, algorithm={"kl": {"coefficient": 0.1}})
+    train(run)
+    assert run.logged[1]["kl/mean"] < 1e-9
+    assert run.logged[4]["kl/mean"] > 0
+
+
+def test_a_warm_up_on_a_dataset_without_demonstrations_is_refused(bandit: Make) -> None:
+    run = bandit(warmup={"steps": 2, "demonstrations_per_step": 3})
+    run.dataset = SimpleNamespace(tasks=run.tasks)
+    with pytest.raises(DataError, match="the warm-up needs 6 demonstrations") as caught:
+        train(run)
+    assert caught.value.where == "warmup.steps"
 
 
 def test_too_few_tasks_are_said_before_anything_loads(bandit: Make) -> None:

@@ -6,16 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from rlcore_trainer import launch
+from rlcore_trainer.distributed import launch
 
 PARTS = """
 import time
 from contextlib import suppress
 from pathlib import Path
-from rlcore_trainer.processes import JoinedProcesses
+from rlcore_trainer.distributed.processes import JoinedProcesses
 processes = JoinedProcesses(cpu=True)
 import transformers.modeling_utils
-assert processes.exchange(processes.place.index) == [0, 1]
+assert processes.exchange(processes.rank.index) == [0, 1]
 
 def gloos():
     found = set()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlcore.adapter_folder import base_quantization
 from rlcore.errors import NotInstalledError, UserError
+from rlcore.models.adapter import base_quantization
 from safetensors.torch import load_file
 
 pytest.importorskip("peft")
@@ -19,13 +19,14 @@ pytest.importorskip("bitsandbytes")
 
 from bitsandbytes.nn import Linear4bit
 from peft.utils.integrations import dequantize_module_weight
-from rlcore_trainer import lora_check
-from rlcore_trainer.attention import packed_attention_of
-from rlcore_trainer.lora import adapter_parameters, attach, description
-from rlcore_trainer.lora_config import LoraTable
-from rlcore_trainer.model import batch_logprobs, load_policy, output_head
-from rlcore_trainer.packing import Sequence, pack
-from rlcore_trainer.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.batching.packing import pack
+from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.lora import adapter_parameters, attach, description
+from rlcore_trainer.policy.lora_config import LoraTable
+from rlcore_trainer.policy.model import batch_logprobs, load_policy, output_head
+from rlcore_trainer.training import lora_check
+from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
+from token_trajectories import sequence
 
 CPU = torch.device("cpu")
 IDS = torch.tensor([[3, 7, 1, 9, 4, 30, 2]])
@@ -86,7 +87,7 @@ def test_log_probabilities_and_gradients_are_those_of_the_values(
 ) -> None:
     rows = [[3, 7, 1, 9, 4], [3, 7, 1, 11, 12, 13]]
     sequences = [
-        Sequence(token_ids=row, loss_mask=[False] * 3 + [True] * (len(row) - 3), prompt_length=3) for row in rows
+        sequence(token_ids=row, loss_mask=[False] * 3 + [True] * (len(row) - 3), prompt_length=3) for row in rows
     ]
     (batch,) = pack(sequences, 1000, CPU)
     found = []
@@ -138,14 +139,14 @@ def test_what_is_quantised_already_is_refused(model_folder: Path, tmp_path: Path
     load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4").save_pretrained(tmp_path / "small")
     shutil.copyfile(model_folder / "tokenizer.json", tmp_path / "small/tokenizer.json")
     for quantization in ("none", "nf4"):
-        with pytest.raises(UserError, match="whole weights"):
+        with pytest.raises(UserError, match="unquantized weights"):
             load_policy(tmp_path / "small", dtype="float32", device=CPU, quantization=quantization)
 
 
 def test_without_bitsandbytes_the_command_that_brings_it_is_said(
     model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlcore.quantization.NEEDS", ("bitsandbytes>=999",))
+    monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError) as caught:
         load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4")
     assert "pip install 'rlcore[quantization]'" in str(caught.value)
@@ -177,12 +178,12 @@ def test_a_run_learns_in_the_adapter_and_leaves_the_base_to_the_bit(
     assert run.logged[0]["evaluation/accuracy"] < 1.0 or run.logged[1]["reward/mean"] < 1.0
     fresh = load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4")
     attach(fresh, LoraTable(rank=4), base=model_folder, seed=0)
-    assert_same(held(trainer._model), held(fresh))
-    assert any("LoRA of rank 4 on 14 layers" in line and "the base stays in nf4" in line for line in run.said)
+    assert_same(held(trainer.session.policy.module), held(fresh))
+    assert any("LoRA of rank 4 on 14 layers" in line and "frozen nf4 base" in line for line in run.said)
     saved = run.directory.path / "checkpoints/last/model"
     assert base_quantization(saved) == "nf4"
     assert not (saved / "model.safetensors").exists()
-    assert "nf4" in description(trainer._model)
+    assert "nf4" in description(trainer.session.policy.module)
 
 
 def test_a_run_that_is_continued_is_the_same_to_the_bit_and_wants_the_same_base(
@@ -199,4 +200,7 @@ def test_a_run_that_is_continued_is_the_same_to_the_bit_and_wants_the_same_base(
     other.resolved.origin = lambda path: "a test"
     said = str(next(lora_check.problems(other, reinforcement=True)))
     assert "model.quantization = none" in said
-    assert f"held with model.quantization=nf4 until {before}\n      fix: model.quantization=nf4, or a new run" in said
+    assert (
+        f"{before} was trained with model.quantization=nf4\n      fix: model.quantization=nf4, or start a new run"
+        in said
+    )

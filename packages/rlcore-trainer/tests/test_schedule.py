@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 from rlcore.errors import DataError
-from rlcore_trainer.data_order import tasks_of_step
-from rlcore_trainer.schedule import learning_rate
+from rlcore_trainer.batching.data_order import tasks_of_step
+from rlcore_trainer.optim.schedule import learning_rate
 
 
 def rates(**options: object) -> list[float]:
@@ -49,5 +49,5 @@ def test_the_order_depends_on_the_seed() -> None:
 
 
 def test_too_few_tasks() -> None:
-    with pytest.raises(DataError, match="a step takes 4"):
+    with pytest.raises(DataError, match="a step needs 4"):
         tasks_of_step(1, tasks=3, per_step=4, seed=0)

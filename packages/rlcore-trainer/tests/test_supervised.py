@@ -15,15 +15,16 @@ from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
 from rlcore.errors import DataError, UserError
 from rlcore.types import Demonstration, Message
-from rlcore_trainer.lora_config import LoraTable
-from rlcore_trainer.packing import Sequence as Tokens
-from rlcore_trainer.schedule import learning_rate
-from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
-from rlcore_trainer.supervised import SupervisedTrainer
-from rlcore_trainer.supervised_check import check
-from rlcore_trainer.supervised_config import SupervisedConfig
-from rlcore_trainer.supervised_data import batch_of_step, encode, hold_out
-from rlcore_trainer.supervised_loss import supervised_gradient, total_loss
+from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.optim.schedule import learning_rate
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.lora_config import LoraTable
+from rlcore_trainer.training.supervised import SupervisedTrainer
+from rlcore_trainer.training.supervised_check import check
+from rlcore_trainer.training.supervised_config import SupervisedConfig
+from rlcore_trainer.training.supervised_data import batch_of_step, encode, hold_out
+from rlcore_trainer.training.supervised_loss import supervised_gradient, total_loss
 
 Make = Callable[..., Any]
 HEADERS = {"user": 31, "assistant": 30, "tool": 28}
@@ -62,7 +63,7 @@ def counting(count: int, *, step: int = 1, seed: int = 0) -> list[Demonstration]
 
 
 class Chats:
-    """Stands in for a `rlcore.run.Run` without an environment."""
+    """Stands in for a `rlcore.session.session.RunSession` without an environment."""
 
     def __init__(self, folder: Path, directory: Path | None, resume_from: Path | None, tables: dict[str, Any]) -> None:
         self._folder, self.resume_from = folder, resume_from
@@ -131,21 +132,21 @@ def trained(run: Any) -> dict[str, torch.Tensor]:
     """The weights after the run."""
     trainer = SupervisedTrainer(run)
     trainer.train()
-    return {name: value.clone() for name, value in trainer._model.state_dict().items()}
+    return {name: value.clone() for name, value in trainer.session.policy.module.state_dict().items()}
 
 
 def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def sequences(count: int = 7) -> list[Tokens]:
+def sequences(count: int = 7) -> list[TrainingSequence]:
     return encode(counting(count, seed=3), FORMAT, SupervisedConfig(), limit=100).sequences
 
 
-def gradients(model: Any, batch: list[Tokens], max_tokens: int) -> tuple[float, list[torch.Tensor]]:
+def gradients(model: Any, batch: list[TrainingSequence], max_tokens: int) -> tuple[float, list[torch.Tensor]]:
     strategy = SingleProcess(SingleProcessConfig())
     model.zero_grad()
-    loss = supervised_gradient(model, strategy, batch, max_tokens)
+    loss = supervised_gradient(CausalLanguageModel(model), strategy, batch, max_tokens)
     return loss, [parameter.grad.clone() for parameter in model.parameters()]
 
 
@@ -170,7 +171,7 @@ def test_the_loss_is_the_mean_over_all_trained_tokens_of_the_unmodified_model(qw
     assert loss == pytest.approx(expected, rel=1e-12)
     for parameter, gradient in zip(model.parameters(), found, strict=True):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-9, atol=1e-12)
-    total, tokens = total_loss(model, SingleProcess(SingleProcessConfig()), batch, 12)
+    total, tokens = total_loss(CausalLanguageModel(model), SingleProcess(SingleProcessConfig()), batch, 12)
     assert (total / tokens, tokens) == (pytest.approx(expected, rel=1e-12), len(losses))
 
 
@@ -213,6 +214,15 @@ def test_the_steps_may_be_given_instead_of_the_epochs(chats: Make) -> None:
     assert run.logged[4]["data/epoch"] == pytest.approx(4 / 3)
 
 
+def test_a_trainer_is_fully_built_before_it_trains(chats: Make) -> None:
+    trainer = SupervisedTrainer(chats())
+    parts: list[object] = [trainer, trainer.session, trainer.session.policy, trainer.session.strategy]
+    before = [set(vars(part)) for part in parts]
+    assert trainer.train_sequences
+    trainer.train()
+    assert [set(vars(part)) for part in parts] == before
+
+
 def test_what_is_imitated_is_learnt(chats: Make) -> None:
     run = chats(
         train=counting(60),
@@ -227,7 +237,7 @@ def test_what_is_imitated_is_learnt(chats: Make) -> None:
     assert run.logged[80]["evaluation/perplexity"] == pytest.approx(math.exp(run.logged[80]["evaluation/loss"]))
 
 
-def test_evaluation_stands_before_the_first_and_after_the_last_step_and_touches_nothing(chats: Make) -> None:
+def test_evaluation_runs_before_the_first_and_after_the_last_step(chats: Make) -> None:
     with_it = chats(trainer={"steps": 5}, evaluation={"every": 2})
     without = chats(trainer={"steps": 5}, evaluation={"every": 0})
     assert equal(trained(with_it), trained(without))
@@ -235,9 +245,7 @@ def test_evaluation_stands_before_the_first_and_after_the_last_step_and_touches_
     assert not any("evaluation/loss" in metrics for metrics in without.logged.values())
 
 
-def test_the_best_checkpoint_is_that_of_the_smallest_evaluation_loss_and_the_last_is_kept(
-    chats: Make, tmp_path: Path
-) -> None:
+def test_best_checkpoint_has_the_smallest_evaluation_loss(chats: Make, tmp_path: Path) -> None:
     # What is held out counts the other way: the more is learnt, the worse it gets after the first steps.
     run = chats(
         directory="run",
@@ -281,13 +289,13 @@ def test_dropout_differs_from_step_to_step(model_folder: Path, qwen2: Make, chat
     assert len({run.logged[step]["loss"] for step in (1, 2, 3)}) == 3
 
 
-def test_long_conversations_are_left_out_and_counted(chats: Make) -> None:
+def test_long_conversations_are_skipped_and_counted(chats: Make) -> None:
     rows = [chat("w1", "w2"), chat("w1", "w2 w3 w4 w5 w6 w7")]
     run = chats(train=rows, trainer={"max_tokens": 8, "epochs": 1})
     trained(run)
     assert run.logged[1]["conversations"] == 1
     assert run.logged[1]["data/unused"] == 1
-    assert any("of 2 training conversations 1 left out, longer than 8 tokens" in line for line in run.said)
+    assert any("2 training conversations: 1 skipped (longer than 8 tokens)" in line for line in run.said)
 
 
 def test_long_conversations_are_cut_and_counted() -> None:
@@ -296,7 +304,7 @@ def test_long_conversations_are_cut_and_counted() -> None:
     assert [list(one.token_ids) for one in found.sequences] == [[31, 1, 29, 30, 2, 29], [31, 1, 29, 30, 2, 3, 4, 5]]
     assert (found.cut, found.untrained, found.skipped) == (1, 1, 0)
     assert found.sentence("training", 8) == (
-        "of 3 training conversations 1 cut to 8 tokens, 1 left out, nothing of the assistant in them"
+        "3 training conversations: 1 cut to 8 tokens, 1 skipped (no assistant tokens)"
     )
 
 
@@ -306,7 +314,7 @@ def test_long_conversations_may_stop_the_run() -> None:
     assert caught.value.found == "11 tokens, beginning 'w1'"
 
 
-def test_the_model_limits_the_length_where_nobody_else_does(model_folder: Path, qwen2: Make, chats: Make) -> None:
+def test_model_limits_the_length_by_default(model_folder: Path, qwen2: Make, chats: Make) -> None:
     qwen2(tie_word_embeddings=True, max_position_embeddings=8).save_pretrained(model_folder)
     run = chats(train=[chat("w1", "w2"), chat("w1", "w2 w3 w4 w5 w6 w7")], trainer={"epochs": 1})
     trained(run)
@@ -321,8 +329,9 @@ def test_held_out_conversations_are_not_trained_on() -> None:
     assert not contents[0] & contents[1]
     assert len(contents[0] | contents[1]) == 6
     assert hold_out(found, 3, seed=2)[1] != held
-    with pytest.raises(DataError, match="leaves nothing to train on"):
+    with pytest.raises(DataError) as caught:
         hold_out(found, 12, seed=1)
+    assert caught.value.where == "trainer.held_out"
 
 
 def test_a_dataset_without_evaluation_rows_is_evaluated_by_what_is_held_out(chats: Make) -> None:
@@ -333,28 +342,32 @@ def test_a_dataset_without_evaluation_rows_is_evaluated_by_what_is_held_out(chat
     assert "evaluation/loss" in run.logged[2]
 
 
-def test_evaluation_rows_that_are_trained_on_are_told(chats: Make) -> None:
+def test_evaluation_rows_in_the_training_data_give_a_note(chats: Make) -> None:
     rows = counting(10)
     run = chats(train=rows, held=rows[:2], trainer={"steps": 1})
     trained(run)
-    assert any("2 evaluation conversations are trained on too" in line for line in run.said)
+    assert any("2 evaluation conversations" in line for line in run.said)
 
 
 def test_bad_input_is_refused(chats: Make) -> None:
-    with pytest.raises(DataError, match="an evaluation needs conversations that are not trained on"):
+    with pytest.raises(DataError) as data:
         check(chats(held=[]))
-    with pytest.raises(DataError, match="no conversations to train on"):
+    assert "trainer.held_out" in (data.value.fix or "")
+    with pytest.raises(DataError, match="no training conversations"):
         check(chats(train=[]))
-    with pytest.raises(ProblemsError, match="there is no environment"):
-        check(chats(trainer={"rollouts": True}))
-    with pytest.raises(ProblemsError, match="never leave its warm-up"):
-        check(chats(trainer={"steps": 4, "warmup_steps": 4}))
-    with pytest.raises(ProblemsError, match="says the same in steps"):
-        check(chats(trainer={"warmup_ratio": 0.1, "warmup_steps": 4}))
-    with pytest.raises(UserError, match="never leave its warm-up of 9 steps"):
+    for trainer, path in (
+        ({"rollouts": True}, "trainer.rollouts"),
+        ({"steps": 4, "warmup_steps": 4}, "trainer.warmup_steps"),
+        ({"warmup_ratio": 0.1, "warmup_steps": 4}, "trainer.warmup_ratio"),
+    ):
+        with pytest.raises(ProblemsError) as caught:
+            check(chats(trainer=trainer))
+        assert {problem.path for problem in caught.value.problems} == {path}
+    with pytest.raises(UserError, match="the warm-up of 9 steps"):
         SupervisedTrainer(chats(trainer={"warmup_steps": 9})).train()
-    with pytest.raises(UserError, match="no conversation is left to train on"):
+    with pytest.raises(UserError) as user:
         SupervisedTrainer(chats(trainer={"max_tokens": 3})).train()
+    assert user.value.where == "trainer.max_tokens"
 
 
 def test_a_stop_keeps_what_was_learnt(chats: Make) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from rlcore.errors import ConfigError
-from rlcore_trainer.models.config import TinyQwen2Config
-from rlcore_trainer.models.tiny_qwen2 import MARKUP, SPECIAL, build
+from rlcore_trainer.policy.builtin.config import TinyQwen2Config
+from rlcore_trainer.policy.builtin.tiny_qwen2 import MARKUP, SPECIAL, build
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM
 

@@ -3,23 +3,38 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from rlcore.errors import UserError
-from rlcore.types import EndReason, Group, Task, Trajectory, Turn
-from rlcore_trainer import losses
-from rlcore_trainer.advantages import gae, grpo, reinforce_plus_plus, remax
-from rlcore_trainer.algorithm_config import AlgorithmConfig
-from rlcore_trainer.config import CriticConfig, PolicyGradientConfig
-from rlcore_trainer.critic import Critic
-from rlcore_trainer.losses import clip
-from rlcore_trainer.strategies.single import SingleProcess, SingleProcessConfig
-from rlcore_trainer.updates import PolicyUpdate
+from rlcore.plugins.registry import Registry
+from rlcore.types import Group, Stop, Trajectory
+from rlcore_trainer.algorithms import AdvantageInputs, AdvantageOutput, Loss, LossInputs, LossOutput, LossTraits
+from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.algorithms.losses.clip import Clip
+from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.optim.critic import Critic
+from rlcore_trainer.optim.critic_config import CriticConfig
+from rlcore_trainer.optim.updates import PolicyUpdate
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.references import FrozenReference
+from token_trajectories import group, only_segment, segment, with_logprobs
+from token_trajectories import trajectory as token_trajectory
 
 Build = Callable[..., Any]
 MAX_RESPONSE = 20
+REGISTRY = Registry()
+PLAIN_RETURN = {"id": "reinforce-plus-plus", "whiten": False}
+PLAIN_GAE = {"id": "gae", "whiten": False}
+
+
+def component(kind: str, id: str, **keys: Any) -> Any:
+    """An advantage or a loss, made of its own table."""
+    target, model = REGISTRY.load(kind, id), REGISTRY.config_model(kind, id)
+    return target() if model is None else target(model(**keys))
 
 
 @pytest.fixture
@@ -29,30 +44,17 @@ def qwen2(qwen2: Build) -> Build:
 
 
 def trajectory(
-    token_ids: Sequence[int],
-    mask: Sequence[bool],
-    reward: float | None,
-    *,
-    sibling: int = 0,
-    logprobs: Sequence[float] | None = None,
-    end_reason: EndReason = EndReason.DONE,
+    token_ids: Sequence[int], mask: Sequence[bool], reward: float | None, *, logprobs: Sequence[float] | None = None
 ) -> Trajectory:
-    prompt = list(mask).index(True) if any(mask) else len(mask)
-    return Trajectory(
-        task_id="0",
-        sibling=sibling,
-        token_ids=tuple(token_ids),
-        loss_mask=tuple(mask),
-        logprobs=tuple([-3.0] * len(token_ids) if logprobs is None else logprobs),
-        turns=(Turn(kind="observation", start=0, end=prompt, messages=()),),
-        end_reason=end_reason,
-        reward=reward,
-    )
+    return token_trajectory(segment(token_ids, mask, logprobs=logprobs), reward=reward)
 
 
-def group(*trajectories: Trajectory) -> Group:
-    members = tuple(one.replace(sibling=sibling) for sibling, one in enumerate(trajectories))
-    return Group(task=Task(id="0", messages=()), trajectories=members)
+def tokens_of(one: Trajectory) -> list[int]:
+    return only_segment(one).token_ids.tolist()
+
+
+def mask_of(one: Trajectory) -> list[bool]:
+    return only_segment(one).loss_mask.tolist()
 
 
 def rollout(groups: int = 3, size: int = 3, seed: int = 5) -> list[Group]:
@@ -115,21 +117,26 @@ def updater(
     *,
     reference: Any = None,
     critic: Mapping[str, Any] | None = None,
-    advantage: Any = grpo,
-    loss: Any = clip,
+    advantage: Any = None,
+    loss: Any = None,
     temperature: float = 1.0,
     **tables: Any,
 ) -> tuple[Recording, PolicyUpdate]:
     strategy = Recording()
     trainer = PolicyGradientConfig(**{"learning_rate": 0.01, "max_gradient_norm": 1e9, **tables.get("trainer", {})})
     strategy.prepare(model, betas=trainer.betas, weight_decay=trainer.weight_decay)
+    without_std = {"id": "grpo", "normalise_by_std": False}
+    none = {"mode": "none"}
     algorithm = AlgorithmConfig(
-        **{"normalise_by_std": False, "correction": {"mode": "none"}, **tables.get("algorithm", {})}
+        **{"advantage": without_std, "rollout_importance_sampling": none, **tables.get("algorithm", {})}
     )
-    value_model = None if critic is None else Critic(CriticConfig(**critic), model, strategy, trainer)
+    advantage = advantage or component("advantage", algorithm.advantage.id, **algorithm.advantage.own)
+    loss = loss or component("loss", algorithm.loss.id, **algorithm.loss.own)
+    policy = CausalLanguageModel(model)
+    value_model = None if critic is None else Critic(CriticConfig(**critic), policy, strategy, trainer)
     made = PolicyUpdate(
-        model,
-        reference,
+        policy,
+        None if reference is None else FrozenReference(CausalLanguageModel(reference)),
         value_model,
         strategy,
         advantage,
@@ -162,9 +169,9 @@ def assert_equal(one: list[torch.Tensor], other: Sequence[torch.Tensor], toleran
 
 def written_logprobs(model: Any, one: Trajectory, temperature: float = 1.0) -> torch.Tensor:
     """Log-probabilities of the written tokens, by the model's own logits, [T, V] at each and [T] at the token."""
-    logits = model(input_ids=torch.tensor([one.token_ids])).logits[0].double() / temperature
-    places = [t for t, written in enumerate(one.loss_mask) if written]
-    return logits.log_softmax(-1)[[t - 1 for t in places]], [one.token_ids[t] for t in places]
+    logits = model(input_ids=torch.tensor([tokens_of(one)])).logits[0].double() / temperature
+    places = [t for t, written in enumerate(mask_of(one)) if written]
+    return logits.log_softmax(-1)[[t - 1 for t in places]], [tokens_of(one)[t] for t in places]
 
 
 # The gradient
@@ -221,15 +228,13 @@ def test_the_gradient_off_policy_is_that_of_a_slow_loop(
     model, reference, groups = qwen2().double(), qwen2(seed=1).double(), rollout(2)
     entropy, coefficient = 0.02, 0.3
     kl = {"estimator": estimator, "coefficient": coefficient, "importance_weighted": weighted}
-    algorithm: dict[str, Any] = {"loss": name, "aggregation": aggregation, "entropy": entropy, "kl": kl}
-    if name == "clip":
-        algorithm |= {"clip_low": 0.1, "clip_high": 0.3}
-    loss = getattr(losses, name.replace("-", "_"))
-    strategy, result = update(model, groups, reference=reference, loss=loss, algorithm=algorithm, trainer={"epochs": 2})
+    loss = {"id": name, **({"clip_low": 0.1, "clip_high": 0.3} if name == "clip" else {})}
+    algorithm = {"loss": loss, "aggregation": aggregation, "entropy": entropy, "kl": kl}
+    strategy, result = update(model, groups, reference=reference, algorithm=algorithm, trainer={"epochs": 2})
     assert result.updates == 2
     before, after = strategy.models
     everyone, advantages = members(groups), centred(groups)
-    trained = [sum(one.loss_mask) for one in everyone]
+    trained = [sum(mask_of(one)) for one in everyone]
     total = torch.zeros((), dtype=torch.float64)
     for place, (one, advantage) in enumerate(zip(everyone, advantages, strict=True)):
         (now, tokens), (old, _), (there, _) = (written_logprobs(m, one) for m in (after, before, reference))
@@ -244,7 +249,7 @@ def test_the_gradient_off_policy_is_that_of_a_slow_loop(
 @pytest.mark.parametrize("name", ["clip", "gspo"])
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_correction_multiplies_the_policy_loss_alone(qwen2: Build, name: str, level: str, epochs: int) -> None:
+def test_rollout_importance_weights_multiply_the_policy_loss(qwen2: Build, name: str, level: str, epochs: int) -> None:
     model, reference, groups = qwen2().double(), qwen2(seed=1).double(), rollout(2)
     start, low, high = copy.deepcopy(model), 0.7, 1.4
     rng = random.Random(3)
@@ -255,20 +260,21 @@ def test_correction_multiplies_the_policy_loss_alone(qwen2: Build, name: str, le
             logprobs = iter(
                 (now[range(len(tokens)), tokens] + torch.tensor([rng.gauss(0, 0.3) for _ in tokens])).tolist()
             )
-            near.append(one.replace(logprobs=tuple(next(logprobs) if written else 0.0 for written in one.loss_mask)))
+            near.append(with_logprobs(one, logprobs))
         groups[place] = group(*near)
-    correction = {"mode": "mask", "level": level, "low": low, "high": high}
-    algorithm = {"loss": name, "correction": correction, "kl": {"coefficient": 0.3, "estimator": "mse"}}
-    strategy, result = update(
-        model, groups, reference=reference, loss=getattr(losses, name), algorithm=algorithm, trainer={"epochs": epochs}
-    )
+    weights = {"mode": "mask", "level": level, "low": low, "high": high}
+    kl = {"coefficient": 0.3, "estimator": "mse"}
+    algorithm = {"loss": name, "rollout_importance_sampling": weights, "kl": kl}
+    strategy, result = update(model, groups, reference=reference, algorithm=algorithm, trainer={"epochs": epochs})
     everyone = members(groups)
     total, kept = torch.zeros((), dtype=torch.float64), 0
-    trained = [sum(one.loss_mask) for one in everyone]
+    trained = [sum(mask_of(one)) for one in everyone]
     for place, (one, advantage) in enumerate(zip(everyone, centred(groups), strict=True)):
         (now, tokens), (there, _) = written_logprobs(start, one), written_logprobs(reference, one)
         logprob, there = now[range(len(tokens)), tokens], there[range(len(tokens)), tokens].detach()
-        gap = logprob.detach() - torch.tensor([x for x, w in zip(one.logprobs, one.loss_mask, strict=True) if w])
+        gap = logprob.detach() - torch.tensor(
+            [x for x, w in zip(only_segment(one).logprobs, mask_of(one), strict=True) if w]
+        )
         gap = gap.sum().expand(len(tokens)) if level == "sequence" else gap
         factor = gap.exp().where((gap.exp() <= high) & (gap.exp() >= low), 0.0)
         kept += int((factor > 0).sum())
@@ -278,13 +284,15 @@ def test_correction_multiplies_the_policy_loss_alone(qwen2: Build, name: str, le
         total = total + weight * terms.sum()
     assert 0 < kept < sum(trained)
     assert_equal(strategy.gradients[0], torch.autograd.grad(total, list(start.parameters())))
-    assert 0 < result.metrics["correction/low"] + result.metrics["correction/high"] < 1
+    assert 0 < result.metrics["rollout_is/low"] + result.metrics["rollout_is/high"] < 1
 
 
 @pytest.mark.parametrize("name", ["clip", "gspo"])
 def test_the_gradient_depends_neither_on_micro_batches_nor_on_order(qwen2: Build, name: str) -> None:
     gradients = []
-    algorithm = {"loss": name, "entropy": 0.01, "kl": {"coefficient": 0.1}, "correction": {"mode": "truncate"}}
+    truncate = {"mode": "truncate"}
+    kl = {"coefficient": 0.1}
+    algorithm = {"loss": name, "entropy": 0.01, "kl": kl, "rollout_importance_sampling": truncate}
     for max_tokens, reverse in ((10_000, False), (1, False), (30, True)):
         model, reference = qwen2().double(), qwen2(seed=1).double()
         groups = (
@@ -294,7 +302,6 @@ def test_the_gradient_depends_neither_on_micro_batches_nor_on_order(qwen2: Build
             model,
             groups,
             reference=reference,
-            loss=getattr(losses, name),
             trainer={"max_tokens_per_batch": max_tokens},
             algorithm=algorithm,
         )
@@ -303,16 +310,88 @@ def test_the_gradient_depends_neither_on_micro_batches_nor_on_order(qwen2: Build
     assert_equal(gradients[0], gradients[2])
 
 
+def segmented_rollout() -> list[Group]:
+    """Trajectories with one to three segments, each of which repeats a part of the one before it."""
+    rng = random.Random(11)
+    made = []
+    for _ in range(2):
+        prompt = [rng.randrange(32) for _ in range(3)]
+        siblings = []
+        for count in (1, 2, 3):
+            tokens, segments = list(prompt), []
+            for _ in range(count):
+                mask = [False] * len(tokens) + [True] * 2 + [False, True]
+                tokens = [*tokens, *(rng.randrange(32) for _ in range(4))]
+                segments.append(segment(tokens, mask))
+                tokens = [*tokens[: rng.randint(2, len(tokens))], rng.randrange(32)]
+            siblings.append(token_trajectory(*segments, reward=rng.gauss(0, 1)))
+        made.append(group(*siblings))
+    return made
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("target", ["loss", "reward"])
+def test_segments_share_the_advantage_and_the_weight_of_their_trajectory(
+    qwen2: Build, aggregation: str, target: str
+) -> None:
+    model, reference, groups = qwen2().double(), qwen2(seed=1).double(), segmented_rollout()
+    kl = {"estimator": "mse", "coefficient": 0.3, "target": target}
+    algorithm = {"aggregation": aggregation, "kl": kl}
+    strategy, result = update(model, groups, reference=reference, algorithm=algorithm)
+    (start,) = strategy.models
+    everyone = members(groups)
+    trained = [one.sampled_tokens for one in everyone]
+    found, penalties = [], []
+    for one in everyone:
+        parts = [(written_logprobs(start, part), written_logprobs(reference, part)) for part in apart(one)]
+        now = torch.cat([own[range(len(tokens)), tokens] for (own, tokens), _ in parts])
+        there = torch.cat([own[range(len(tokens)), tokens] for _, (own, tokens) in parts]).detach()
+        found.append((now, 0.5 * (now - there) ** 2))
+        penalties.append(float(0.3 * found[-1][1].detach().sum()) if target == "reward" else 0.0)
+    lowered = [
+        group(*(one.replace(reward=one.reward - penalties[place + 3 * number]) for place, one in enumerate(each)))
+        for number, each in enumerate(one.trajectories for one in groups)
+    ]
+    total = torch.zeros((), dtype=torch.float64)
+    for place, ((logprob, divergence), advantage) in enumerate(zip(found, centred(lowered), strict=True)):
+        terms = slow_surrogate("clip", logprob - logprob.detach(), logprob, advantage)
+        if target == "loss":
+            terms = terms + 0.3 * divergence
+        total = total + slow_weight(aggregation, trained, place) * terms.sum()
+    assert_equal(strategy.gradients[0], torch.autograd.grad(total, list(start.parameters())), 1e-5)
+    assert result.metrics["tokens/trained"] == sum(trained)
+
+
+def apart(one: Trajectory) -> list[Trajectory]:
+    """A trajectory for each segment."""
+    return [one.replace(segments=(part,)) for part in one.segments]
+
+
+@pytest.mark.parametrize("kind", ["copy", "head"])
+def test_a_mini_batch_holds_whole_trajectories(qwen2: Build, kind: str) -> None:
+    """Six trajectories in six updates, however many segments each has; the critic sees every written token."""
+    strategy, result = update(
+        qwen2(),
+        segmented_rollout(),
+        critic={"model": kind},
+        algorithm={"advantage": "gae", "turn_rewards": "add"},
+        trainer={"updates_per_rollout": 6},
+    )
+    assert result.updates == 6
+    assert len(strategy.gradients) == 6
+    assert result.metrics["tokens/trained"] == sum(one.sampled_tokens for one in members(segmented_rollout()))
+
+
 def test_exactly_the_sampled_tokens_receive_gradient(qwen2: Build) -> None:
     """The loss as a function of the logits has a gradient at the positions before written tokens and nowhere else."""
     model = qwen2().double()
     one = trajectory([3, 4, 5, 6, 7, 8, 9], [False, False, True, False, False, True, False], 1.0)
     strategy, _ = update(model, [group(one)], algorithm={"entropy": 0.1})
     start = strategy.models[0]
-    logits = start(input_ids=torch.tensor([one.token_ids])).logits[0]
+    logits = start(input_ids=torch.tensor([tokens_of(one)])).logits[0]
     logprobs = logits.log_softmax(-1)
     terms = [
-        -torch.exp(logprobs[t - 1, one.token_ids[t]] - logprobs[t - 1, one.token_ids[t]].detach())
+        -torch.exp(logprobs[t - 1, tokens_of(one)[t]] - logprobs[t - 1, tokens_of(one)[t]].detach())
         + 0.1 * (logprobs[t - 1].exp() * logprobs[t - 1]).sum()
         for t in (2, 5)
     ]
@@ -334,14 +413,13 @@ def test_temperature_trains_the_distribution_that_was_sampled_from(qwen2: Build)
 # Which updates there are
 
 
-def watching(seen: list[Any], what: Callable[..., Any]) -> Callable[..., Any]:
+def watching(seen: list[Any], what: Callable[..., Any]) -> Loss:
     """The clipped loss, which notes what it is given."""
+    loss = Clip(Clip.Config())
 
-    def watched(
-        logprobs_M: torch.Tensor, old_logprobs_M: torch.Tensor, advantages_M: torch.Tensor, weights_M: torch.Tensor
-    ) -> Any:
-        seen.append(what(logprobs_M.detach(), old_logprobs_M, advantages_M, weights_M))
-        return clip(logprobs_M, old_logprobs_M, advantages_M, weights_M)
+    def watched(inputs: LossInputs) -> LossOutput:
+        seen.append(what(inputs.logprobs_M.detach(), inputs.old_logprobs_M, inputs.advantages_M, inputs.weights_M))
+        return loss(inputs)
 
     return watched
 
@@ -370,8 +448,8 @@ def test_mini_batches_hold_every_trajectory_once_an_epoch(qwen2: Build, updates:
     ]
     rewards = torch.tensor([one.reward for one in members(groups)], dtype=torch.float64)
 
-    def by_reward(rewards_N: torch.Tensor) -> Any:
-        return rewards_N + 1.0, {}
+    def by_reward(inputs: AdvantageInputs) -> AdvantageOutput:
+        return AdvantageOutput(advantages=inputs.rewards_N + 1.0)
 
     watch = watching(seen, lambda new, old, advantages, weights: (advantages - 1).unique().tolist())
     update(qwen2(), groups, advantage=by_reward, loss=watch, trainer={"updates_per_rollout": updates})
@@ -390,8 +468,8 @@ def test_the_order_of_mini_batches_is_that_of_the_key(qwen2: Build) -> None:
 
 
 def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted(qwen2: Build) -> None:
-    def broken(logprobs_M: torch.Tensor) -> Any:
-        return logprobs_M.sum() * float("inf"), {}
+    def broken(inputs: LossInputs) -> LossOutput:
+        return LossOutput(loss=inputs.logprobs_M.sum() * float("inf"))
 
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
@@ -433,7 +511,7 @@ def test_trajectories_without_advantage_count_in_the_mean_but_cost_nothing(qwen2
     watch = watching(fed, lambda new, *_: len(new))
     cheap, result = update(qwen2().double(), groups, loss=watch)
     whole, reference = update(qwen2().double(), groups, loss=watch, algorithm={"entropy": 1e-300})
-    assert fed == [sum(sum(one.loss_mask) for one in members(some)) for some in (groups[::2], groups)]
+    assert fed == [sum(sum(mask_of(one)) for one in members(some)) for some in (groups[::2], groups)]
     assert_equal(cheap.gradients[0], whole.gradients[0])
     assert result.metrics["loss/policy"] == pytest.approx(reference.metrics["loss/policy"])
     assert 0 < result.metrics["entropy/mean"] <= 3.5
@@ -459,7 +537,7 @@ def test_a_group_of_one_is_compared_with_zero(qwen2: Build, normalise: bool) -> 
         qwen2(),
         groups,
         loss=watching(seen, lambda *x: x[2].tolist()),
-        algorithm={"normalise_by_std": normalise},
+        algorithm={"advantage": {"id": "grpo", "normalise_by_std": normalise}},
     )
     assert seen[0] == pytest.approx([members(groups)[0].reward] * len(seen[0]), rel=1e-5)
 
@@ -470,7 +548,7 @@ def test_a_group_of_one_is_compared_with_zero(qwen2: Build, normalise: bool) -> 
 def test_truncated_trajectories_leave_the_loss_and_stay_in_the_statistics(qwen2: Build) -> None:
     groups = rollout()
     first = groups[0].trajectories
-    groups[0] = group(first[0], first[1].replace(end_reason=EndReason.LENGTH), first[2])
+    groups[0] = group(first[0], first[1].replace(stop=Stop.LENGTH), first[2])
     fed: list[list[float]] = []
     watch = watching(fed, lambda *x: sorted(set(x[2].tolist())))
     model = qwen2().double()
@@ -478,7 +556,7 @@ def test_truncated_trajectories_leave_the_loss_and_stay_in_the_statistics(qwen2:
     advantages = centred(groups)
     assert fed[0] == pytest.approx(sorted(advantages[:1] + advantages[2:]))
     assert result.metrics["truncated/masked"] == 1
-    assert result.metrics["tokens/trained"] == sum(sum(t.loss_mask) for t in members(groups)) - sum(first[1].loss_mask)
+    assert result.metrics["tokens/trained"] == sum(sum(mask_of(t)) for t in members(groups)) - sum(mask_of(first[1]))
     fed.clear()
     _, result = update(model, groups, loss=watch)
     assert len(fed[0]) == 9
@@ -521,9 +599,11 @@ def test_a_kl_term_in_the_reward_comes_off_each_token(qwen2: Build) -> None:
     model, reference, groups, coefficient = qwen2().double(), qwen2(seed=1).double(), rollout(), 0.2
     seen: dict[str, torch.Tensor] = {}
 
-    def watch(rewards_N: torch.Tensor, rewards_NT: torch.Tensor, mask_NT: torch.Tensor) -> Any:
-        seen.update(whole=rewards_N, token=rewards_NT, mask=mask_NT)
-        return reinforce_plus_plus(rewards_NT, mask_NT, whiten=False)
+    plain = component("advantage", **PLAIN_RETURN)
+
+    def watch(inputs: AdvantageInputs) -> Any:
+        seen.update(whole=inputs.rewards_N, token=inputs.rewards_NT, mask=inputs.mask_NT)
+        return plain(inputs)
 
     kl = {"coefficient": coefficient, "target": "reward", "estimator": "k1"}
     strategy, result = update(model, groups, reference=reference, advantage=watch, algorithm={"kl": kl})
@@ -565,11 +645,12 @@ def test_an_adaptive_coefficient_follows_the_divergence_and_is_kept(qwen2: Build
 
 def test_an_advantage_of_each_token_reaches_that_token(qwen2: Build) -> None:
     groups, seen = rollout(), []
-    marks = {n: [10.0 * n + t for t in range(sum(one.loss_mask))] for n, one in enumerate(members(groups))}
+    marks = {n: [10.0 * n + t for t in range(sum(mask_of(one)))] for n, one in enumerate(members(groups))}
 
-    def numbered(mask_NT: torch.Tensor) -> Any:
-        n, t = torch.meshgrid(*(torch.arange(size, dtype=torch.float64) for size in mask_NT.shape), indexing="ij")
-        return torch.where(mask_NT, 10.0 * n + t + 1, 0.0), {}
+    def numbered(inputs: AdvantageInputs) -> AdvantageOutput:
+        places = (torch.arange(size, dtype=torch.float64) for size in inputs.mask_NT.shape)
+        n, t = torch.meshgrid(*places, indexing="ij")
+        return AdvantageOutput(advantages=torch.where(inputs.mask_NT, 10.0 * n + t + 1, 0.0))
 
     strategy, result = update(
         qwen2().double(), groups, advantage=numbered, loss=watching(seen, lambda *x: (x[2] - 1).tolist())
@@ -588,7 +669,7 @@ def test_an_advantage_of_each_token_reaches_that_token(qwen2: Build) -> None:
 def test_remax_takes_off_the_greedy_score_and_leaves_out_what_has_none(qwen2: Build) -> None:
     groups, seen = rollout(), []
     watch = watching(seen, lambda *x: sorted(set(x[2].tolist())))
-    _, made = updater(qwen2().double(), advantage=remax, loss=watch)
+    _, made = updater(qwen2().double(), algorithm={"advantage": "remax"}, loss=watch)
     assert made.reads_baselines
     result = made.run(groups, learning_rate=0.01, key=(0, 1), baselines={0: 0.25, 2: -1.0})
     expected = [
@@ -602,12 +683,12 @@ def test_without_groups_to_compare_a_lonely_trajectory_is_used(qwen2: Build) -> 
     kept = rollout(1)[0].trajectories
     lonely = [group(kept[0], kept[1].replace(reward=None), kept[2].replace(reward=None))]
     assert update(qwen2(), lonely)[1].updates == 0
-    assert update(qwen2(), lonely, advantage=reinforce_plus_plus, algorithm={"whiten": False})[1].updates == 1
+    assert update(qwen2(), lonely, algorithm={"advantage": PLAIN_RETURN})[1].updates == 1
 
 
 def test_an_advantage_that_reads_values_needs_a_critic(qwen2: Build) -> None:
     with pytest.raises(UserError, match="values of a critic"):
-        updater(qwen2(), advantage=gae)
+        updater(qwen2(), algorithm={"advantage": "gae"})
 
 
 @pytest.mark.parametrize("kind", ["copy", "head"])
@@ -619,7 +700,7 @@ def test_the_critic_learns_the_value_of_a_prompt(qwen2: Build, kind: str) -> Non
         for prompt, reward in pairs
     ]
     critic = {"model": kind, "learning_rate": 0.02, "clip": None, "coefficient": 1.0}
-    _, made = updater(qwen2(), critic=critic, advantage=gae, algorithm={"whiten": False, "gae_lambda": 0.95})
+    _, made = updater(qwen2(), critic=critic, algorithm={"advantage": {**PLAIN_GAE, "gae_lambda": 0.95}})
     explained = []
     for step in range(15):
         result = made.run(groups, learning_rate=0.02 if kind == "head" else 1e-9, key=(0, step))
@@ -636,17 +717,16 @@ def test_a_head_on_the_policy_trains_its_layers_by_the_coefficient(qwen2: Build)
         strategy, made = updater(
             model,
             critic={"model": "head", "coefficient": coefficient, "clip": None},
-            advantage=gae,
-            algorithm={"whiten": False},
+            algorithm={"advantage": PLAIN_GAE},
         )
         torch.nn.init.ones_(made._critic._head.weight)  # a head of zeros passes no gradient on
         made.run(groups, learning_rate=0.01, key=(0, 1))
         gradients.append(strategy.gradients[0])
     start = strategy.models[0]
-    total, count = torch.zeros((), dtype=torch.float64), sum(sum(one.loss_mask) for one in members(groups))
+    total, count = torch.zeros((), dtype=torch.float64), sum(sum(mask_of(one)) for one in members(groups))
     for one in members(groups):
-        hidden = start.base_model(input_ids=torch.tensor([one.token_ids])).last_hidden_state[0]
-        values = hidden[[t - 1 for t, written in enumerate(one.loss_mask) if written]].sum(-1)
+        hidden = start.base_model(input_ids=torch.tensor([tokens_of(one)])).last_hidden_state[0]
+        values = hidden[[t - 1 for t, written in enumerate(mask_of(one)) if written]].sum(-1)
         returns = one.reward or 0.0  # with gamma and lambda 1
         total = total + 0.5 * (values - returns).square().sum() / count
     added = torch.autograd.grad(0.5 * total, list(start.parameters()), allow_unused=True, materialize_grads=True)
@@ -657,7 +737,7 @@ def test_a_head_on_the_policy_trains_its_layers_by_the_coefficient(qwen2: Build)
 def test_while_the_critic_warms_up_the_policy_stays(qwen2: Build, kind: str) -> None:
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
-    _, made = updater(model, critic={"model": kind, "learning_rate": 0.01}, advantage=gae)
+    _, made = updater(model, critic={"model": kind, "learning_rate": 0.01}, algorithm={"advantage": "gae"})
     results = [made.run(rollout(), learning_rate=0.01, key=(0, step), critic_only=True) for step in range(3)]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -670,9 +750,8 @@ def test_while_the_critic_warms_up_the_policy_stays(qwen2: Build, kind: str) -> 
 def test_a_restored_update_goes_on_bit_by_bit(qwen2: Build, kind: str, tmp_path: Any) -> None:
     options: dict[str, Any] = {
         "critic": {"model": kind, "learning_rate": 0.01},
-        "advantage": gae,
         "reference": qwen2(seed=1),
-        "algorithm": {"kl": {"coefficient": 0.1, "controller": "adaptive", "target": "reward"}},
+        "algorithm": {"advantage": "gae", "kl": {"coefficient": 0.1, "controller": "adaptive", "target": "reward"}},
         "trainer": {"updates_per_rollout": 2},
     }
     one_strategy, one = updater(model := qwen2(), **options)
@@ -715,7 +794,7 @@ def sampled_elsewhere(model: Any, groups: Sequence[Group], shift: float) -> list
         for one in each.trajectories:
             now, tokens = written_logprobs(model, one)
             found = iter([x - rng.gauss(shift, 0.5) for x in now[range(len(tokens)), tokens].tolist()])
-            near.append(one.replace(logprobs=tuple(next(found) if written else 0.0 for written in one.loss_mask)))
+            near.append(with_logprobs(one, found))
         made.append(group(*near))
     return made
 
@@ -723,7 +802,8 @@ def sampled_elsewhere(model: Any, groups: Sequence[Group], shift: float) -> list
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
 def test_metrics_are_those_of_the_mini_batch_however_it_is_cut(qwen2: Build, mode: str) -> None:
     groups = sampled_elsewhere(qwen2().double(), rollout(2), 0.1)
-    algorithm = {"correction": {"mode": mode, "level": "sequence", "high": 1.5}, "clip_low": 0.0, "clip_high": 0.0}
+    weights = {"mode": mode, "level": "sequence", "high": 1.5}
+    algorithm = {"rollout_importance_sampling": weights, "loss": {"clip_low": 0.0, "clip_high": 0.0}}
     whole, cut = (
         update(qwen2().double(), groups, algorithm=algorithm, trainer={"max_tokens_per_batch": tokens, "epochs": 2})[
             1
@@ -731,32 +811,24 @@ def test_metrics_are_those_of_the_mini_batch_however_it_is_cut(qwen2: Build, mod
         for tokens in (10_000, 1)
     )
     assert whole == pytest.approx(cut)
-    assert 0.1 < whole["correction/effective"] < 0.99
-    assert "correction/square" not in whole
+    assert 0.1 < whole["rollout_is/effective"] < 0.99
+    assert "rollout_is/square" not in whole
 
 
 @pytest.mark.parametrize("name", ["clip", "gspo", "cispo", "sapo"])
-def test_a_share_of_corrected_tokens_is_at_most_one(qwen2: Build, name: str) -> None:
-    """Factors of about 3: a share over the weights before the correction would be about 3 too."""
+def test_a_share_of_weighted_tokens_is_at_most_one(qwen2: Build, name: str) -> None:
+    """Factors of about 3: a share over the weights without them would be about 3 too."""
     groups = sampled_elsewhere(qwen2().double(), rollout(2), 1.1)
-    options: dict[str, Any] = {} if name == "sapo" else {"clip_low": 0.1, "clip_high": 0.1}
-    sequence = name == "gspo"
+    loss = component("loss", name, **({} if name == "sapo" else {"clip_low": 0.1, "clip_high": 0.1}))
 
-    def moved(
-        logprobs_M: torch.Tensor,
-        old_logprobs_M: torch.Tensor,
-        advantages_M: torch.Tensor,
-        weights_M: torch.Tensor,
-        sequence_M: torch.Tensor,
-    ) -> Any:
+    def moved(inputs: LossInputs) -> Any:
         # Every good token has become likelier and every bad one less likely, by more than the clip range.
-        old_M = old_logprobs_M - 0.5 * advantages_M.sign()
-        given = (logprobs_M, old_M, advantages_M, weights_M, *([sequence_M] if sequence else []))
-        return getattr(losses, name)(*given, **options)
+        return loss(replace(inputs, old_logprobs_M=inputs.old_logprobs_M - 0.5 * inputs.advantages_M.sign()))
 
-    algorithm = {"correction": {"mode": "truncate", "high": 5.0}}
+    moved.traits = LossTraits(token_wise=False)  # type: ignore[attr-defined]
+    algorithm = {"rollout_importance_sampling": {"mode": "truncate", "high": 5.0}}
     metrics = update(qwen2().double(), groups, loss=moved, algorithm=algorithm)[1].metrics
-    assert metrics["correction/factor"] > 2
+    assert metrics["rollout_is/factor"] > 2
     assert abs(metrics["kl/old"]) < 0.5
     if name == "sapo":
         assert 0.5 < metrics["sapo/gate"] < 1
@@ -766,20 +838,22 @@ def test_a_share_of_corrected_tokens_is_at_most_one(qwen2: Build, name: str) -> 
 
 def test_a_batch_of_which_nothing_is_kept_has_shares_of_zero(qwen2: Build) -> None:
     groups = sampled_elsewhere(qwen2().double(), rollout(2), 10.0)
-    metrics = update(qwen2().double(), groups, algorithm={"correction": {"mode": "mask"}})[1].metrics
-    assert metrics["correction/high"] == pytest.approx(1.0)
-    assert metrics["correction/effective"] == metrics["clip/fraction"] == metrics["kl/old"] == 0
+    metrics = update(qwen2().double(), groups, algorithm={"rollout_importance_sampling": {"mode": "mask"}})[1].metrics
+    assert metrics["rollout_is/high"] == pytest.approx(1.0)
+    assert metrics["rollout_is/effective"] == metrics["clip/fraction"] == metrics["kl/old"] == 0
 
 
-def test_a_mistake_in_a_loss_or_an_advantage_of_ones_own_is_told(qwen2: Build) -> None:
-    def detached(logprobs_M: torch.Tensor, weights_M: torch.Tensor) -> Any:
-        return (weights_M * logprobs_M).sum().detach(), {}
+def test_a_mistake_in_an_algorithm_names_it(qwen2: Build) -> None:
+    def detached(inputs: LossInputs) -> LossOutput:
+        return LossOutput(loss=(inputs.weights_M * inputs.logprobs_M).sum().detach())
 
-    def detached_whole(logprobs_M: torch.Tensor, weights_M: torch.Tensor, sequence_M: torch.Tensor) -> Any:
-        return detached(logprobs_M, weights_M)
+    def detached_whole(inputs: LossInputs) -> LossOutput:
+        return detached(inputs)
 
-    def infinite(rewards_N: torch.Tensor) -> Any:
-        return torch.full_like(rewards_N, float("inf")), {}
+    detached_whole.traits = LossTraits(token_wise=False)  # type: ignore[attr-defined]
+
+    def infinite(inputs: AdvantageInputs) -> AdvantageOutput:
+        return AdvantageOutput(advantages=torch.full_like(inputs.rewards_N, float("inf")))
 
     for loss in (detached, detached_whole):
         with pytest.raises(UserError, match=f"the loss {loss.__name__} must return a loss through which a gradient"):
@@ -788,9 +862,10 @@ def test_a_mistake_in_a_loss_or_an_advantage_of_ones_own_is_told(qwen2: Build) -
         update(qwen2(), rollout(1), advantage=infinite)
 
 
-def test_metrics_of_a_loss_of_ones_own_may_be_plain_numbers(qwen2: Build) -> None:
-    def mine(logprobs_M: torch.Tensor, weights_M: torch.Tensor) -> Any:
-        return -(weights_M * logprobs_M).sum(), {"mine/share": float(weights_M.sum()), "mine/max": 3}
+def test_metrics_of_a_loss_may_be_plain_numbers(qwen2: Build) -> None:
+    def mine(inputs: LossInputs) -> LossOutput:
+        metrics = {"mine/share": float(inputs.weights_M.sum()), "mine/max": 3.0}
+        return LossOutput(loss=-(inputs.weights_M * inputs.logprobs_M).sum(), metrics=metrics)
 
     metrics = update(qwen2(), rollout(1), loss=mine)[1].metrics
     assert metrics["mine/share"] == pytest.approx(1.0)
@@ -798,53 +873,47 @@ def test_metrics_of_a_loss_of_ones_own_may_be_plain_numbers(qwen2: Build) -> Non
 
 
 def test_the_fused_pass_and_the_generic_one_agree(qwen2: Build) -> None:
-    def by_sequence(
-        logprobs_M: torch.Tensor,
-        old_logprobs_M: torch.Tensor,
-        advantages_M: torch.Tensor,
-        weights_M: torch.Tensor,
-        sequence_M: torch.Tensor,
-        *,
-        clip_low: float,
-        clip_high: float,
-    ) -> Any:
-        return clip(logprobs_M, old_logprobs_M, advantages_M, weights_M, clip_low=clip_low, clip_high=clip_high)
+    class BySequence(Clip):
+        traits = LossTraits(token_wise=False)
 
-    algorithm = {"entropy": 0.1, "kl": {"coefficient": 0.1}, "correction": {"mode": "truncate"}}
+    weights = {"mode": "truncate"}
+    algorithm = {"entropy": 0.1, "kl": {"coefficient": 0.1}, "rollout_importance_sampling": weights}
     found = []
-    for loss in (clip, by_sequence):
+    for kind in (Clip, BySequence):
         options = {"reference": qwen2(seed=1).double(), "algorithm": algorithm, "trainer": {"epochs": 2}}
-        found.append(update(qwen2().double(), rollout(), loss=loss, **options))
+        found.append(update(qwen2().double(), rollout(), loss=kind(Clip.Config()), **options))
     (fused, one), (generic, other) = found
     for first, second in zip(fused.gradients, generic.gradients, strict=True):
         assert_equal(first, second)
     assert one.metrics == pytest.approx(other.metrics)
 
 
-@pytest.mark.parametrize(
-    ("function", "word"),
-    [
-        (lambda rewards_N, prompts_N: None, "prompts_N"),
-        (lambda *rewards: None, r"\*rewards"),
-        (lambda rewards_N, *, slope: None, "slope"),
-    ],
-)
-def test_a_function_that_asks_for_what_is_not_there_is_refused(qwen2: Build, function: Any, word: str) -> None:
-    with pytest.raises(UserError, match=word) as caught:
-        updater(qwen2(), advantage=function)
-    assert caught.value.mend
+def test_an_advantage_is_given_the_turn_of_each_token(qwen2: Build) -> None:
+    seen: list[AdvantageInputs] = []
+
+    def watch(inputs: AdvantageInputs) -> AdvantageOutput:
+        seen.append(inputs)
+        return AdvantageOutput(advantages=inputs.rewards_N)
+
+    update(qwen2(), rollout(), advantage=watch)
+    (inputs,) = seen
+    assert torch.equal(inputs.turns_NT >= 0, inputs.mask_NT)
+    assert (inputs.turns_NT[~inputs.mask_NT] == -1).all()
+    assert inputs.values_NT is inputs.baselines_N is None
 
 
-def test_options_reach_the_functions_that_name_them(qwen2: Build) -> None:
-    seen = {}
+@pytest.mark.parametrize("given", [True, False])
+def test_the_critic_learns_the_returns_of_the_advantage(qwen2: Build, given: bool) -> None:
+    def mine(inputs: AdvantageInputs) -> AdvantageOutput:
+        returns_NT = torch.full_like(inputs.rewards_NT, 3.0) if given else None
+        return AdvantageOutput(advantages=inputs.rewards_N, returns_NT=returns_NT)
 
-    def mine(rewards_N: torch.Tensor, *, slope: float, gamma: float, max_response_tokens: int, unset: int = 3) -> Any:
-        seen.update(slope=slope, gamma=gamma, limit=max_response_tokens, unset=unset)
-        return rewards_N, {"mine": 1.0}
-
-    _, result = update(qwen2(), rollout(), advantage=mine, algorithm={"gamma": 0.5, "options": {"slope": 2.5}})
-    assert seen == {"slope": 2.5, "gamma": 0.5, "limit": MAX_RESPONSE, "unset": 3}
-    assert result.metrics["mine"] == 1.0
+    _, made = updater(qwen2(), critic={"model": "copy", "learning_rate": 0.02, "clip": None}, advantage=mine)
+    for step in range(15):
+        result = made.run(rollout(1), learning_rate=1e-9, key=(0, step))
+    wanted = 3.0 if given else sum((t.reward or 0.0) * t.sampled_tokens for t in members(rollout(1)))
+    tokens = 1 if given else sum(t.sampled_tokens for t in members(rollout(1)))
+    assert result.metrics["critic/mean"] == pytest.approx(wanted / tokens, abs=0.5)
 
 
 # The optimiser

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rl_plugin_gsm8k_tools.config import DataConfig
 from rl_plugin_gsm8k_tools.dataset import Gsm8kData
-from rlcore.errors import DataError
+from rlcore.errors import DataError, UserError
 
 NATALIA = {
     "question": "Natalia sold clips to 48 of her friends in April, and half as many in May. How many in all?",
@@ -26,7 +26,7 @@ def data_of(path: str, **keys: object) -> Gsm8kData:
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
-def test_every_other_field_reaches_the_task(tmp_path: Path, suffix: str) -> None:
+def test_other_fields_are_in_the_task(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path / f"rows{suffix}", {"question": "2+2?", "answer": "4", "level": 3, "tags": ["a"]})
     (task,) = data_of(path).tasks("train")
     assert task.id == "rows:1"
@@ -41,13 +41,13 @@ def test_the_question_has_aliases(tmp_path: Path, name: str) -> None:
     assert task.fields["answer"] == 4
 
 
-def test_messages_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_messages_are_unchanged(tmp_path: Path) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}]
     (task,) = data_of(written(tmp_path / "rows.json", {"messages": messages, "answer": "4"})).tasks("train")
     assert [(m.role, m.text) for m in task.messages] == [("system", "Be brief."), ("user", "2+2?")]
 
 
-def test_gsm8ks_own_answers_are_understood(tmp_path: Path) -> None:
+def test_original_gsm8k_answers_are_parsed(tmp_path: Path) -> None:
     long = {**NATALIA, "answer": NATALIA["answer"].replace("#### 72", "#### 1,072")}
     first, second = data_of(written(tmp_path / "rows.jsonl", NATALIA, long)).tasks("train")
     assert first.fields["answer"] == "72"
@@ -56,55 +56,70 @@ def test_gsm8ks_own_answers_are_understood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "says"),
+    ("row", "expected"),
     [
-        ({"text": "2+2?", "answer": "4"}, ["needs a field 'question'", "answer, text"]),
-        ({"question": "2+2?"}, ["needs a field 'answer'"]),
-        ({"question": "2+2?", "answer": None}, ["needs a field 'answer'"]),
-        ({"question": 4, "answer": "4"}, ["'question' must be text", "int 4"]),
-        ({"question": "2+2?", "answer": [4]}, ["'answer' must be text or a number"]),
-        ({"question": "2+2?", "answer": "so ####"}, ["no number behind '####'"]),
-        (["2+2?", "4"], ["must be an object"]),
-        ({"messages": [{"role": "judge", "content": ""}], "answer": "4"}, ["'messages' must be a list"]),
+        ({"text": "2+2?", "answer": "4"}, ["'question'", "answer, text"]),
+        ({"question": "2+2?"}, ["'answer'"]),
+        ({"question": "2+2?", "answer": None}, ["'answer'", "an empty value"]),
+        ({"question": 4, "answer": "4"}, ["'question'", "int 4"]),
+        ({"question": "2+2?", "answer": [4]}, ["'answer'", "list [4]"]),
+        ({"question": "2+2?", "answer": "so ####"}, ["'answer'", "so ####"]),
+        (["2+2?", "4"], ["list ['2+2?', '4']"]),
+        ({"messages": [{"role": "judge", "content": ""}], "answer": "4"}, ["'messages'", "judge"]),
         ({"question": "2+2?", "answer": "4", "demonstration": [{"content": 1}]}, ["'demonstration'"]),
     ],
 )
-def test_a_bad_row_is_named(tmp_path: Path, row: object, says: list[str]) -> None:
+def test_invalid_row_raises_with_file_and_line(tmp_path: Path, row: object, expected: list[str]) -> None:
     path = written(tmp_path / "rows.jsonl", NATALIA, row, NATALIA)
     with pytest.raises(DataError) as caught:
         data_of(path).tasks("train")
-    for text in [*says, f"{path}, line 2"]:
-        assert text in str(caught.value)
+    assert caught.value.where == f"{path}, line 2"
+    for text in expected:
+        assert text in f"{caught.value.message} {caught.value.found}"
     kept = data_of(path, on_error="skip")
     assert [task.id for task in kept.tasks("train")] == ["rows:1", "rows:3"]
     assert kept.skipped("train") == 1
 
 
-def test_a_line_that_is_not_json_costs_only_itself_when_asked(tmp_path: Path) -> None:
+def test_invalid_json_line_can_be_skipped(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(NATALIA) + "\n{oops\n\n" + json.dumps(NATALIA) + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match="line 2"):
+    with pytest.raises(DataError) as caught:
         data_of(str(path)).tasks("train")
+    assert caught.value.where == f"{path}, line 2"
     assert len(data_of(str(path), on_error="skip").tasks("train")) == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "says"),
+    ("name", "text"),
     [
-        ("gone.jsonl", None, "missing"),
-        ("rows.csv", "a,b", "end in .json, .jsonl or .parquet"),
-        ("rows.json", '{"question": "2+2?"}', "list of rows"),
-        ("rows.json", '{"a": 1}\n{"a": 2}', "suffix .jsonl"),
-        ("rows.jsonl", "", "no usable row"),
-        ("rows.parquet", "PAR1", "parquet"),
+        ("missing.jsonl", None),
+        ("rows.csv", "a,b"),
+        ("rows.json", '{"question": "2+2?"}'),
+        ("rows.json", '{"a": 1}\n{"a": 2}'),
+        ("rows.jsonl", ""),
+        ("rows.parquet", "PAR1"),
     ],
 )
-def test_a_bad_file_is_named(tmp_path: Path, name: str, text: str | None, says: str) -> None:
+def test_invalid_file_raises_with_its_path(tmp_path: Path, name: str, text: str | None) -> None:
+    path = tmp_path / name
     if text is not None:
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(Exception, match=says) as caught:
-        data_of(str(tmp_path / name)).tasks("train")
-    assert name in str(caught.value)
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        data_of(str(path)).tasks("train")
+    assert caught.value.where == str(path)
+
+
+def test_message_of_an_invalid_row(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", {"text": "2+2?", "answer": "4"})
+    with pytest.raises(DataError) as caught:
+        data_of(path).tasks("train")
+    assert str(caught.value).splitlines() == [
+        "a row needs a field 'question'",
+        "  found  the fields answer, text",
+        f"  from   {path}, line 1",
+        "  fix    rename the field to 'question', 'prompt', 'problem' or 'instruction', or add 'messages'",
+    ]
 
 
 def test_parquet_is_read(tmp_path: Path) -> None:
@@ -115,12 +130,12 @@ def test_parquet_is_read(tmp_path: Path) -> None:
     assert data_of(str(path)).tasks("train")[0].fields["answer"] == "72"
 
 
-def test_limit_takes_the_first(tmp_path: Path) -> None:
+def test_limit_uses_the_first_rows(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.json", NATALIA, NATALIA, NATALIA)
     assert len(data_of(path, limit=2).tasks("train")) == 2
 
 
-def test_marked_solutions_become_demonstrations(tmp_path: Path) -> None:
+def test_annotated_solutions_become_demonstrations(tmp_path: Path) -> None:
     data = data_of(written(tmp_path / "rows.jsonl", NATALIA))
     shown = list(data.demonstrations(3, seed=0))
     assert len(shown) == 3
@@ -134,19 +149,21 @@ def test_marked_solutions_become_demonstrations(tmp_path: Path) -> None:
     assert shown[0].tools[0].name == "calculator"
 
 
-def test_without_solutions_there_are_no_demonstrations(tmp_path: Path) -> None:
+def test_demonstrations_without_solutions_raise(tmp_path: Path) -> None:
     data = data_of(written(tmp_path / "rows.json", {"question": "2+2?", "answer": "4"}))
-    with pytest.raises(DataError, match="prepare gsm8k-tools"):
+    with pytest.raises(DataError) as caught:
         next(iter(data.demonstrations(1, seed=0)))
+    assert caught.value.where == str(tmp_path / "rows.json")
+    assert "rlcore data prepare gsm8k-tools" in str(caught.value.fix)
 
 
-def test_texts_hold_what_a_tokenizer_must_know() -> None:
+def test_texts_contain_the_tool_and_its_calls() -> None:
     texts = list(Gsm8kData(DataConfig()).texts())
     assert texts[0] == "tools: calculator(expression)"
     assert any('{"name": "calculator", "arguments": {"expression": "' in text for text in texts)
 
 
-def test_the_document_s_own_rows_are_read() -> None:
+def test_agentfly_rows_are_read() -> None:
     folder = os.environ.get("RLCORE_DATA")
     if not folder:
         pytest.skip("RLCORE_DATA is not set")
@@ -156,25 +173,26 @@ def test_the_document_s_own_rows_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "found"),
     [
-        ('{"question": "2+2?", "answer": NaN}', "'answer' must be a finite number"),
-        ("[" * 100_000, "a line of a .jsonl file must be JSON"),
-        ('{"question": 5, "answer": "4"}', "'question' must be text"),
+        ('{"question": "2+2?", "answer": NaN}', "float nan"),
+        ("[" * 100_000, "recursion"),
+        ('{"question": 5, "answer": "4"}', "int 5"),
     ],
 )
-def test_rows_that_would_fail_later_are_named_at_once(tmp_path: Path, line: str, message: str) -> None:
+def test_unusual_invalid_lines_raise_with_their_location(tmp_path: Path, line: str, found: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"question": "1+1?", "answer": "2"}\n' + line + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError) as caught:
         data_of(str(path)).tasks("train")
+    assert found in str(caught.value.found)
     assert caught.value.where == f"{path}, line 2"
-    assert "data.on_error=skip" in (caught.value.mend or "")
+    assert "data.on_error=skip" in (caught.value.fix or "")
     kept = data_of(str(path), on_error="skip")
     assert (len(kept.tasks("train")), kept.skipped("train")) == (1, 1)
 
 
-def test_texts_for_a_tokenizer_can_be_encoded_whatever_the_rows_hold(tmp_path: Path) -> None:
+def test_texts_with_lone_surrogates_can_be_encoded(tmp_path: Path) -> None:
     data = data_of(written(tmp_path / "rows.jsonl", {"question": "half of a pair: \ud83d", "answer": "4"}))
     texts = list(data.texts())
     assert "half of a pair: ?" in texts

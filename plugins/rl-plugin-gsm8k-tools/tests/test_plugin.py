@@ -3,5 +3,5 @@ from __future__ import annotations
 from rlcore.testing import check_plugin
 
 
-def test_the_plugin_keeps_the_contracts() -> None:
+def test_plugin_conforms() -> None:
     check_plugin("gsm8k-tools")

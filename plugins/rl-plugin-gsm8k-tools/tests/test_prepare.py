@@ -11,19 +11,19 @@ from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.config import DataConfig, PrepareConfig
 from rl_plugin_gsm8k_tools.dataset import Gsm8kData
 from rl_plugin_gsm8k_tools.prepare import prepare
-from rlcore.chat_data import ChatData, ChatDataConfig
+from rlcore.data.chat import ChatData, ChatDataConfig
 from rlcore.errors import DataError
 
 GOOD = {"question": "Half of 48?", "answer": "It is 48/2 = <<48/2=24>>24.\n#### 24", "level": 1}
 WRONG = {"question": "Half of 50?", "answer": "It is <<50/2=26>>26.\n#### 26"}
 
 
-def test_it_writes_what_training_reads(tmp_path: Path) -> None:
+def test_prepared_file_is_read_for_training(tmp_path: Path) -> None:
     source, out = tmp_path / "train.jsonl", tmp_path / "deep" / "out.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in (GOOD, WRONG)), encoding="utf-8")
     summary = prepare(PrepareConfig(source=str(source), out=str(out)))
     assert (summary["rows"], summary["with a demonstration"]) == (2, 1)
-    assert "<<50/2=26>> computes to 25" in str(summary["for example"])
+    assert "<<50/2=26>> should be 25" in str(summary["examples"])
     data = Gsm8kData(DataConfig(train=[str(out)], evaluation=[str(out)]))
     first, second = data.tasks("train")
     assert (first.fields["answer"], first.fields["level"]) == ("24", 1)
@@ -33,25 +33,28 @@ def test_it_writes_what_training_reads(tmp_path: Path) -> None:
     assert shown.messages[-1].text == "24.\n#### 24"
 
 
-def test_it_never_overwrites_unless_asked_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+def test_existing_output_is_kept_without_overwrite(tmp_path: Path) -> None:
     source, out = tmp_path / "train.jsonl", tmp_path / "out.jsonl"
     source.write_text(json.dumps(GOOD) + "\n{oops\n", encoding="utf-8")
-    with pytest.raises(DataError, match="line 2"):
+    with pytest.raises(DataError) as caught:
         prepare(PrepareConfig(source=str(source), out=str(out)))
+    assert caught.value.where == f"{source}, line 2"
     assert [path.name for path in tmp_path.iterdir()] == ["train.jsonl"]
-    out.write_text("mine", encoding="utf-8")
-    with pytest.raises(DataError, match="exists already"):
+    out.write_text("existing", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
         prepare(PrepareConfig(source=str(source), out=str(out), on_error="skip"))
-    assert out.read_text(encoding="utf-8") == "mine"
+    assert caught.value.where == str(out)
+    assert "overwrite=true" in str(caught.value.fix)
+    assert out.read_text(encoding="utf-8") == "existing"
     summary = prepare(PrepareConfig(source=str(source), out=str(out), on_error="skip", overwrite=True))
     assert (summary["rows"], summary["skipped"]) == (1, 1)
 
 
-def test_a_full_disk_names_the_file_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_full_disk_raises_and_keeps_the_existing_file(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    out.write_text("mine", encoding="utf-8")
+    out.write_text("existing", encoding="utf-8")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # every file is full at so many bytes
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # simulates a full disk
     try:
         with pytest.raises(DataError) as caught:
             prepare(PrepareConfig(source="generated", out=str(out), limit=100, overwrite=True))
@@ -59,9 +62,9 @@ def test_a_full_disk_names_the_file_and_keeps_what_was_there(tmp_path: Path) -> 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert caught.value.message == f"{out} cannot be written"
     assert "File too large" in str(caught.value.found)
-    assert "make room" in str(caught.value.mend)
+    assert "free disk space" in str(caught.value.fix)
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
-    assert out.read_text(encoding="utf-8") == "mine"
+    assert out.read_text(encoding="utf-8") == "existing"
 
 
 def test_prepared_rows_can_be_prepared_again(tmp_path: Path) -> None:
@@ -72,7 +75,7 @@ def test_prepared_rows_can_be_prepared_again(tmp_path: Path) -> None:
     assert once.read_text(encoding="utf-8") == twice.read_text(encoding="utf-8")
 
 
-def test_demonstrations_become_conversations_to_imitate(tmp_path: Path) -> None:
+def test_demonstrations_become_conversations(tmp_path: Path) -> None:
     source, out = tmp_path / "train.jsonl", tmp_path / "chat.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in (GOOD, WRONG)), encoding="utf-8")
     summary = prepare(PrepareConfig(source=str(source), out=str(out), conversations=True))
@@ -83,11 +86,12 @@ def test_demonstrations_become_conversations_to_imitate(tmp_path: Path) -> None:
     assert shown.tools == known.tools
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text(json.dumps(WRONG) + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match="no usable row"):
+    with pytest.raises(DataError) as caught:
         prepare(PrepareConfig(source=str(wrong), out=str(tmp_path / "none.jsonl"), conversations=True))
+    assert caught.value.where == str(wrong)
 
 
-def test_generated_problems_become_files(tmp_path: Path) -> None:
+def test_generated_problems_are_written(tmp_path: Path) -> None:
     rows, chats = tmp_path / "rows.jsonl", tmp_path / "chats.jsonl"
     for split in ("train", "evaluation"):
         prepare(PrepareConfig(source="generated", out=str(rows), split=split, limit=20, overwrite=True))
@@ -101,11 +105,12 @@ def test_generated_problems_become_files(tmp_path: Path) -> None:
         assert len(shown) == 30
         numbers = {tuple(map(int, re.findall(r"\d+", one.messages[0].text))) for one in shown}
         assert numbers <= set(problems.pairs(split))
-    with pytest.raises(DataError, match="splits"):
+    with pytest.raises(DataError) as caught:
         prepare(PrepareConfig(source=str(rows), out=str(tmp_path / "x.jsonl"), split="evaluation"))
+    assert caught.value.found == "split=evaluation"
 
 
-def test_real_gsm8k_goes_through(tmp_path: Path) -> None:
+def test_gsm8k_training_file_is_prepared(tmp_path: Path) -> None:
     folder = os.environ.get("RLCORE_DATA")
     if not folder:
         pytest.skip("RLCORE_DATA is not set")

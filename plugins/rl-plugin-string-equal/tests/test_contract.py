@@ -1,4 +1,4 @@
-"""The rewards keep the contract of rewards."""
+"""The plugin and its rewards conform to the contracts of rlcore."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 from rlcore.testing import RewardCase, check_plugin, check_reward, make_trajectory
 from rlcore.types import Message, Task
 
-ASKED = Message(role="user", content="How much is 48 + 24?")
-CALCULATED = Message(role="tool", content="72", name="calculator")
+QUESTION = Message(role="user", content="How much is 48 + 24?")
+TOOL_RESULT = Message(role="tool", content="72", name="calculator")
 
 
 def case(response: str, answer: Any, value: float, *, tool: bool = True) -> RewardCase:
-    task = Task(id="1", messages=(ASKED,), fields={"answer": answer})
-    before = (ASKED, "", CALCULATED) if tool else (ASKED,)
+    task = Task(id="1", messages=(QUESTION,), fields={"answer": answer})
+    before = (QUESTION, "", TOOL_RESULT) if tool else (QUESTION,)
     return RewardCase(task=task, trajectory=make_trajectory(*before, response, task_id="1"), value=value)
 
 
-def test_the_plugin_keeps_its_promises() -> None:
+def test_plugin_conforms() -> None:
     check_plugin("string-equal")
 
 
@@ -33,5 +33,5 @@ def test_the_plugin_keeps_its_promises() -> None:
         ),
     ],
 )
-def test_a_reward_keeps_the_contract(reward: str, cases: list[RewardCase]) -> None:
+def test_reward_conforms(reward: str, cases: list[RewardCase]) -> None:
     check_reward(reward, cases)

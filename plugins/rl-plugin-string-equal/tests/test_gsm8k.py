@@ -1,4 +1,4 @@
-"""Every answer of GSM8K is read; needs the folder of real data that RLCORE_DATA names."""
+"""All answers of GSM8K are parsed. Requires the data folder in RLCORE_DATA."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rl_plugin_string_equal.extract import expected_number, stated_number
 DATA = os.environ.get("RLCORE_DATA")
 
 
-@pytest.mark.skipif(not DATA, reason="RLCORE_DATA names no folder with gsm8k/train.jsonl and gsm8k/test.jsonl")
+@pytest.mark.skipif(not DATA, reason="RLCORE_DATA is not set to a folder with gsm8k/train.jsonl and gsm8k/test.jsonl")
 @pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl"])
-def test_every_answer_is_read_and_its_own_solution_states_it(name: str) -> None:
+def test_every_answer_equals_the_number_in_its_solution(name: str) -> None:
     lines = (Path(DATA or "") / "gsm8k" / name).read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     assert len(rows) > 500

@@ -1,4 +1,4 @@
-"""Literals in text, and the number that a response states."""
+"""Number literals, and extraction of the answer from a response."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from rl_plugin_string_equal.numbers import MAXIMUM_DIGITS, literals, plain
         (r"\text{about } 72", 72),
     ],
 )
-def test_one_number_in_a_text_is_read_exactly(text: str, value: Fraction) -> None:
+def test_single_number_is_parsed_exactly(text: str, value: Fraction) -> None:
     assert single_number(text) == value
 
 
@@ -98,7 +98,7 @@ def test_one_number_in_a_text_is_read_exactly(text: str, value: Fraction) -> Non
         "7²",
     ],
 )
-def test_what_is_not_one_readable_number_has_no_value(text: str) -> None:
+def test_text_without_exactly_one_valid_number_is_none(text: str) -> None:
     assert single_number(text) is None
 
 
@@ -144,7 +144,7 @@ def test_what_is_not_one_readable_number_has_no_value(text: str) -> None:
         ("no number", None),
     ],
 )
-def test_the_stated_number_of_a_response(response: str, value: Fraction | None) -> None:
+def test_stated_number_of_a_response(response: str, value: Fraction | None) -> None:
     assert stated_number(response) == value
 
 
@@ -172,11 +172,11 @@ def test_the_stated_number_of_a_response(response: str, value: Fraction | None) 
         ((72,), None),
     ],
 )
-def test_the_expected_number_of_an_answer_field(answer: object, value: Fraction | None) -> None:
+def test_expected_number_of_an_answer_field(answer: object, value: Fraction | None) -> None:
     assert expected_number(answer) == value
 
 
-def test_only_balanced_boxes_count_and_the_one_that_starts_last() -> None:
+def test_last_balanced_box_is_used() -> None:
     assert last_box(r"\boxed{a{b}c} \boxed{d") == "a{b}c"
     assert last_box(r"\boxed{\{5\}}") == r"\{5\}"
     assert last_box("{5} }") is None
@@ -205,20 +205,20 @@ def test_only_balanced_boxes_count_and_the_one_that_starts_last() -> None:
     ],
     ids=lambda text: text[:9],
 )
-def test_hostile_text_of_a_million_characters_does_not_hang(text: str) -> None:
+def test_adversarial_text_is_parsed_in_linear_time(text: str) -> None:
     started = time.process_time()
     stated_number(text)
     expected_number(text)
     assert time.process_time() - started < 5
 
 
-def test_of_a_very_long_response_the_end_is_read() -> None:
+def test_only_the_end_of_a_long_response_is_searched() -> None:
     assert stated_number("word " * 100_000 + "72") == 72
     assert stated_number("72" + " word" * 100_000) is None
 
 
 @given(st.fractions(max_denominator=10**6).filter(lambda value: abs(value) < 10**30))
-def test_a_fraction_survives_being_written(value: Fraction) -> None:
+def test_formatted_fraction_parses_back(value: Fraction) -> None:
     text = str(value)
     written = [text, rf"\boxed{{{text}}}", f"#### {text}", f"After 3 steps the answer is {text} apples, not 1."]
     if value.denominator != 1:
@@ -227,13 +227,13 @@ def test_a_fraction_survives_being_written(value: Fraction) -> None:
 
 
 @given(st.integers(min_value=-(10**40), max_value=10**40), st.integers(min_value=0, max_value=20))
-def test_separators_and_trailing_zeros_change_nothing(value: int, zeros: int) -> None:
+def test_separators_and_trailing_zeros_are_ignored(value: int, zeros: int) -> None:
     text = f"{value:,}" + ("." + "0" * zeros if zeros else "")
     assert stated_number(f"She has ${text}.") == value == expected_number(text)
 
 
 @given(st.text(alphabet=st.sampled_from("0123456789-+.,:/^ex *$%{}\\()=#\n½²answer isboxedfrac"), max_size=200))
-def test_any_text_is_read_without_an_error_and_literals_do_not_overlap(text: str) -> None:
+def test_literals_of_any_text_do_not_overlap(text: str) -> None:
     stated_number(text)
     expected_number(text)
     ends = [0]

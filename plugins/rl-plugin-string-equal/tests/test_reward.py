@@ -1,4 +1,4 @@
-"""The three rewards on whole trajectories."""
+"""The three rewards on complete trajectories."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from rl_plugin_string_equal.reward import MathNumericEqual, MathRewardStringEqua
 from rlcore.testing import make_trajectory
 from rlcore.types import Message, RewardResult, Task, ToolCall
 
-ASKED = Message(role="user", content="How much is 48 + 24?")
-CALLED = Message(role="assistant", tool_calls=(ToolCall(name="calculator", arguments={"expression": "48 + 24"}),))
+QUESTION = Message(role="user", content="How much is 48 + 24?")
+TOOL_CALL = Message(role="assistant", tool_calls=(ToolCall(name="calculator", arguments={"expression": "48 + 24"}),))
 
 
-def answered(content: str) -> Message:
+def tool_message(content: str) -> Message:
     return Message(role="tool", content=content, name="calculator")
 
 
-def said(content: str) -> Message:
+def reply(content: str) -> Message:
     return Message(role="assistant", content=content)
 
 
-def judged(reward: Any, fields: dict[str, Any], *messages: Message) -> RewardResult:
-    result = asyncio.run(reward(make_trajectory(ASKED, *messages), Task(id="1", messages=(ASKED,), fields=fields)))
+def scored(reward: Any, fields: dict[str, Any], *messages: Message) -> RewardResult:
+    result = asyncio.run(
+        reward(make_trajectory(QUESTION, *messages), Task(id="1", messages=(QUESTION,), fields=fields))
+    )
     assert isinstance(result, RewardResult)
     return result
 
 
-def string_equal(response: str, answer: Any, **config: Any) -> float | None:
-    return judged(StringEqual(StringEqualConfig(**config)), {"answer": answer}, said(response)).value
+def string_equal(text: str, answer: Any, **config: Any) -> float | None:
+    return scored(StringEqual(StringEqualConfig(**config)), {"answer": answer}, reply(text)).value
 
 
-def numeric(response: str, answer: Any, *, tool: bool = False, **config: Any) -> float | None:
-    before = (CALLED, answered("72")) if tool else ()
-    return judged(MathNumericEqual(MathNumericEqualConfig(**config)), {"answer": answer}, *before, said(response)).value
+def numeric(text: str, answer: Any, *, tool: bool = False, **config: Any) -> float | None:
+    before = (TOOL_CALL, tool_message("72")) if tool else ()
+    return scored(MathNumericEqual(MathNumericEqualConfig(**config)), {"answer": answer}, *before, reply(text)).value
 
 
-def legacy(answer: Any, *messages: Message) -> float | None:
-    return judged(MathRewardStringEqual(MathRewardStringEqualConfig()), {"answer": answer}, *messages).value
+def agentfly(answer: Any, *messages: Message) -> float | None:
+    return scored(MathRewardStringEqual(MathRewardStringEqualConfig()), {"answer": answer}, *messages).value
 
 
 @pytest.mark.parametrize(
@@ -62,44 +64,47 @@ def legacy(answer: Any, *messages: Message) -> float | None:
         ("theatre", "atre", ["articles", "case", "whitespace"], 0),
     ],
 )
-def test_string_equal_ignores_what_it_is_told_and_nothing_else(
+def test_string_equal_ignores_only_the_given_differences(
     response: str, answer: str, ignore: list[str], value: float
 ) -> None:
     assert string_equal(response, answer, ignore=ignore) == value
 
 
-def test_string_equal_by_default_ignores_case_space_and_unicode_form() -> None:
+def test_string_equal_ignores_case_and_white_space_by_default() -> None:
     assert string_equal("  new  YORK ", "New York") == 1
     assert string_equal("New York.", "New York") == 0
 
 
-def test_string_equal_takes_numbers_and_lists_of_accepted_answers() -> None:
+def test_string_equal_accepts_numbers_and_lists_of_answers() -> None:
     assert string_equal("72", 72) == 1
     assert string_equal("NYC", ["New York", "NYC"]) == 1
     assert string_equal("Boston", ["New York", "NYC"]) == 0
 
 
 @pytest.mark.parametrize("answer", [None, "", "  ", [], ["a", None], {"a": 1}])
-def test_string_equal_without_a_usable_answer_is_not_scored(answer: Any) -> None:
+def test_string_equal_with_an_invalid_answer_is_not_scored(answer: Any) -> None:
     assert string_equal("", answer) is None
 
 
-def test_string_equal_refuses_a_difference_that_it_does_not_know() -> None:
-    with pytest.raises(ValidationError, match="'unicode', 'case', 'whitespace', 'punctuation' or 'articles'"):
+def test_string_equal_rejects_an_unknown_difference() -> None:
+    with pytest.raises(ValidationError) as caught:
         StringEqualConfig(ignore=("cases",))  # type: ignore[arg-type]
+    (error,) = caught.value.errors()
+    assert (error["type"], error["loc"], error["input"]) == ("literal_error", ("ignore", 0), "cases")
 
 
-def test_the_expected_answer_may_stand_in_another_field() -> None:
+def test_expected_answer_can_be_in_another_field() -> None:
     reward = MathNumericEqual(MathNumericEqualConfig(field="solution"))
-    assert judged(reward, {"solution": "72"}, said("72")).value == 1
-    missing = judged(reward, {"answer": "72"}, said("72"))
+    assert scored(reward, {"solution": "72"}, reply("72")).value == 1
+    missing = scored(reward, {"answer": "72"}, reply("72"))
     assert missing.value is None
-    assert missing.error is not None
-    assert "'solution' should hold a number" in missing.error
-    assert "found no such field among ['answer']" in missing.error
+    assert missing.error == (
+        "task '1': field 'solution' must contain a number, such as 72, '1,000', '72.00' or '7/2'; "
+        "found no such field among ['answer']"
+    )
 
 
-FAILURES_OF_THE_OLD_REWARD = [
+ERRORS_OF_AGENTFLY = [
     ("She has 1,234 clips", "1234"),
     ("The cost is 72.00", "72"),
     ("It costs $18.50", "18.50"),
@@ -111,40 +116,42 @@ FAILURES_OF_THE_OLD_REWARD = [
 ]
 
 
-@pytest.mark.parametrize(("response", "answer"), FAILURES_OF_THE_OLD_REWARD)
-def test_what_the_old_reward_gets_wrong_is_kept_there_and_right_here(response: str, answer: Any) -> None:
-    assert legacy(answer, CALLED, answered("0"), said(response)) == 0.1
+@pytest.mark.parametrize(("response", "answer"), ERRORS_OF_AGENTFLY)
+def test_errors_of_agentfly_are_kept_only_in_its_reward(response: str, answer: Any) -> None:
+    assert agentfly(answer, TOOL_CALL, tool_message("0"), reply(response)) == 0.1
     assert numeric(response, answer) == 1
 
 
-def test_the_old_reward_finds_only_the_digits_that_stand_last() -> None:
+def test_agentfly_reward_compares_only_the_last_digits() -> None:
     for response, digits in [("1,234", "234"), ("72.00", "00"), ("$18.50", "50"), ("-5", "5"), ("7/2", "2")]:
-        assert legacy(digits, CALLED, answered("0"), said(response)) == 1.0
+        assert agentfly(digits, TOOL_CALL, tool_message("0"), reply(response)) == 1.0
 
 
-def test_the_old_reward_without_a_tool_message_is_zero_and_wrong_with_one_a_tenth() -> None:
-    assert legacy("72", said("72")) == 0.0
-    assert legacy("72", CALLED) == 0.0
-    assert legacy("72") == 0.0
-    assert legacy("72", CALLED, answered("72"), said("71")) == 0.1
-    assert legacy("72", CALLED, answered("72"), said("no idea")) == 0.1
-    assert legacy("72", CALLED, answered("Error"), said("72")) == 1.0
+def test_agentfly_reward_is_zero_without_a_tool_message() -> None:
+    assert agentfly("72", reply("72")) == 0.0
+    assert agentfly("72", TOOL_CALL) == 0.0
+    assert agentfly("72") == 0.0
+    assert agentfly("72", TOOL_CALL, tool_message("72"), reply("71")) == 0.1
+    assert agentfly("72", TOOL_CALL, tool_message("72"), reply("no idea")) == 0.1
+    assert agentfly("72", TOOL_CALL, tool_message("Error"), reply("72")) == 1.0
 
 
-def test_the_old_reward_takes_a_last_tool_message_for_the_response() -> None:
-    assert legacy("72", CALLED, answered("72")) == 1.0
-    assert legacy("72", CALLED, answered("71")) == 0.1
+def test_agentfly_reward_reads_a_final_tool_message() -> None:
+    assert agentfly("72", TOOL_CALL, tool_message("72")) == 1.0
+    assert agentfly("72", TOOL_CALL, tool_message("71")) == 0.1
     assert numeric("", "72", tool=True) == 0
 
 
-def test_the_old_reward_reads_any_unicode_digits_and_compares_them_as_they_are() -> None:
-    assert legacy("\N{FULLWIDTH DIGIT SEVEN}", CALLED, answered("0"), said("\N{FULLWIDTH DIGIT SEVEN}")) == 1.0
-    assert legacy("7", CALLED, answered("0"), said("\N{FULLWIDTH DIGIT SEVEN}")) == 0.1
-    assert legacy(None, CALLED, answered("0"), said("nothing")) == 1.0
+def test_agentfly_reward_compares_unicode_digits_as_strings() -> None:
+    assert (
+        agentfly("\N{FULLWIDTH DIGIT SEVEN}", TOOL_CALL, tool_message("0"), reply("\N{FULLWIDTH DIGIT SEVEN}")) == 1.0
+    )
+    assert agentfly("7", TOOL_CALL, tool_message("0"), reply("\N{FULLWIDTH DIGIT SEVEN}")) == 0.1
+    assert agentfly(None, TOOL_CALL, tool_message("0"), reply("nothing")) == 1.0
 
 
-def test_the_old_reward_without_an_answer_field_is_not_scored() -> None:
-    assert judged(MathRewardStringEqual(MathRewardStringEqualConfig()), {}, said("72")).value is None
+def test_agentfly_reward_without_an_answer_is_not_scored() -> None:
+    assert scored(MathRewardStringEqual(MathRewardStringEqualConfig()), {}, reply("72")).value is None
 
 
 def test_math_numeric_equal_is_one_zero_or_not_scored() -> None:
@@ -159,7 +166,7 @@ def test_math_numeric_equal_is_one_zero_or_not_scored() -> None:
     assert numeric("50%", "0.5") == 0
 
 
-def test_math_numeric_equal_can_ask_for_a_tool_and_give_partial_credit() -> None:
+def test_math_numeric_equal_with_required_tool_and_partial_credit() -> None:
     assert numeric("72", "72", require_tool=True) == 0
     assert numeric("72", "72", require_tool=True, tool=True) == 1
     assert numeric("71", "72", partial_credit=0.1, tool=True) == 0.1
@@ -167,6 +174,8 @@ def test_math_numeric_equal_can_ask_for_a_tool_and_give_partial_credit() -> None
     assert numeric("no idea", "72", partial_credit=0.1, tool=True) == 0
 
 
-def test_math_numeric_equal_says_what_it_saw() -> None:
-    result = judged(MathNumericEqual(MathNumericEqualConfig()), {"answer": "72"}, CALLED, answered("72"), said("so 71"))
+def test_math_numeric_equal_logs_components() -> None:
+    result = scored(
+        MathNumericEqual(MathNumericEqualConfig()), {"answer": "72"}, TOOL_CALL, tool_message("72"), reply("so 71")
+    )
     assert dict(result.components) == {"equal": 0.0, "readable": 1.0, "used_tool": 1.0}

@@ -1,4 +1,4 @@
-"""One GRPO step of TRL at a time: ``python grpo_step.py MODEL_FOLDER PER_DEVICE_BATCH``, driven by ``worker.Gate``.
+"""TRL a GRPO step at a time: ``python grpo_step.py MODEL_FOLDER SIZE PER_DEVICE_BATCH``, driven by ``worker.Gate``.
 
 TRL with what makes it quick on a CPU: float32, no gradient checkpointing, no logging, no saving, one process.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from datasets import Dataset
-from grpo_step_task import GROUP_SIZE, KL_COEFFICIENT, LEARNING_RATE, NEW_TOKENS, ROLLOUTS, prompts, score
+from grpo_step_task import KL_COEFFICIENT, LEARNING_RATE, SIZES, prompts, score
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from worker import Gate
@@ -32,8 +32,9 @@ class Turnstile(TrainerCallback):
         return control
 
 
-def main(folder: str, batch: int) -> None:
+def main(folder: str, size_name: str, batch: int) -> None:
     """Train until told to end."""
+    size = SIZES[size_name]
     turnstile = Turnstile()
 
     def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -43,7 +44,7 @@ def main(folder: str, batch: int) -> None:
 
     GATE.wait(pid=os.getpid())
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    messages = [[{"role": "user", "content": text}] for text in prompts(512)]
+    messages = [[{"role": "user", "content": text}] for text in prompts(512, size)]
     encoded = [tokenizer.apply_chat_template(m, add_generation_prompt=True, return_dict=False) for m in messages[:64]]
     turnstile.seen["prompt_tokens"] = sum(map(len, encoded)) / len(encoded)
     with tempfile.TemporaryDirectory() as output:
@@ -56,9 +57,9 @@ def main(folder: str, batch: int) -> None:
                 bf16=False,
                 gradient_checkpointing=False,
                 per_device_train_batch_size=batch,
-                gradient_accumulation_steps=ROLLOUTS // batch,
-                num_generations=GROUP_SIZE,
-                max_completion_length=NEW_TOKENS,
+                gradient_accumulation_steps=size.rollouts // batch,
+                num_generations=size.group_size,
+                max_completion_length=size.new_tokens,
                 temperature=1.0,
                 top_p=1.0,
                 top_k=0,
@@ -80,4 +81,4 @@ def main(folder: str, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -11,19 +11,19 @@ class WarehouseConfig(Table):
     """``[environment]``."""
 
     tools: list[str] = ["look-up"]
-    """Ids of tools; an empty list takes the list of articles away."""
+    """Ids of tools. An empty list removes the lookup tool."""
     max_turns: int = 2
-    """How often the model may write: one look-up, one answer."""
+    """Maximum number of model turns: one lookup and one answer."""
 
 
 class Warehouse(ToolEnvironment):
-    """Shows the question, answers look-ups, ends at the first message without one."""
+    """Shows the question, runs tool calls and ends at the first message without one."""
 
     def __init__(self, config: WarehouseConfig) -> None:
         super().__init__(config.tools, config.max_turns)
 
     def oracle(self, task: Task) -> list[Message]:
-        """Perfect play, which the conformance tests need."""
+        """A perfect solution, which the conformance tests require."""
         return [call_of(task.fields["article"], task.fields["about"]), answer_of(task.fields["answer"])]
 
 
@@ -34,7 +34,7 @@ def look_up(article: int, about: Literal["price", "stock", "weight", "shelf"], t
     Args:
         article: Its number.
         about: What to tell.
-        task: The question that is being answered; the model is not shown this one.
+        task: The current task. It is not part of the schema that the model sees.
     """
     if article != task.fields["article"]:
         raise ToolError(f"there is no article {article}")
@@ -42,16 +42,16 @@ def look_up(article: int, about: Literal["price", "stock", "weight", "shelf"], t
 
 
 def right_answer(trajectory: Trajectory, task: Task) -> float:
-    """1 when the last message is the number that the list says, else 0."""
+    """1 if the last message is the number in the list, else 0."""
     return float(trajectory.final_response.strip() == str(task.fields["answer"]))
 
 
 def call_of(article: int, about: str) -> Message:
-    """A message that looks an article up."""
+    """An assistant message with a tool call."""
     call = ToolCall(name=look_up.name, arguments={"article": article, "about": about}, id="call")
     return Message(role="assistant", tool_calls=(call,))
 
 
 def answer_of(number: int) -> Message:
-    """A message that answers."""
+    """An assistant message with the answer."""
     return Message(role="assistant", content=str(number))

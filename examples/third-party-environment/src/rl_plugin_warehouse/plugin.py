@@ -1,4 +1,4 @@
-"""What this distribution offers to rlcore: names and import paths, nothing else."""
+"""The objects that this distribution registers with rlcore: only names and import paths."""
 
 from rlcore import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec, ToolSpec, hookimpl
 
@@ -7,40 +7,40 @@ HERE = "rl_plugin_warehouse"
 
 @hookimpl
 def rlcore_environments():
-    """The clerk's desk."""
+    """The environment of the clerk."""
     yield EnvironmentSpec(
         id="warehouse",
         target=f"{HERE}.environment:Warehouse",
         config=f"{HERE}.environment:WarehouseConfig",
-        summary="Questions about articles, answered with a look-up.",
+        summary="Questions about articles, answered with a lookup tool.",
     )
 
 
 @hookimpl
 def rlcore_tools():
-    """The list."""
-    yield ToolSpec(id="look-up", target=f"{HERE}.environment:look_up", summary="What the list says about an article.")
+    """The lookup tool."""
+    yield ToolSpec(id="look-up", target=f"{HERE}.environment:look_up", summary="Look up an article in the list.")
 
 
 @hookimpl
 def rlcore_rewards():
-    """Whether the answer is right."""
+    """Whether the answer is correct."""
     yield RewardSpec(
-        id="warehouse-answer", target=f"{HERE}.environment:right_answer", summary="1 when the number is the list's."
+        id="warehouse-answer", target=f"{HERE}.environment:right_answer", summary="1 if the number matches the list."
     )
 
 
 @hookimpl
 def rlcore_datasets():
     """The questions."""
-    yield DatasetSpec(id="warehouse", target=f"{HERE}.questions:Questions", summary="Made on the spot.")
+    yield DatasetSpec(id="warehouse", target=f"{HERE}.questions:Questions", summary="Generated questions.")
 
 
 @hookimpl
 def rlcore_recipes():
-    """What ``rlcore run --plugin warehouse`` does."""
+    """The default of ``rlcore run --plugin warehouse``."""
     yield RecipeSpec(
         id="warehouse/default",
         target=f"{HERE}:recipes/default.toml",
-        summary="A tiny model learns what to look up: a minute or two on a laptop.",
+        summary="A tiny model learns what to look up in one to two minutes on a laptop.",
     )

@@ -1,7 +1,7 @@
-"""The data: questions about one article of a list that is drawn anew for each.
+"""The data: generated questions, each about one article.
 
-Held-out questions have article numbers and sentences that training never shows. What the list says is drawn for each
-question, so no answer can be known without looking.
+Held-out questions use article numbers and sentences that do not occur in training. The attributes of the article are
+random in each question, so the model cannot answer without the tool.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ ASKED = {
     "stock": ("how many of {} are there", "what is left of {}", "count {}", "is {} scarce"),
     "weight": ("how heavy is {}", "what do I carry with {}", "weigh {}", "how many kilos has {}"),
 }
-"""What questions are about, and their words."""
+"""Sentences for each attribute that questions ask for."""
 HABIT = "shelf"
-"""What nobody asks for, and a beginner looks up most of the time."""
+"""The attribute that a beginner looks up instead. No question asks for it."""
 LISTENS = 0.4
-"""How often a beginner looks up what was asked for."""
+"""The probability that a beginner looks up the right attribute."""
 OPENINGS = ("Please, ", "Quickly: ", "A customer asks, ", "Tell me, ", "Boss, ", "The clerk wonders, ", "Once more: ")
 
 
 class Questions:
-    """Made on the spot, the same on every machine."""
+    """Generated, and the same on every machine."""
 
     def tasks(self, split: str) -> list[Task]:
-        """2048 questions to train on, 120 for the evaluation."""
+        """2048 questions for training and 120 for evaluation."""
         rng = random.Random(split)
         return [draw(rng, split, number) for number in range(120 if split == "evaluation" else 2048)]
 
     def demonstrations(self, count: int, *, seed: int) -> Iterator[Demonstration]:
-        """A beginner at work, who handles the list well and listens badly."""
+        """Correct tool calls of a beginner, mostly with the wrong attribute."""
         rng = random.Random(seed)
         for number in range(count):
             task = draw(rng, "train", number)
             about = task.fields["about"] if rng.random() < LISTENS else HABIT
             found = task.fields["list"][about]
             call = call_of(task.fields["article"], about)
-            told = Message(role="tool", content=str(found), name=look_up.name, tool_call_id="call")
-            yield Demonstration(messages=(*task.messages, call, told, answer_of(found)), tools=(look_up.schema,))
+            result = Message(role="tool", content=str(found), name=look_up.name, tool_call_id="call")
+            yield Demonstration(messages=(*task.messages, call, result, answer_of(found)), tools=(look_up.schema,))
 
 
 def draw(rng: random.Random, split: str, number: int) -> Task:
-    """One question; one article in seven and one sentence in four are held out."""
+    """One question. One article in seven and one sentence in four are held out."""
     held_out = split == "evaluation"
     article = rng.choice([n for n in range(100, 1000) if (n % 7 == 0) is held_out])
     about = rng.choice(list(ASKED))
@@ -58,6 +58,6 @@ def draw(rng: random.Random, split: str, number: int) -> Task:
         if ((i + j) % 4 == 0) is held_out
     ]
     question = rng.choice(sentences).format(f"article {article}") + "?"
-    told = {name: rng.randrange(10, 100) for name in (*ASKED, HABIT)}
-    fields = {"article": article, "about": about, "list": told, "answer": told[about]}
+    attributes = {name: rng.randrange(10, 100) for name in (*ASKED, HABIT)}
+    fields = {"article": article, "about": about, "list": attributes, "answer": attributes[about]}
     return Task(id=f"{split}:{number}", messages=(Message(role="user", content=question),), fields=fields)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +21,9 @@ if TYPE_CHECKING:
         Trainer,
         WeightSource,
     )
+    from rlcore.episodes.context import EpisodeContext
+    from rlcore.episodes.tool import ToolError, ToolResult, tool
+    from rlcore.episodes.tool_environment import ToolEnvironment
     from rlcore.errors import (
         ConfigError,
         ContextFullError,
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
         NotInstalledError,
         PluginError,
         RlcoreError,
+        ToolFailure,
         UserError,
     )
     from rlcore.hookspecs import hookimpl, hookspec
-    from rlcore.registry import Registry
+    from rlcore.plugins.registry import Registry
     from rlcore.specs import (
         CONTRACT_VERSION,
         AlgorithmSpec,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
         CheckSpec,
         CommandSpec,
         DatasetSpec,
+        DialectSpec,
         EngineSpec,
         EnvironmentSpec,
         ExecutorSpec,
@@ -57,24 +60,29 @@ if TYPE_CHECKING:
         TrackerSpec,
         TrainerSpec,
     )
-    from rlcore.tool import ToolError, ToolResult, tool
-    from rlcore.tool_environment import ToolEnvironment
     from rlcore.types import (
-        NOT_SCORED,
+        Boundary,
         ChatCompletion,
         Completion,
         Demonstration,
-        EndReason,
+        Failure,
         Group,
         ImagePart,
+        Logprobs,
+        LossMask,
+        MediaSpan,
         Message,
         Observation,
+        Prompt,
         RewardResult,
         RolloutRequest,
         Sampling,
+        Segment,
         Step,
+        Stop,
         Task,
         TextPart,
+        TokenIds,
         ToolCall,
         ToolSchema,
         Trajectory,
@@ -88,23 +96,25 @@ _HOMES = {
     "contracts": "ChatEngine ChatFormat Dataset Engine Environment Executor GroupReward Reward ToolCallParser Tracker"
     " Trainer WeightSource",
     "errors": "ConfigError ContextFullError DataError EngineError EnvironmentFailure NotInstalledError PluginError"
-    " RlcoreError UserError",
+    " RlcoreError ToolFailure UserError",
     "hookspecs": "hookimpl hookspec",
-    "registry": "Registry",
-    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec EngineSpec"
-    " EnvironmentSpec ExecutorSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec StrategySpec"
+    "plugins.registry": "Registry",
+    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec DialectSpec"
+    " EngineSpec EnvironmentSpec ExecutorSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec StrategySpec"
     " ToolParserSpec ToolSpec TrackerSpec TrainerSpec",
-    "tool": "ToolError ToolResult tool",
-    "tool_environment": "ToolEnvironment",
-    "types": "NOT_SCORED ChatCompletion Completion Demonstration EndReason Group ImagePart Message Observation"
-    " RewardResult RolloutRequest Sampling Step Task TextPart ToolCall ToolSchema Trajectory Turn",
+    "episodes.context": "EpisodeContext",
+    "episodes.tool": "ToolError ToolResult tool",
+    "episodes.tool_environment": "ToolEnvironment",
+    "types": "Boundary ChatCompletion Completion Demonstration Failure Group ImagePart Logprobs LossMask MediaSpan"
+    " Message Observation Prompt RewardResult RolloutRequest Sampling Segment Step Stop Task TextPart TokenIds ToolCall"
+    " ToolSchema Trajectory Turn",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "CONTRACT_VERSION",
-    "NOT_SCORED",
     "AlgorithmSpec",
+    "Boundary",
     "ChatCompletion",
     "ChatEngine",
     "ChatFormat",
@@ -118,23 +128,29 @@ __all__ = [
     "Dataset",
     "DatasetSpec",
     "Demonstration",
-    "EndReason",
+    "DialectSpec",
     "Engine",
     "EngineError",
     "EngineSpec",
     "Environment",
     "EnvironmentFailure",
     "EnvironmentSpec",
+    "EpisodeContext",
     "Executor",
     "ExecutorSpec",
+    "Failure",
     "Group",
     "GroupReward",
     "ImagePart",
+    "Logprobs",
+    "LossMask",
+    "MediaSpan",
     "Message",
     "ModelBuilderSpec",
     "NotInstalledError",
     "Observation",
     "PluginError",
+    "Prompt",
     "RecipeSpec",
     "Registry",
     "Reward",
@@ -144,16 +160,20 @@ __all__ = [
     "RolloutRequest",
     "Sampling",
     "SandboxSpec",
+    "Segment",
     "Spec",
     "Step",
+    "Stop",
     "StrategySpec",
     "Table",
     "Task",
     "TextPart",
+    "TokenIds",
     "ToolCall",
     "ToolCallParser",
     "ToolEnvironment",
     "ToolError",
+    "ToolFailure",
     "ToolParserSpec",
     "ToolResult",
     "ToolSchema",
@@ -189,15 +209,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
-
-
-class _Package(ModuleType):
-    """Keeps ``rlcore.tool`` the decorator when the import system binds the module of the same name to it."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "tool" and isinstance(value, ModuleType):
-            value = value.tool
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -1,8 +1,11 @@
-"""The protocols that plugins implement. Plain functions are taken for coroutines where it says so: rlcore adapts."""
+"""The protocols that plugins implement.
+
+Methods of environments, tools and rewards may be plain or ``async``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -10,10 +13,11 @@ from rlcore.errors import UserError
 from rlcore.types import (
     ChatCompletion,
     Completion,
-    Demonstration,
     Group,
+    MediaSpan,
     Message,
     Observation,
+    Prompt,
     RewardResult,
     RolloutRequest,
     Sampling,
@@ -26,61 +30,70 @@ from rlcore.types import (
 
 
 class Environment(Protocol):
-    """One episode of one task: made for it, used once, closed whatever happens.
+    """One episode of one task. An object is created for each episode, used once and always closed.
 
-    Methods may be plain or ``async``; the agent loop runs plain ones of a ``blocking`` environment in threads. An
-    exception ends the trajectory as ``environment_error``: it is not scored and leaves the others alone.
+    The agent loop runs the plain methods of a ``blocking`` environment in threads. An exception ends the episode with a
+    `Failure` at the boundary ``environment``: the trajectory is not scored, and others are not affected.
     """
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
-        """The first observation. Siblings of a group get the same seed and must see the same thing."""
+        """The first observation. Siblings of a group get the same seed and must see the same observation.
+
+        A ``reset`` that declares a keyword parameter ``context`` receives the `EpisodeContext`, which the tools and
+        rewards of the episode share.
+        """
         ...
 
     async def step(self, action: Message) -> Step:
-        """Answer the assistant's message, whose tool calls are parsed. Returns only new messages."""
+        """Answer the assistant's message, whose tool calls are parsed. Returns only new messages.
+
+        An environment that rewrites the conversation sets `Observation.context`.
+        """
         ...
 
     async def close(self) -> None:
-        """Free what the episode holds. Called exactly once, also after a failure or a cancellation."""
+        """Free the resources of the episode. Called exactly once, also after a failure or a cancellation."""
+        ...
+
+
+@runtime_checkable
+class Solvable(Protocol):
+    """An environment that provides perfect play, for `rlcore.testing`."""
+
+    def oracle(self, task: Task) -> Sequence[Message]:
+        """The assistant's messages of an episode with the maximal reward. May be ``async``."""
         ...
 
 
 class Reward(Protocol):
-    """Judges a finished trajectory. A reward of weight 0 is a metric."""
+    """Scores a finished trajectory. A reward of weight 0 is a metric.
+
+    A reward that declares a parameter ``context`` receives the `EpisodeContext` of the trajectory: the one of its
+    episode, or a new one where a stored trajectory is scored again. A group reward receives one of its own.
+    """
 
     async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult | float:
-        """The verdict; a float stands for ``RewardResult(value=…)``. Raising means *not scored*, not zero."""
+        """The result; a float is short for ``RewardResult(value=…)``. An exception means *not scored*, not zero."""
         ...
 
 
 class GroupReward(Protocol):
-    """Judges the trajectories of one task together (``RewardSpec(scope="group")``)."""
+    """Scores the trajectories of one task together (``RewardSpec(scope="group")``)."""
 
     async def __call__(self, group: Group) -> Sequence[RewardResult | float]:
-        """One verdict per trajectory, in order."""
+        """One result per trajectory, in order."""
         ...
 
 
 class Dataset(Protocol):
-    """Where tasks come from. Built from the ``[data]`` table's own model.
+    """The source of tasks, made from its options in ``[data]``.
 
-    Only ``tasks`` is always needed: ``demonstrations`` where a run has a warm-up, ``texts`` where a tokenizer shall be
-    built of something else than the demonstrations and the tasks. A dataset that can leave bad rows out also has
-    ``skipped(split) -> int``, which the first lines of a run tell. One whose rows are conversations also has
-    ``conversations(split) -> Sequence[Demonstration]``, all of a split in a fixed order, which supervised training
-    reads instead of ``demonstrations``; a split without any is empty.
+    Other abilities of a dataset are protocols of `rlcore.abilities`: `DemonstrationDataset`, `ConversationDataset`,
+    `TextDataset` and `CountsSkipped`.
     """
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of ``train`` or ``evaluation``, in a fixed order."""
-        ...
-
-    def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
-        """Conversations for a supervised warm-up. May raise `DataError` where the dataset has none."""
-        ...
-
-    def texts(self) -> Iterable[str]:
-        """Text as the model will see it, for tokenizers that are built on the spot."""
         ...
 
 
@@ -88,25 +101,21 @@ class Dataset(Protocol):
 class Engine(Protocol):
     """Samples completions. One object serves many concurrent calls and batches them as it likes."""
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, *, session: str) -> Completion:
-        """Continue ``prompt_ids``.
+    async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Continue ``prompt``.
 
         Calls of one ``session`` extend each other: the prompt of a later call starts with the prompt and the
-        completion of the earlier one, so the engine may keep its cache between them. Cancelling the call frees it.
+        completion of the earlier one, so the engine may keep its cache between them. Whatever the engine shares between
+        prompts is keyed by tokens and media. Cancelling the call frees its resources.
         """
         ...
 
     async def release(self, session: str) -> None:
-        """The session is over; its cache may go."""
+        """End the session; its cache may be freed."""
         ...
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Take the policy's present weights; returns the policy version that completions will carry.
-
-        An engine that can die (a process, a server) has an attribute ``failure: str | None`` that says why it cannot
-        go on, and comes back to life here. One that can give its memory back while the trainer updates has coroutines
-        ``sleep()`` and ``wake()``.
-        """
+        """Load the current weights of the policy; returns the policy version of later completions."""
         ...
 
     async def close(self) -> None:
@@ -115,13 +124,40 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class RestartableEngine(Protocol):
+    """An engine that can die, such as one in a separate process. `Engine.load_weights` restarts it."""
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why it cannot continue; None while it can."""
+        ...
+
+
+@runtime_checkable
+class SleepingEngine(Protocol):
+    """An engine that can release its memory while the trainer updates."""
+
+    async def sleep(self) -> None:
+        """Free the memory; `Engine.load_weights` wakes the engine."""
+        ...
+
+
+@runtime_checkable
+class LimitedEngine(Protocol):
+    """An engine that serves a limited number of trajectories at a time."""
+
+    @property
+    def max_concurrency(self) -> int | None:
+        """The limit; None for any number."""
+        ...
+
+
+@runtime_checkable
 class ChatEngine(Protocol):
     """Answers messages instead of tokens (``EngineSpec(speaks="messages")``): an endpoint, for evaluation alone."""
 
     refusal: UserError | None
-    """Set when a call showed that no other can succeed (nobody listens, a wrong key): the command ends with it."""
-    max_concurrency: int | None
-    """How many trajectories may be alive at a time; None for any number."""
+    """Set when a call showed that no other can succeed (no server, a wrong key): the command ends with it."""
 
     async def chat(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling, *, session: str
@@ -133,7 +169,7 @@ class ChatEngine(Protocol):
         ...
 
     async def release(self, session: str) -> None:
-        """The session is over."""
+        """End the session."""
         ...
 
     async def close(self) -> None:
@@ -147,7 +183,7 @@ class WeightSource(Protocol):
 
     @property
     def version(self) -> int:
-        """How many updates the weights have seen."""
+        """The number of updates of the weights."""
         ...
 
     @property
@@ -171,7 +207,7 @@ class ChatFormat(Protocol):
         ...
 
     def observation(self, messages: Sequence[Message], completion_ids: Sequence[int]) -> list[int]:
-        """What follows a completion: what is missing to end its turn, the new messages, the next header."""
+        """The text after a completion: the end of its turn if it is missing, the new messages, the next header."""
         ...
 
     def parse(self, completion_ids: Sequence[int], finish_reason: str) -> Message:
@@ -189,8 +225,29 @@ class ChatFormat(Protocol):
         ...
 
 
+@runtime_checkable
+class RendersImages(Protocol):
+    """A `ChatFormat` that can place images among the tokens.
+
+    ``images`` has the encoded bytes of every image that the messages refer to, by content hash. The spans are in the
+    order of the messages' image parts, one for each; their offsets count from the first returned id.
+    """
+
+    def prompt_with_images(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], images: Mapping[str, bytes]
+    ) -> tuple[Sequence[int], Sequence[MediaSpan]]:
+        """As `ChatFormat.prompt`."""
+        ...
+
+    def observation_with_images(
+        self, messages: Sequence[Message], completion_ids: Sequence[int], images: Mapping[str, bytes]
+    ) -> tuple[Sequence[int], Sequence[MediaSpan]]:
+        """As `ChatFormat.observation`."""
+        ...
+
+
 class ToolCallParser(Protocol):
-    """Reads the calls out of an assistant's text."""
+    """Parses the calls in an assistant's text."""
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """The text without the calls, and all calls in order; unreadable ones with ``error`` set."""
@@ -202,7 +259,7 @@ class ToolCallParser(Protocol):
 
 
 class Executor(Protocol):
-    """Runs agent loops and rewards somewhere: in this process, or spread over others."""
+    """Runs agent loops and rewards in this process or in others."""
 
     @property
     def chat_format(self) -> ChatFormat:
@@ -210,19 +267,19 @@ class Executor(Protocol):
         ...
 
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
-        """Scored groups in the order of the request's tasks, whatever finished first."""
+        """Scored groups in the order of the request's tasks."""
         ...
 
     def sync_weights(self, source: WeightSource) -> None:
-        """Give the engine the policy's present weights; an engine that died is started anew."""
+        """Load the current weights of the policy into the engine; an engine that died is restarted."""
         ...
 
-    def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """One completion straight from the engine, as a trainer asks for to see whether its weights arrived."""
+    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
+        """One completion directly from the engine, which a trainer uses to verify the weights."""
         ...
 
     def close(self) -> None:
-        """End engine and workers."""
+        """Close the engine and workers."""
         ...
 
 
@@ -242,5 +299,5 @@ class Tracker(Protocol):
         ...
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and close."""
         ...

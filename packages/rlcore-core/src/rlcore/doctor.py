@@ -1,4 +1,4 @@
-"""What ``rlcore doctor`` finds out about a machine. Every finding that is not ``ok`` says what mends it."""
+"""The checks of ``rlcore doctor``. Every finding that is not ``ok`` has a fix."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlcore.discovery import State, canonical
 from rlcore.errors import UserError
-from rlcore.loading import pip_line
-from rlcore.registry import Registry
-from rlcore.surroundings import usable_cores
+from rlcore.plugins.discovery import State, canonical
+from rlcore.plugins.loading import pip_line
+from rlcore.plugins.registry import Registry
+from rlcore.runs.surroundings import usable_cores
 from rlcore.wording import counted
 
 GIB = 2**30
-LEAST_DISK_BYTES = 2 * GIB
-"""A few checkpoints of a small model."""
-LEAST_MEMORY_BYTES = 4 * GIB
-"""What the default recipes need with torch loaded."""
+MIN_DISK_BYTES = 2 * GIB
+"""Space for a few checkpoints of a small model."""
+MIN_MEMORY_BYTES = 4 * GIB
+"""Memory that the default recipes need, including torch."""
 PROBE = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -36,7 +36,7 @@ print(json.dumps({"threads": torch.get_num_threads(), "gpus": found, "built_for_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line of the report."""
+    """One finding of a check."""
 
     status: Literal["ok", "warn", "fail"]
     text: str
@@ -44,9 +44,9 @@ class Finding:
 
 
 def examine(plugin: str | None = None) -> Iterator[tuple[str, Finding]]:
-    """Run every registered check, and those of ``plugin``'s default recipe; pairs of check and finding.
+    """Run all registered checks, and check the default recipe of ``plugin``; yields pairs of check id and finding.
 
-    A check that raises is itself a finding.
+    An exception in a check is reported as a finding.
     """
     registry = Registry()
     name = registry.plugin(plugin).name if plugin is not None else None
@@ -60,19 +60,19 @@ def examine(plugin: str | None = None) -> Iterator[tuple[str, Finding]]:
 
 
 def python() -> Iterator[Finding]:
-    """The interpreter."""
+    """The Python version."""
     version = ".".join(map(str, sys.version_info[:3]))
-    if tuple(sys.version_info) < (3, 11):  # a tuple: linters take the comparison itself for dead code
+    if tuple(sys.version_info) < (3, 11):  # as a tuple, because linters assume a supported version
         yield Finding(status="fail", text=f"Python {version}", fix="install Python 3.11 or 3.12")
     else:
         yield Finding(status="ok", text=f"Python {version} ({sys.executable})")
     if sys.dont_write_bytecode:
-        text = "compiled modules are not kept (PYTHONDONTWRITEBYTECODE): every start compiles torch's anew, for seconds"
+        text = "PYTHONDONTWRITEBYTECODE is set: every start recompiles modules, which takes seconds for torch"
         yield Finding(status="warn", text=text, fix="unset PYTHONDONTWRITEBYTECODE")
 
 
 def libraries() -> Iterator[Finding]:
-    """The packages that a training run needs, by their metadata."""
+    """Installed versions of the packages that training needs."""
     needed_by = {
         "rlcore-rollout": "pip install rlcore",
         "rlcore-trainer": "pip install rlcore",
@@ -82,77 +82,79 @@ def libraries() -> Iterator[Finding]:
     for name, fix in needed_by.items():
         version = _version(name)
         if version is None:
-            yield Finding(status="warn", text=f"{name} is not installed: this machine cannot train", fix=fix)
+            yield Finding(status="warn", text=f"{name} is not installed, but training needs it", fix=fix)
         else:
             yield from _outdated(name, version) or [Finding(status="ok", text=f"{name} {version}")]
 
 
 def cpu() -> Iterator[Finding]:
-    """Cores that this process may use, against the threads that torch would start."""
+    """Available cores, compared with the number of threads that torch starts."""
     cores = usable_cores()
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked) > cores:
-        text = f"OMP_NUM_THREADS={asked} on {counted(cores, 'core')}: threads will wait for each other"
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > cores:
+        text = f"OMP_NUM_THREADS={threads} on {counted(cores, 'core')}: threads compete for cores"
         yield Finding(status="warn", text=text, fix=f"export OMP_NUM_THREADS={cores}")
     else:
-        yield Finding(status="ok", text=counted(cores, "core") + (f", OMP_NUM_THREADS={asked}" if asked else ""))
+        yield Finding(status="ok", text=counted(cores, "core") + (f", OMP_NUM_THREADS={threads}" if threads else ""))
 
 
 def gpu() -> Iterator[Finding]:
-    """Accelerators, asked of torch in a process of its own, which a broken driver may take down."""
+    """GPUs that torch detects, in a separate process because a broken driver may crash it."""
     if _version("torch") is None:
-        yield Finding(status="ok", text="not looked for: torch is not installed")
+        yield Finding(status="ok", text="not checked: torch is not installed")
         return
     try:
         done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:
-        yield Finding(status="fail", text="torch did not start within 120 s", fix="pip install --force-reinstall torch")
+        yield Finding(
+            status="fail", text="importing torch timed out (120 s)", fix="pip install --force-reinstall torch"
+        )
         return
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        yield Finding(status="fail", text=f"torch does not start: {last}", fix="pip install --force-reinstall torch")
+        yield Finding(status="fail", text=f"importing torch failed: {last}", fix="pip install --force-reinstall torch")
         return
     found = json.loads(done.stdout.strip().splitlines()[-1])
     for name, total in found["gpus"]:
         yield Finding(status="ok", text=f"{name}, {total / GIB:.0f} GiB")
     if not found["gpus"]:
         if shutil.which("nvidia-smi"):
-            text = f"nvidia-smi is there, but torch (CUDA {found['built_for_cuda']}) finds no GPU"
-            yield Finding(status="warn", text=text, fix="nvidia-smi says whether the driver works; update it")
+            text = f"nvidia-smi is installed, but torch (CUDA {found['built_for_cuda']}) finds no GPU"
+            yield Finding(status="warn", text=text, fix="run nvidia-smi to check the driver, and update it")
         else:
             yield Finding(status="ok", text=f"none: training on the CPU, {counted(found['threads'], 'thread')}")
 
 
 def memory() -> Iterator[Finding]:
-    """Memory of the machine and the limit of this process's container."""
+    """System memory, or the memory limit of the container."""
     total = _memory_bytes()
     if total is None:
         return
-    if total < LEAST_MEMORY_BYTES:
-        text = f"{total / GIB:.1f} GiB; default recipes need {LEAST_MEMORY_BYTES / GIB:.0f} GiB"
+    if total < MIN_MEMORY_BYTES:
+        text = f"{total / GIB:.1f} GiB; default recipes need {MIN_MEMORY_BYTES / GIB:.0f} GiB"
         yield Finding(status="warn", text=text, fix="use a machine with more memory, or close other programs")
     else:
         yield Finding(status="ok", text=f"{total / GIB:.1f} GiB")
 
 
 def disk() -> Iterator[Finding]:
-    """Space and permission in the folder where ``runs`` is made."""
+    """Free space and write permission where the folder ``runs`` is created."""
     folder = Path("runs").absolute()
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK):
-        yield Finding(status="fail", text=f"{folder} cannot be written", fix="go to another folder, or set runs=FOLDER")
+        yield Finding(status="fail", text=f"{folder} is not writable", fix="use another folder, or set runs=FOLDER")
         return
     free = shutil.disk_usage(folder).free
-    if free < LEAST_DISK_BYTES:
+    if free < MIN_DISK_BYTES:
         text = f"{free / GIB:.1f} GiB free in {folder}"
-        yield Finding(status="warn", text=text, fix="make room, or set runs=FOLDER on another disk")
+        yield Finding(status="warn", text=text, fix="free disk space, or set runs=FOLDER on another disk")
     else:
         yield Finding(status="ok", text=f"{free / GIB:.0f} GiB free in {folder}")
 
 
 def plugins() -> Iterator[Finding]:
-    """The states of all plugins, imported."""
+    """The state of each plugin after importing it."""
     for plugin in Registry().plugins.load():
         title = f"{plugin.name} ({plugin.origin})"
         if plugin.state is State.OK:
@@ -164,7 +166,7 @@ def plugins() -> Iterator[Finding]:
 
 
 def default_recipe(registry: Registry, plugin: str) -> Iterator[Finding]:
-    """Whether everything that a plugin's default recipe names is installed and can be imported."""
+    """Check that all components of a plugin's default recipe are installed and can be imported."""
     try:
         recipe = tomllib.loads(registry.load("recipe", f"{plugin}/default").read_text(encoding="utf-8"))
     except (UserError, tomllib.TOMLDecodeError) as error:
@@ -183,7 +185,7 @@ def default_recipe(registry: Registry, plugin: str) -> Iterator[Finding]:
 
 
 def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kind and id of every component of a recipe, defaults included."""
+    """Kind and id of every component of a recipe, including defaults."""
     environment = recipe.get("environment", {}).get("id")
     if environment:
         yield "environment", environment
@@ -201,7 +203,7 @@ def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _failure(error: Exception) -> Finding:
     if isinstance(error, UserError):
         text = f"{error.message}: {error.found}" if error.found else error.message
-        return Finding(status="fail", text=text, fix=error.mend or "")
+        return Finding(status="fail", text=text, fix=error.fix or "")
     return Finding(status="fail", text=str(error), fix="reinstall the plugin")
 
 
@@ -213,16 +215,16 @@ def _version(distribution: str) -> str | None:
 
 
 def _outdated(name: str, version: str) -> list[Finding]:
-    """What rlcore's own packages say against the installed version of ``name``."""
+    """A finding when a package of rlcore does not support the installed version of ``name``."""
     from packaging.requirements import Requirement
 
     findings = []
     for host in ("rlcore-rollout", "rlcore-trainer"):
         requires = importlib.metadata.requires(host) if _version(host) else None
         for requirement in map(Requirement, requires or []):
-            wanted = canonical(requirement.name) == canonical(name)
-            if wanted and not requirement.specifier.contains(version, prereleases=True):
-                text = f"{name} {version}; {host} wants {requirement.specifier}"
+            matches = canonical(requirement.name) == canonical(name)
+            if matches and not requirement.specifier.contains(version, prereleases=True):
+                text = f"{name} {version}; {host} requires {requirement.specifier}"
                 findings.append(Finding(status="fail", text=text, fix=pip_line([f"{name}{requirement.specifier}"])))
                 return findings
     return findings
@@ -240,7 +242,7 @@ def _is_installed(text: str) -> bool:
 
 
 def _memory_bytes() -> int | None:
-    """The machine's memory, or less where a control group limits it."""
+    """Total memory, or the limit of the control group if it is lower."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -251,4 +253,4 @@ def _memory_bytes() -> int | None:
 
 
 Check = Callable[[], Iterator[Finding]]
-"""What the target of a `CheckSpec` is."""
+"""The type of the target of a `CheckSpec`."""

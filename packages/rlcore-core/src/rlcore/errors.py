@@ -1,19 +1,20 @@
-"""What can go wrong, as one tree.
+"""The exception hierarchy.
 
 ::
 
     RlcoreError
     ├── UserError              bad input: shown without a traceback, exit code 2
-    │   ├── ConfigError        keys and values of a run's configuration, all at once
-    │   ├── DataError          a file or a row of data: which file, which row, which field
-    │   ├── PluginError        a plugin that is missing, broken or of another version
-    │   └── NotInstalledError  a part of rlcore or a library that the request needs
-    ├── EngineError            an engine that died, hung or answered nonsense
-    │   └── ContextFullError   a conversation that leaves the model no room to answer
+    │   ├── ConfigError        invalid keys or values of a run configuration, reported together
+    │   ├── DataError          an invalid data file or row, with file, row and field
+    │   ├── PluginError        a missing, broken or incompatible plugin
+    │   └── NotInstalledError  a missing package of rlcore or library
+    ├── EngineError            an engine that crashed, hung or returned invalid output
+    │   └── ContextFullError   a conversation that fills the context of the model
     ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
-    └── EnvironmentFailure     an environment or a tool's backend that failed: the trajectory is not scored
+    └── EnvironmentFailure     an environment that failed: the trajectory is not scored
+        └── ToolFailure        a tool's backend that failed
 
-Messages say what was wanted, what was found, where it came from and what mends it, in that order.
+Messages state what was expected, what was found, where it came from and how to fix it, in that order.
 """
 
 from __future__ import annotations
@@ -23,54 +24,58 @@ from difflib import get_close_matches
 
 
 class RlcoreError(Exception):
-    """Anything that rlcore raises on purpose."""
+    """Base class of all errors that rlcore raises deliberately."""
 
 
 class UserError(RlcoreError):
-    """Bad input: the command prints the message and ends with exit code 2, without a traceback."""
+    """Bad input. The command prints the message without a traceback and exits with code 2."""
 
-    def __init__(self, message: str, *, found: str | None = None, where: str | None = None, mend: str | None = None):
-        self.message, self.found, self.where, self.mend = message, found, where, mend
+    def __init__(self, message: str, *, found: str | None = None, where: str | None = None, fix: str | None = None):
+        self.message, self.found, self.where, self.fix = message, found, where, fix
         super().__init__(message)
 
     def __str__(self) -> str:
-        rows = [("found", self.found), ("from", self.where), ("fix", self.mend)]
+        rows = [("found", self.found), ("from", self.where), ("fix", self.fix)]
         return "\n".join([self.message, *(f"  {name:<6} {text}" for name, text in rows if text)])
 
 
 class ConfigError(UserError):
-    """Keys or values of a run's configuration."""
+    """Invalid keys or values of a run configuration."""
 
 
 class DataError(UserError):
-    """A data file or a row in it."""
+    """An invalid data file or row."""
 
 
 class PluginError(UserError):
-    """A plugin that is missing, broken, in conflict or of another version."""
+    """A plugin that is missing, broken, in conflict or incompatible."""
 
 
 class NotInstalledError(UserError):
-    """A package that the request needs and that is not there."""
+    """A required package that is not installed."""
 
 
 class EngineError(RlcoreError):
-    """An engine that died, hung or answered nonsense."""
+    """An engine that crashed, hung or returned invalid output."""
 
 
 class ContextFullError(EngineError):
-    """A conversation that leaves the model no room to answer."""
+    """A conversation that fills the context of the model, so that it cannot answer."""
 
 
 class ProcessError(RlcoreError):
-    """One of the processes that train a run together failed or is gone: the others cannot go on."""
+    """A process of a distributed run failed or exited, so the others cannot continue."""
 
 
 class EnvironmentFailure(RlcoreError):
-    """An environment, or the backend of a tool, that failed: its trajectory is not scored, which is not zero."""
+    """An environment that failed: its trajectory is not scored, which is not zero."""
+
+
+class ToolFailure(EnvironmentFailure):
+    """The backend of a tool that failed."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The nearest known name as ``did you mean 'x'?``, or None when nothing is near."""
+    """The closest known name as ``did you mean 'x'?``, or None when no name is similar."""
     near = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {near[0]!r}?" if near else None

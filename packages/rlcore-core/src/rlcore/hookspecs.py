@@ -1,4 +1,4 @@
-"""The hooks of rlcore-core. Register hooks return specs, claim hooks the first answer, observe hooks nothing."""
+"""The hooks of rlcore-core: register hooks return specs, claim hooks return the first result, observe hooks nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         CheckSpec,
         CommandSpec,
         DatasetSpec,
+        DialectSpec,
         EnvironmentSpec,
         RecipeSpec,
         RewardSpec,
@@ -27,7 +28,7 @@ hookimpl = pluggy.HookimplMarker("rlcore")
 
 @hookspec
 def rlcore_environments() -> Iterable[EnvironmentSpec]:  # type: ignore[empty-body]
-    """Register environments. Called once, when an environment is first asked for."""
+    """Register environments. Called once, when an environment is first used."""
 
 
 @hookspec
@@ -47,7 +48,7 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcore_recipes() -> Iterable[RecipeSpec]:  # type: ignore[empty-body]
-    """Register recipes; ``PLUGIN/default`` is what ``--plugin PLUGIN`` runs."""
+    """Register recipes; ``--plugin PLUGIN`` runs ``PLUGIN/default``."""
 
 
 @hookspec
@@ -57,42 +58,47 @@ def rlcore_trackers() -> Iterable[TrackerSpec]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcore_commands() -> Iterable[CommandSpec]:  # type: ignore[empty-body]
-    """Register commands; rlcore's own names win."""
+    """Register commands; rlcore's own commands take precedence."""
 
 
 @hookspec
 def rlcore_checks() -> Iterable[CheckSpec]:  # type: ignore[empty-body]
-    """Register checks of ``rlcore doctor``."""
+    """Register checks for ``rlcore doctor``."""
+
+
+@hookspec
+def rlcore_dialects() -> Iterable[DialectSpec]:  # type: ignore[empty-body]
+    """Register dialects, which translate overrides and files of other systems."""
 
 
 @hookspec(firstresult=True)
 def rlcore_render(trajectory: Trajectory) -> Any:
-    """Claim the drawing of a trajectory in the viewer; None leaves it to others."""
+    """Claim the rendering of a trajectory in the viewer; return None to pass."""
 
 
 @hookspec
 def rlcore_run_started(run: Any) -> None:
-    """Observe: the run directory exists, nothing has been computed."""
+    """Observe: the run directory exists, and nothing has been computed yet."""
 
 
 @hookspec
 def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[Group]) -> None:
-    """Observe: trajectories have their rewards."""
+    """Observe: trajectories have been scored."""
 
 
 @hookspec
 def rlcore_step_finished(run: Any, step: int, metrics: Mapping[str, float]) -> None:
-    """Observe: one step's numbers."""
+    """Observe: a step finished, with these metrics."""
 
 
 @hookspec
 def rlcore_checkpoint_saved(run: Any, step: int, path: Path) -> None:
-    """Observe: a whole checkpoint stands at ``path``."""
+    """Observe: a complete checkpoint has been written to ``path``."""
 
 
 @hookspec
 def rlcore_run_finished(run: Any, error: BaseException | None) -> None:
-    """Observe: the run ended; ``error`` is None when it ended well."""
+    """Observe: the run ended; ``error`` is None when it succeeded."""
 
 
 @hookspec(historic=True)

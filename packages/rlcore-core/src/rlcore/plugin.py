@@ -1,4 +1,4 @@
-"""What rlcore-core offers, through the same hooks as any plugin."""
+"""The components of rlcore-core, registered with the same hooks as any plugin."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlcore.specs import CheckSpec, DatasetSpec, TrackerSpec
 
 @hookimpl
 def rlcore_trackers() -> Iterable[TrackerSpec]:
-    """Where numbers go."""
+    """Metric trackers."""
     yield TrackerSpec(
         id="console",
         target="rlcore.trackers.console:ConsoleTracker",
-        summary="One line a step and a sparkline.",
+        summary="One line per step, with a sparkline.",
     )
     yield TrackerSpec(
         id="jsonl", target="rlcore.trackers.jsonl:JsonlTracker", summary="metrics.jsonl in the run directory."
@@ -43,22 +43,22 @@ def rlcore_trackers() -> Iterable[TrackerSpec]:
 
 @hookimpl
 def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Conversations from files."""
+    """Conversations for supervised training."""
     yield DatasetSpec(
         id="chat",
-        target="rlcore.chat_data:ChatData",
-        config="rlcore.chat_data:ChatDataConfig",
-        summary="Conversations to imitate, from JSON or JSONL files.",
+        target="rlcore.data.chat:ChatData",
+        config="rlcore.data.chat:ChatDataConfig",
+        summary="Conversations for supervised training, from JSON or JSONL files.",
     )
 
 
 @hookimpl
 def rlcore_checks() -> Iterable[CheckSpec]:
-    """What ``rlcore doctor`` looks at."""
-    yield CheckSpec(id="python", target="rlcore.doctor:python", summary="Version of Python.")
+    """Checks of ``rlcore doctor``."""
+    yield CheckSpec(id="python", target="rlcore.doctor:python", summary="Python version.")
     yield CheckSpec(id="libraries", target="rlcore.doctor:libraries", summary="torch, transformers, rlcore.")
-    yield CheckSpec(id="cpu", target="rlcore.doctor:cpu", summary="Cores and threads.")
-    yield CheckSpec(id="gpu", target="rlcore.doctor:gpu", summary="Accelerators that torch can use.")
-    yield CheckSpec(id="memory", target="rlcore.doctor:memory", summary="Memory of the machine.")
-    yield CheckSpec(id="disk", target="rlcore.doctor:disk", summary="Space and permission where runs are written.")
-    yield CheckSpec(id="plugins", target="rlcore.doctor:plugins", summary="States of the installed plugins.")
+    yield CheckSpec(id="cpu", target="rlcore.doctor:cpu", summary="CPU cores and threads.")
+    yield CheckSpec(id="gpu", target="rlcore.doctor:gpu", summary="GPUs available to torch.")
+    yield CheckSpec(id="memory", target="rlcore.doctor:memory", summary="System memory.")
+    yield CheckSpec(id="disk", target="rlcore.doctor:disk", summary="Disk space and permissions for runs.")
+    yield CheckSpec(id="plugins", target="rlcore.doctor:plugins", summary="State of the installed plugins.")

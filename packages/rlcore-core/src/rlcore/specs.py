@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 CONTRACT_VERSION = 1
-"""The version of the contracts that this rlcore speaks."""
+"""The version of the contracts that this rlcore supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One offered component."""
+    """A component that a plugin registers."""
 
     id: str
     """Kebab-case, unique among the specs of its kind: ``gsm8k-tools``."""
@@ -22,29 +22,30 @@ class Spec:
     summary: str = ""
     """One line for ``rlcore plugins list``."""
     needs: tuple[str, ...] = ()
-    """Requirements in pip syntax beyond the plugin's own, named when they are missing; ``a | b`` is met by either."""
+    """Additional requirements in pip syntax, reported when missing; ``a | b`` means either of them."""
     advice: str = ""
-    """What else helps when they are missing, where ``pip install`` with the first of them is not all."""
+    """Further advice when they are missing, if ``pip install`` with the first alternative is not enough."""
     contract: int = CONTRACT_VERSION
     """The version of the contract that the component was written for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSpec(Spec):
-    """An environment; ``target(config)`` makes one for each trajectory."""
+    """An environment; ``target(config)`` creates one instance per trajectory."""
 
     action: Literal["chat", "control"] = "chat"
+    """What a step takes; see `ExecutorSpec.actions`."""
     modalities: frozenset[str] = frozenset({"text"})
+    """Modalities of the observations, which the engine must accept."""
     blocking: bool = False
-    """Plain methods that wait or compute: they run in threads."""
+    """Whether its synchronous methods block; they then run in threads."""
     max_concurrency: int | None = None
-    """How many may be alive at a time; None for any number."""
-    isolation: Literal["process", "none"] = "none"
+    """Maximum number of concurrent instances; None for no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec(Spec):
-    """A reward; ``target`` is the function itself, or a class of which ``target(config)`` is made once for a run."""
+    """A reward; ``target`` is a function, or a class that is instantiated once per run with ``target(config)``."""
 
     scope: Literal["trajectory", "group"] = "trajectory"
     minimum: float = 0.0
@@ -53,12 +54,12 @@ class RewardSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec(Spec):
-    """A tool; ``target`` is the function itself."""
+    """A tool; ``target`` is the function, or a class of which an object is made for each episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSpec(Spec):
-    """A dataset; ``target(config)`` makes it. ``prepare`` backs ``rlcore data prepare ID``."""
+    """A dataset, created with ``target(config)``. ``prepare`` implements ``rlcore data prepare ID``."""
 
     prepare: str | None = None
     """``module:attribute`` of ``prepare(config) -> Mapping[str, object]`` (a summary to print)."""
@@ -72,7 +73,7 @@ class RecipeSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerSpec(Spec):
-    """A tracker; ``target(config, run_directory)`` makes it."""
+    """A tracker, created with ``target(config, run_directory)``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,79 +87,97 @@ class CheckSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DialectSpec(Spec):
+    """A translator for the configuration of another system.
+
+    ``target`` is an object that implements `OverrideDialect` or `FileDialect` of `rlcore.config.dialects`, or both.
+    """
+
+    overrides: bool = False
+    """Whether it translates ``key=value`` overrides. It is then imported by every command with overrides."""
+    files: tuple[tuple[str, ...], ...] = ()
+    """Sets of top-level keys, such as ``(("lab",), ("model_path", "pipeline"))``. The dialect translates a file that
+    has all keys of one set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec(Spec):
-    """An engine; ``target(config, source, context)`` makes it from a `WeightSource` and an `EngineContext`."""
+    """An engine, created with ``target(config, source, context)`` from a `WeightSource` and an `EngineContext`."""
 
     trains: bool = True
     """Whether it samples from weights that a trainer updates."""
     speaks: Literal["tokens", "messages"] = "tokens"
-    """Whether it is an `Engine` or a `ChatEngine`, which brings a model of its own and needs no ``model.path``."""
+    """Whether it is an `Engine`, or a `ChatEngine`, which has its own model and needs no ``model.path``."""
+    alone: str = ""
+    """Why several processes of one run cannot each have one; empty if they can."""
+    modalities: frozenset[str] = frozenset({"text"})
+    """Modalities that it accepts; an environment with others is rejected."""
     unserved: tuple[tuple[str, str], ...] = ()
-    """Keys that it cannot sample with, such as ``lora.dora``, each with the reason."""
+    """Unsupported configuration keys, such as ``lora.dora``, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSpec(Spec):
-    """An executor; ``target(run, source)`` makes it from a `rlcore.run.Run` and a `WeightSource`."""
+    """An executor; ``target(run, source)`` makes it from a `rlcore.session.session.RunSession` and a `WeightSource`."""
+
+    actions: frozenset[str] = frozenset({"chat"})
+    """The kinds of `EnvironmentSpec.action` that it can run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolParserSpec(Spec):
-    """A tool-call parser; ``target()`` makes it."""
+    """A tool-call parser, created with ``target()``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec(Spec):
-    """A sandbox for code that a model wrote."""
+    """A sandbox for code generated by a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatFormatSpec(Spec):
-    """A chat format; ``target(folder)`` makes it from a folder with a tokenizer."""
+    """A chat format, created with ``target(folder)`` from a folder with a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec(Spec):
-    """A trainer; ``target(run)`` makes it. ``tables`` names the models of further top-level tables that it reads."""
+    """A trainer, created with ``target(run)``. ``tables`` lists the additional top-level tables that it reads."""
 
     tables: tuple[tuple[str, str], ...] = ()
     """Pairs of table name and ``module:attribute`` of its model, such as ``("algorithm", "…:AlgorithmConfig")``."""
     needs_environment: bool = True
-    """Whether a run has to have an environment and rewards; without it, either may be left out."""
+    """Whether a run requires an environment and rewards; if not, both are optional."""
     quantizes: bool = False
-    """Whether it holds the base as ``model.quantization`` asks; with any other trainer a quantised base is refused."""
+    """Whether it supports ``model.quantization``. Other trainers reject a quantised base model."""
     check: str | None = None
-    """``module:attribute`` of ``check(run)``: raises the `UserError` of tables that contradict each other, and returns
-    a sentence for each thing that is allowed and may surprise."""
+    """``module:attribute`` of ``check(run)``, which raises `UserError` for conflicting settings, and returns warnings
+    about settings that are valid but unusual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmSpec(Spec):
-    """An advantage estimator or a policy loss: a pure function.
+    """An advantage estimator or a policy loss.
 
-    Its parameters are its needs: positional ones name what it is given of a rollout (``rewards_N``, ``groups_N``, …),
-    keyword-only ones the keys of ``[algorithm]`` that it reads. A spec may say both, so that a run is checked before
-    the function is imported.
+    ``target`` is a function of its inputs, or a class of which ``target(config)`` (``target()`` without ``config``) is
+    made once for a run and called with them; ``config`` is the model of ``[algorithm.advantage]`` or
+    ``[algorithm.loss]``. What it needs, such as a critic, the class declares; see
+    `rlcore_trainer.algorithms.interface`.
     """
 
     part: Literal["advantage", "loss"] = "advantage"
-    reads: tuple[str, ...] | None = None
-    """Names of its positional parameters; None lets its signature tell."""
-    options: tuple[str, ...] | None = None
-    """Names of its keyword-only parameters; None lets its signature tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategySpec(Spec):
-    """How a training step is spread over devices; ``target(config)`` makes it."""
+    """A strategy that distributes a training step over devices, created with ``target(config)``."""
 
     launch: str | None = None
-    """``module:attribute`` of ``launch(run, arguments)``: gives the `rlcore.processes.Processes` that this one is
-    among, or a function that starts them, each as ``rlcore`` with these arguments, and gives their exit status. None
-    is a strategy of one process."""
+    """``module:attribute`` of ``launch(run, arguments)``. It returns the `rlcore.session.processes.Processes` that this
+    process belongs to, or a function that starts them, each as ``rlcore`` with these arguments, and returns their exit
+    status. None for a strategy with a single process."""
     check: str | None = None
-    """``module:attribute`` of ``check(run)``: raises the `UserError` of processes or devices that cannot be had, and
-    returns a sentence for each thing that is allowed and may surprise."""
+    """``module:attribute`` of ``check(run)``, which raises `UserError` when processes or devices are not available, and
+    returns warnings about settings that are valid but unusual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""Numbers with what they count, as a person writes them."""
+"""Format counts for messages."""
 
 from __future__ import annotations
 
 
 def counted(number: float, noun: str) -> str:
-    """``1 row``, ``2,000 rows``, ``3 strategies``, ``1.25 epochs``: a regular noun in the singular or the plural."""
+    """``1 row``, ``2,000 rows``, ``3 strategies``, ``1.25 epochs``: a number with a regular noun."""
     text = f"{number:,}" if isinstance(number, int) else f"{number:.3g}"
     if text == "1":
         return f"1 {noun}"

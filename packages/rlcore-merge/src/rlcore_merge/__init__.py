@@ -1,4 +1,4 @@
-"""rlcore-merge: sharded and adapter checkpoints of any trainer to one Hugging Face folder.
+"""Merge sharded and adapter checkpoints of any trainer into one Hugging Face folder.
 
 ::
 
@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcore_merge.comparison import Comparison, compare
-    from rlcore_merge.merging import Merged, merge
+    from rlcore_merge.merged import Merged
+    from rlcore_merge.merging import merge
 
 __all__ = ["Comparison", "Merged", "compare", "merge"]
 
-_HOMES = {"merge": "merging", "Merged": "merging", "compare": "comparison", "Comparison": "comparison"}
+_MODULES = {"merge": "merging", "Merged": "merged", "compare": "comparison", "Comparison": "comparison"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'rlcore_merge' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"rlcore_merge.{_HOMES[name]}"), name)
+    return getattr(import_module(f"rlcore_merge.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""``python -m rlcore_merge`` is the command ``rlcore merge``."""
+"""``python -m rlcore_merge`` runs ``rlcore merge``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every layout is read into: names and tensors, and where the files that are not weights lie."""
+"""The common form that every layout is read into: named tensors and the folders of the other files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.adapter_folder import FINGERPRINT
 from rlcore.errors import UserError
+from rlcore.models.adapter import FINGERPRINT
 
 if TYPE_CHECKING:
     from rlcore_merge.tensors import Tensor
@@ -16,51 +16,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """A low-rank adapter: its settings, in the words of ``adapter_config.json``, and its tensors.
+    """A low-rank adapter: its settings, with the keys of ``adapter_config.json``, and its tensors.
 
-    Names are those of the model's modules: no ``base_model.model.`` before and no adapter's name within.
+    Tensor names are those of the model's modules, without ``base_model.model.`` and without the adapter's name.
     """
 
     settings: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
     where: str
     about_base: Mapping[str, str] = field(default_factory=dict)
-    """What the metadata of its weights say of the base that it was trained on, see `rlcore.adapter_folder`."""
+    """The entries about the base model in the metadata of the weights, see `rlcore.models.adapter`."""
 
     @property
     def fingerprint(self) -> str | None:
-        """Of that base, where something says it."""
+        """Fingerprint of the base model; None if it was not recorded."""
         return self.about_base.get(FINGERPRINT) or self.settings.get(FINGERPRINT)
 
 
 @dataclass(slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint of any layout, described and not loaded."""
+    """A checkpoint of any layout. Tensors are described, not loaded."""
 
     layout: str
     folder: Path
     tensors: dict[str, Tensor]
     companions: list[Path]
-    """Folders with config, tokenizer and the like; the first that has a file gives it."""
+    """Folders with config, tokenizer and similar files; each file is taken from the first folder that has it."""
     inputs: list[Path]
-    """Files that the tensors lie in."""
+    """Files that contain the tensors."""
     buffers: frozenset[str] = frozenset()
-    """Tensors that are known to be no parameters: they keep their dtype."""
+    """Names of tensors that are known to be buffers: they keep their dtype."""
     adapter: Adapter | None = None
     identity: dict[str, str] = field(default_factory=dict)
-    """Of each input, something short that changes with its content."""
+    """A digest for each input file that changes with its content."""
     notes: list[str] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
-    """Keys of config.json that must be others in the output."""
+    """Keys of config.json to change in the output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a layout may need beside its folder."""
+    """Options for reading a layout, in addition to its folder."""
 
     base: Path | None = None
     alpha: float | None = None
-    """``lora_alpha`` of an adapter whose checkpoint does not say it."""
+    """``lora_alpha`` for a checkpoint that does not record it."""
     adapter_only: bool = False
 
 
@@ -68,10 +68,10 @@ WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."
 
 
 def plain_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The tensors under the names of the model's own modules, without those of the wrappers around them.
+    """The tensors under the names of the model's modules, with the prefixes of wrapper classes removed.
 
     Raises:
-        UserError: two tensors get one name.
+        UserError: two tensors have the same name.
     """
     names = {name: _plain(name) for name in tensors}
     if names and all(name.startswith("module.") for name in names.values()):
@@ -80,7 +80,7 @@ def plain_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
         seen: dict[str, str] = {}
         for name, plain in names.items():
             if plain in seen:
-                raise UserError("two tensors have one name", found=f"{seen[plain]} and {name}", where=where)
+                raise UserError("two tensors have the same name", found=f"{seen[plain]} and {name}", where=where)
             seen[plain] = name
     return {names[name]: tensor for name, tensor in tensors.items()}
 
@@ -92,7 +92,7 @@ def _plain(name: str) -> str:
 
 
 def config_folders(folder: Path, base: Path | None, *names: str) -> list[Path]:
-    """Where config and tokenizer may stand: beside the weights, in the named subfolders, above, in the base."""
+    """Folders with config and tokenizer: the named subfolders, the folder of the weights, its parents, and the base."""
     places = [
         *(folder / name for name in names),
         folder,

@@ -1,4 +1,4 @@
-"""``rlcore merge``, and the argument list of verl's merger."""
+"""``rlcore merge``. It also accepts the arguments of verl's merger."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore_merge.comparison import Comparison
-    from rlcore_merge.merging import Merged
+    from rlcore_merge.merged import Merged
 
 _VERBS = ("merge", "test")
 
 
 class MergeCommand(click.Command):
-    """Takes ``merge`` or ``test`` before verl's own options, as its merger is called."""
+    """A command that accepts ``merge`` or ``test`` before verl's options, as verl's merger does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Leave the verb out where the options are verl's."""
+        """Drop the verb if the options are verl's."""
         if args and args[0] in _VERBS and any(arg.split("=")[0] in {"--backend", "--local_dir"} for arg in args):
             ctx.meta["verb"] = args[0]
             args = args[1:]
@@ -31,7 +31,7 @@ class MergeCommand(click.Command):
 
 @click.command(
     cls=MergeCommand,
-    short_help="Make one Hugging Face folder of a checkpoint.",
+    short_help="Merge a checkpoint into one Hugging Face folder.",
     epilog="""\b
     Examples:
       rlcore merge runs/NAME --out merged
@@ -47,43 +47,43 @@ class MergeCommand(click.Command):
     "--target_dir",
     "out",
     type=click.Path(path_type=Path),
-    help="A new folder, which appears whole or not at all.",
+    help="Output folder. It must not exist and appears only when it is complete.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["keep", "bf16", "fp16", "fp32"]),
     default="keep",
     show_default=True,
-    help="What floating-point weights are written as.",
+    help="Dtype of the floating-point weights.",
 )
-@click.option("--max-shard-size", default="5GB", show_default=True, help="Of one file.")
-@click.option("--base", metavar="FOLDER", help="What an adapter was trained on; else where config and tokenizer are.")
+@click.option("--max-shard-size", default="5GB", show_default=True, help="Maximum size of one file.")
+@click.option("--base", metavar="FOLDER", help="Base model of an adapter, or the folder with config and tokenizer.")
 @click.option(
     "--check",
     "--test_hf_dir",
     "reference",
     metavar="REFERENCE",
     type=click.Path(path_type=Path),
-    help="Compare with a checkpoint of any layout; exit status 1 when they differ.",
+    help="Compare with a checkpoint of any layout. The exit status is 1 if they differ.",
 )
 @click.option(
     "--tolerance",
     default=0.0,
     show_default=True,
-    help="Largest difference that --check takes as equal; given, dtypes may differ.",
+    help="Largest difference that --check accepts. If it is set, dtypes may differ.",
 )
 @click.option("--adapter", is_flag=True, help="Write the adapter instead of merging it.")
-@click.option("--lora-alpha", type=float, help="Of an adapter whose checkpoint does not say it.")
-@click.option("--allow-zero-delta", is_flag=True, help="Take an adapter that changes nothing.")
+@click.option("--lora-alpha", type=float, help="Alpha of an adapter, if the checkpoint does not record it.")
+@click.option("--allow-zero-delta", is_flag=True, help="Accept an adapter that changes nothing.")
 @click.option(
-    "--threads", type=click.IntRange(min=1), help="Ranges in work at a time; by default the cores, at most 8."
+    "--threads", type=click.IntRange(min=1), help="Number of threads. Default: the number of cores, at most 8."
 )
 @click.option(
-    "--upload", "--hf_upload_path", "repository", metavar="REPO", help="Send the result to the Hugging Face hub."
+    "--upload", "--hf_upload_path", "repository", metavar="REPO", help="Upload the result to the Hugging Face Hub."
 )
-@click.option("--private", is_flag=True, help="Make the hub's repository private.")
-@click.option("--local_dir", type=click.Path(path_type=Path), help="As SOURCE.")
-@click.option("--backend", help="verl's: fsdp. The layout is recognised without it.")
+@click.option("--private", is_flag=True, help="Create the Hub repository as private.")
+@click.option("--local_dir", type=click.Path(path_type=Path), help="Same as SOURCE (verl's name).")
+@click.option("--backend", help="verl's option; only fsdp. The layout is detected without it.")
 @click.option("--trust-remote-code", is_flag=True, hidden=True)
 @click.option("--use_cpu_initialization", is_flag=True, hidden=True)
 @click.option("--tie-word-embedding", is_flag=True, hidden=True)
@@ -109,18 +109,18 @@ def merge(
     backend: str | None,
     **without_effect: bool,
 ) -> int:
-    """Make one Hugging Face folder of a sharded or adapter checkpoint, whichever trainer wrote it."""
+    """Merge a sharded or adapter checkpoint of any supported trainer into one Hugging Face folder."""
     source = _source(source, local_dir, backend, without_effect)
     if not tolerance >= 0:
-        raise UserError("this tolerance is no number from 0 on", found=f"{tolerance:g}", mend="--tolerance 1e-6")
+        raise UserError("the tolerance must be a number of at least 0", found=f"{tolerance:g}", fix="--tolerance 1e-6")
     if reference is not None:
         from rlcore_merge.layouts import Layouts
 
-        Layouts().find(reference.expanduser())  # told before anything is written
+        Layouts().find(reference.expanduser())  # raises before anything is written
     if out is None and reference is None:
         if ctx.meta.get("verb") != "merge":
-            raise click.UsageError("give --out, a new folder, or --check, a reference")
-        out = Path("tmp")  # where verl writes when it is not told
+            raise click.UsageError("pass --out FOLDER or --check REFERENCE")
+        out = Path("tmp")  # verl's default
     if out is None and repository is not None:
         raise click.UsageError("--upload needs --out")
     if out is not None and repository is not None:
@@ -145,7 +145,7 @@ def merge(
             )
         for note in merged.notes:
             click.echo(f"note: {note}", err=True)
-        _say(merged)
+        _print_summary(merged)
     status = 0 if reference is None else _check(out or source, reference, base, tolerance)
     if repository is not None and out is not None and status == 0:
         click.echo(f"uploaded to {upload.upload(out, repository, private=private)}")
@@ -155,23 +155,23 @@ def merge(
 def _source(source: Path | None, local_dir: Path | None, backend: str | None, without_effect: dict[str, bool]) -> Path:
     if backend not in (None, "fsdp"):
         raise UserError(
-            "this backend cannot be merged",
+            "this backend is not supported",
             found=f"--backend {backend}",
-            mend="verl's own merger reads Megatron's checkpoints: python -m verl.model_merger",
+            fix="merge Megatron checkpoints with verl's own merger: python -m verl.model_merger",
         )
     for option, given in without_effect.items():
         if given:
-            why = "only the checkpoint's weights are read, no model is built"
+            why = "only the weights are read, no model is built"
             click.echo(f"note: --{option.replace('_', '-')} has no effect: {why}", err=True)
     if source is not None and local_dir is not None:
-        raise click.UsageError("give the folder once: as SOURCE or as --local_dir")
+        raise click.UsageError("pass the folder once: as SOURCE or as --local_dir")
     found = source or local_dir
     if found is None:
-        raise click.UsageError("give the checkpoint's folder")
+        raise click.UsageError("pass the folder of the checkpoint as SOURCE")
     return found
 
 
-def _say(merged: Merged) -> None:
+def _print_summary(merged: Merged) -> None:
     from rlcore_merge.comparison_table import size
 
     what = f"{counted(merged.tensors, 'tensor')}, {size(merged.bytes)} in {merged.seconds:.1f} s ({merged.layout})"
@@ -192,7 +192,7 @@ def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
     if all(layout == "huggingface" for _, layout in folders):
         logits, note = largest_difference(folders[0][0], folders[1][0])
     else:
-        logits, note = None, "one of them is no Hugging Face folder"
+        logits, note = None, "one of the checkpoints is not a Hugging Face folder"
     if logits is not None and logits <= tolerance:
         logits = 0.0
     comparison = replace(comparison, logits=logits, logits_note=note)
@@ -202,7 +202,7 @@ def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
 
 
 class _Progress:
-    """One line on a terminal, rewritten as bytes are written; nothing elsewhere."""
+    """A progress line on stderr; nothing is printed if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._percent = -1

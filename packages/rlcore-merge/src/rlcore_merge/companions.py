@@ -1,4 +1,4 @@
-"""Everything of a Hugging Face folder that is not weights: config, tokenizer, processor, chat template, code."""
+"""The files of a Hugging Face folder other than weights: config, tokenizer, processor, chat template, code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WEIGHTS = (
     ".pkl",
     ".pickle",
 )
-_TAKEN = re.compile(
+_COPIED = re.compile(
     r"(config|generation_config|preprocessor_config|processor_config|video_preprocessor_config|image_processor_config"
     r"|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template|chat_templates|modules"
     r"|sentence_bert_config|normalizer|prompt_config)\.json|merges\.txt|vocab\.txt|bpe\.codes|.*\.(model|tiktoken|jinja|py)"
@@ -39,7 +39,7 @@ _QUANTISED = re.compile(
 
 
 def read_config(folders: Iterable[Path]) -> dict[str, Any] | None:
-    """The ``config.json`` of the first folder that has one. Raises `UserError` when it is no JSON object."""
+    """The ``config.json`` of the first folder that has one. Raises `UserError` if it is not a JSON object."""
     for folder in folders:
         path = folder / "config.json"
         if path.is_file():
@@ -48,16 +48,16 @@ def read_config(folders: Iterable[Path]) -> dict[str, Any] | None:
 
 
 def is_quantised(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether weights are stored as integers or eight-bit numbers with scales beside them."""
+    """Whether weights are stored as integers or 8-bit floats with separate scales."""
     return any(_QUANTISED.search(name) or tensor.kind.name.startswith("F8_") for name, tensor in tensors.items())
 
 
 def copy(folders: Sequence[Path], out: Path) -> list[str]:
-    """Copy the files that are no weights, each from the first folder that has it; returns their names."""
+    """Copy the files other than weights, each from the first folder that has it. Return their names."""
     copied: list[str] = []
     for folder in folders:
         for path in sorted(folder.iterdir()):
-            if path.name in copied or path.suffix in _WEIGHTS or not _TAKEN.fullmatch(path.name) or not path.is_file():
+            if path.name in copied or path.suffix in _WEIGHTS or not _COPIED.fullmatch(path.name) or not path.is_file():
                 continue
             shutil.copyfile(path, out / path.name)
             copied.append(path.name)
@@ -77,17 +77,17 @@ def write_config(
     quantised: bool,
     names: Iterable[str],
 ) -> list[str]:
-    """Write ``config.json`` as the written weights need it; returns what was changed, in words.
+    """Write a ``config.json`` that matches the written weights. Return a note for each change.
 
     Args:
-        config: as it was
-        out: the folder
-        kind: of most of the written elements
-        changes: keys that must have other values
-        quantised: whether the weights still are
-        names: of the written tensors
+        config: the original content
+        out: the output folder
+        kind: the kind of most of the written elements
+        changes: keys and their new values
+        quantised: whether the written weights are quantised
+        names: names of the written tensors
     """
-    new, said = dict(config), []
+    new, notes = dict(config), []
     if kind is not None:
         _set_dtype(new, kind.torch_name)
     for key, value in changes.items():
@@ -95,7 +95,7 @@ def write_config(
             new["text_config"] = {**text, key: value}
         new[key] = value
     if not quantised and new.pop("quantization_config", None) is not None:
-        said.append("quantization_config was removed from config.json: the weights are not quantised")
+        notes.append("quantization_config was removed from config.json: the weights are not quantised")
     listed = new.get("architectures")
     architectures = [str(name) for name in listed] if isinstance(listed, list) else []
     plain = [name.removeprefix("FSDP") for name in architectures]
@@ -104,9 +104,9 @@ def write_config(
         plain = [re.sub("ForCausalLM$", "ForTokenClassification", name) for name in plain]
     if plain != architectures:
         new["architectures"] = plain
-        said.append(f"architectures in config.json: {', '.join(plain)} instead of {', '.join(architectures)}")
+        notes.append(f"architectures in config.json: {', '.join(plain)} instead of {', '.join(architectures)}")
     (out / "config.json").write_text(json.dumps(new, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return said
+    return notes
 
 
 def _set_dtype(config: dict[str, Any], name: str) -> None:
@@ -121,7 +121,7 @@ def _set_dtype(config: dict[str, Any], name: str) -> None:
 
 
 def main_kind(kinds: Mapping[str, Kind], tensors: Mapping[str, Tensor]) -> Kind | None:
-    """The floating kind that most elements are written in."""
+    """The floating-point kind of most of the written elements; None if there is none."""
     sizes: dict[str, int] = {}
     for name, kind in kinds.items():
         if kind.floating:

@@ -1,4 +1,4 @@
-"""Compares two checkpoints of any layouts tensor by tensor, reading both range by range."""
+"""Compare two checkpoints of any layout tensor by tensor. Both are read range by range."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ import numpy as np
 from rlcore.wording import counted
 
 from rlcore_merge.checkpoint import Request
-from rlcore_merge.elements import Array, to_float32
 from rlcore_merge.layouts import Layouts
-from rlcore_merge.tensors import Tensor, ranges, size_of
-from rlcore_merge.writing import RANGE, kept
+from rlcore_merge.tensor_difference import difference
+from rlcore_merge.tensors import Tensor
+from rlcore_merge.writing import output_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What differs in one tensor; nothing when ``problem`` is empty."""
+    """The comparison of one tensor. The tensors are equal if ``problem`` is empty."""
 
     name: str
     problem: str
     dtypes: str = ""
-    """Which ones they have, where they have two."""
+    """A description of the two dtypes, if they differ."""
     difference: float | None = None
-    """The largest, over all elements; None where the shapes differ or one side lacks it."""
+    """The largest absolute difference; None if the shapes differ or one side lacks the tensor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two checkpoints side by side."""
+    """The result of a comparison."""
 
     tensors: int
-    """Compared on both sides."""
+    """Number of tensors that both checkpoints have."""
     rows: tuple[Row, ...]
-    """Tensors that differ, the worst first."""
+    """Tensors that differ, largest difference first."""
     logits: float | None = None
-    """The largest difference of the logits on a prompt; None where it was not computed."""
+    """The largest difference of the logits on a prompt; None if it was not computed."""
     logits_note: str = ""
     notes: tuple[str, ...] = ()
-    """What is another and was not asked to be the same."""
+    """Accepted differences."""
 
     @property
     def equal(self) -> bool:
@@ -56,17 +56,17 @@ def compare(
     tolerance: float = 0.0,
     layouts: Layouts | None = None,
 ) -> Comparison:
-    """Compare names, shapes and values; dtypes too, unless a tolerance says that rounding is meant.
+    """Compare names, shapes, values and, without a tolerance, dtypes.
 
     Args:
         left: a folder of any layout
         right: the reference, of any layout
-        base: for an adapter among them
-        tolerance: the largest difference of two elements that counts as equal, both taken as float32
-        layouts: where layouts are looked up
+        base: base model of an adapter
+        tolerance: the largest difference of two elements, as float32, that counts as equal
+        layouts: known layouts
 
     Raises:
-        UserError: one of them is not whole.
+        UserError: one of the checkpoints is incomplete.
     """
     layouts = layouts or Layouts()
     mine, other = (_tensors(Path(folder).expanduser(), base, layouts) for folder in (left, right))
@@ -77,7 +77,7 @@ def compare(
     notes = []
     if rounded:
         first = rounded[0]
-        notes.append(f"{counted(len(rounded), 'tensor')} of another dtype, such as {first.name}: {first.dtypes}")
+        notes.append(f"{counted(len(rounded), 'tensor')} with a different dtype, such as {first.name}: {first.dtypes}")
     return Comparison(tensors=len(mine.keys() & other.keys()), rows=tuple(rows), notes=tuple(notes))
 
 
@@ -100,46 +100,10 @@ def _rows(left: Mapping[str, Tensor], right: Mapping[str, Tensor], tolerance: fl
         worst = difference(mine, other)
         problems = []
         dtypes = ""
-        if kept(mine) is not kept(other):
-            dtypes = f"dtype {kept(mine).name}, the reference's is {kept(other).name}"
+        if output_kind(mine) is not output_kind(other):
+            dtypes = f"dtype {output_kind(mine).name}, the reference's is {output_kind(other).name}"
             if not tolerance:
                 problems.append(dtypes)
         if not worst <= tolerance:
             problems.append("values")
         yield Row(name=name, problem="; ".join(problems), dtypes=dtypes, difference=worst)
-
-
-def difference(left: Tensor, right: Tensor) -> float:
-    """The largest absolute difference; infinite where only one side is NaN, or equal infinities do not meet."""
-    worst = 0.0
-    for start, count in ranges(left, RANGE):
-        mine, other = left.read(start, count), right.read(start, count)
-        if left.kind is right.kind and np.array_equal(_bits(mine), _bits(other)):
-            continue
-        if left.kind.floating and right.kind.floating:
-            a, b = to_float32(mine, left.kind), to_float32(other, right.kind)
-        else:
-            a, b = mine.astype(np.float64), other.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            apart = np.where(a == b, 0.0, np.abs(a - b))
-        apart[np.isnan(a) & np.isnan(b)] = 0.0
-        apart[np.isnan(apart)] = np.inf
-        worst = max(worst, float(apart.max(initial=0.0)))
-    return worst
-
-
-def same(left: Tensor, right: Tensor) -> bool:
-    """Whether two tensors are equal bit for bit."""
-    if left.kind is not right.kind or left.shape != right.shape:
-        return False
-    if left is right:
-        return True
-    return all(
-        np.array_equal(_bits(left.read(start, count)), _bits(right.read(start, count)))
-        for start, count in ranges(left, RANGE)
-        if size_of(left)
-    )
-
-
-def _bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).view(np.uint8)

@@ -1,4 +1,4 @@
-"""A comparison as lines of text."""
+"""Format a comparison as lines of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN = 20
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that reads best."""
+    """A number of bytes in a readable unit."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.2f} {unit}"
@@ -20,7 +20,7 @@ def size(count: int) -> str:
 
 
 def lines(comparison: Comparison) -> Iterator[str]:
-    """The tensors that differ, the worst first, then what was compared in all."""
+    """The tensors that differ, largest difference first, then a summary."""
     rows = comparison.rows[:SHOWN]
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:

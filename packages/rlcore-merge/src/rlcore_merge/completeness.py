@@ -1,8 +1,8 @@
-"""Whether a decoder's tensors are all there, from their names: what a file that was lost or cut leaves out.
+"""Check from the names that no tensor of a decoder is missing, for example after a file was lost or truncated.
 
-No model is built, so only what every decoder of the usual kind has is missed: layers that begin with a norm, an
-embedding before them, a norm behind them, an output layer unless it is tied. A model of several stacks, or whose code
-is its own, is not judged.
+No model is built, so the check covers only what all common decoders have: layers that begin with a norm, an embedding
+before them, a final norm, and an output layer unless it is tied. Models with several stacks or with custom code are
+not checked.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ VISION = re.compile(r"(^|\.)(visual|vision\w*|audio\w*|image_\w+)\.")
 _AHEAD = re.compile(r"(^|\.)mtp\.")
 _EMBEDDING = re.compile(r"embed|emb\.|wte|embd")
 _FIRST_NORM = re.compile(r"^(input_layernorm|ln_1)\.(weight|bias)$")
-_EVERYWHERE = re.compile(r"(_proj|_layernorm|ln_\d|c_attn|c_fc)\.(weight|bias)$")
-"""What the first layer has too: some models begin with one that lacks what scales its input."""
+_IN_EVERY_LAYER = re.compile(r"(_proj|_layernorm|ln_\d|c_attn|c_fc)\.(weight|bias)$")
+"""Tensors that the first layer has too. In some models it lacks the scales of its input."""
 _LAST_NORM = re.compile(r"^((?!.*embed)\w*norm\w*|ln_\w+)\.weight$")
 
 
 def check_complete(names: Iterable[str], config: Mapping[str, Any], where: str, *, quantised: bool = False) -> None:
-    """Refuse a model that lacks a tensor which its own others ask for.
+    """Reject a model with a missing tensor, judged by its other tensors.
 
     Args:
-        names: of all tensors
+        names: names of all tensors
         config: the content of config.json
         where: the folder of the weights
-        quantised: whether scales stand beside weights: a layer that was left whole has none
+        quantised: whether weights have scales; layers that were not quantised have none
 
     Raises:
-        UserError: a layer lacks what its siblings have, or the embedding, the last norm or the output layer is missing.
+        UserError: a layer lacks a tensor that similar layers have, or the embedding, the final norm or the output layer
+            is missing.
     """
     if config.get("auto_map"):
         return
@@ -45,23 +46,23 @@ def check_complete(names: Iterable[str], config: Mapping[str, Any], where: str, 
     stack, by_index = layers
     if not any(_FIRST_NORM.match(rest) for parts in by_index.values() for rest in parts):
         return
-    if text.get("model_type") == "openai-gpt":  # there norms stand behind what they are named after
+    if text.get("model_type") == "openai-gpt":  # its norms follow the blocks that they are named after
         return
     missing = [] if quantised else _of_siblings(stack, by_index, text)
     missing += _outside(stack, outside, config, text)
     if missing:
         raise UserError(
-            "the checkpoint lacks tensors that its model has",
+            "tensors are missing from the checkpoint",
             found="; ".join(missing[:3]) + (f"; and {len(missing) - 3} more" if len(missing) > 3 else ""),
             where=where,
-            mend="copy all files of the weights again, or save the checkpoint anew",
+            fix="copy all weight files again, or save the checkpoint again",
         )
 
 
 def _only_stack(
     names: Iterable[str], text: Mapping[str, Any]
 ) -> tuple[tuple[str, dict[int, set[str]]] | None, list[str]]:
-    """The decoder's layers, each as what stands behind its index, and the names that are in no stack."""
+    """The tensor names of each layer, without the prefix up to the index, and the names outside of the stack."""
     stacks: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     outside = []
     for name in names:
@@ -71,7 +72,7 @@ def _only_stack(
             stacks[match["stack"]][int(match["index"])].add(match["rest"])
         else:
             outside.append(name)
-    # What predicts tokens further ahead stands in a stack of its own, or behind the layers; it has parts of its own.
+    # Multi-token prediction has a separate stack, or extra layers at the end, with different tensors.
     main = [stack for stack in stacks if not _AHEAD.search(stack)]
     if len(main) != 1:
         return None, outside
@@ -82,9 +83,9 @@ def _only_stack(
 
 
 def _of_siblings(stack: str, layers: Mapping[int, set[str]], text: Mapping[str, Any]) -> list[str]:
-    """What a layer lacks that nearly all of its kind have, where it has nothing else instead."""
+    """Tensors that nearly all layers of the same kind have and a layer lacks without a replacement."""
     kinds = text.get("layer_types")
-    shared = text.get("num_kv_shared_layers")  # the last ones attend with the keys and values of others
+    shared = text.get("num_kv_shared_layers")  # the last layers reuse the keys and values of earlier ones
     alike: dict[tuple[Any, bool], list[int]] = defaultdict(list)
     for index in sorted(layers):
         kind = kinds[index] if isinstance(kinds, list) and index < len(kinds) else None
@@ -92,12 +93,12 @@ def _of_siblings(stack: str, layers: Mapping[int, set[str]], text: Mapping[str, 
     missing = []
     for indices in alike.values():
         for index in indices:
-            like = [layers[other] for other in indices if layers[index] <= layers[other]]
-            held = Counter(rest for parts in like for rest in parts - layers[index])
+            similar = [layers[other] for other in indices if layers[index] <= layers[other]]
+            held = Counter(rest for parts in similar for rest in parts - layers[index])
             missing += [
-                f"{stack}.{index}.{rest}, which {count} of {len(like)} layers like it have"
+                f"{stack}.{index}.{rest}, which {count} of {len(similar)} similar layers have"
                 for rest, count in sorted(held.items())
-                if len(like) - count <= max(1, len(like) // 10) and (index or _EVERYWHERE.search(rest))
+                if len(similar) - count <= max(1, len(similar) // 10) and (index or _IN_EVERY_LAYER.search(rest))
             ]
     return missing
 
@@ -108,7 +109,7 @@ def _outside(stack: str, names: list[str], config: Mapping[str, Any], text: Mapp
     usual = "ln_f" if stack.endswith(".h") or stack == "h" else "norm"
     missing = []
     if not any(_LAST_NORM.match(name.removeprefix(prefix)) for name in names):
-        missing.append(f"{prefix}{usual}.weight, the norm behind the layers")
+        missing.append(f"{prefix}{usual}.weight, the final norm")
     embeddings = [name for name in names if _EMBEDDING.search(name) and "norm" not in name]
     if not [name for name in embeddings if not name.startswith("embed_out")]:
         missing.append(f"{prefix}{'wte' if usual == 'ln_f' else 'embed_tokens'}.weight, the embedding")
@@ -120,17 +121,17 @@ def _outside(stack: str, names: list[str], config: Mapping[str, Any], text: Mapp
 
 
 def _has_output(config: Mapping[str, Any]) -> bool:
-    """Whether config.json says that there is an output layer of its own."""
+    """Whether config.json says that the output layer is not tied to the embedding."""
     architectures = config.get("architectures")
     named = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
     text = config.get("text_config") or {}
-    # In a model of several parts the outer word is the one that decides.
+    # In a composite model the outer value takes precedence.
     untied = config.get("tie_word_embeddings", text.get("tie_word_embeddings")) is False
     return untied and any(name.endswith("ForCausalLM") for name in named)
 
 
 def _is_output(name: str, prefix: str, embeddings: list[str]) -> bool:
-    """Whether it may be an output layer: that of a value model has many names."""
+    """Whether the tensor may be an output layer. In value models it has many names."""
     plain = name.removeprefix(prefix)
     return (
         not _LAST_NORM.match(plain)

@@ -1,4 +1,4 @@
-"""Whether tensors and ``config.json`` belong together, from names and shapes alone."""
+"""Check names and shapes of tensors against ``config.json``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from rlcore_merge.tensors import Tensor
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings)\.weight$")
 
 _WRAPPED = re.compile(r"^(?P<wrapper>model|net|network|policy|actor)\.(model|transformer\.h|lm_head)\.")
-"""A name with what a class around the model puts before it: a model's own names have none of these twice."""
+"""A name with the prefix of a wrapper class. The names of a model itself never match."""
 
 
 def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) -> None:
-    """Refuse a model that its own config.json contradicts.
+    """Reject a model that contradicts its config.json.
 
     Args:
-        tensors: by name
+        tensors: tensors by name
         config: the content of config.json
-        where: the folder it came from
+        where: the folder of config.json
 
     Raises:
-        UserError: the embedding, a projection or the number of layers is another, or the names are those of a class
-            around the model.
+        UserError: the embedding, a projection or the number of layers differs, or the names have the prefix of a
+            wrapper class.
     """
     _check_names(tensors, config, where)
     text = {**config, **(config.get("text_config") or {})}
@@ -53,22 +53,22 @@ def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) 
             "the tensors contradict config.json",
             found="; ".join(wrong[:3]),
             where=where,
-            mend="take the config.json that the model was trained with, or a checkpoint that is whole",
+            fix="use the config.json that the model was trained with, or a complete checkpoint",
         )
 
 
 def _check_names(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) -> None:
     match = next((match for name in tensors if (match := _WRAPPED.match(name))), None)
-    if match is None or config.get("auto_map"):  # code of its own may name its parts so
+    if match is None or config.get("auto_map"):  # custom code may use such names
         return
     prefix = f"{match['wrapper']}."
     if all(name.startswith(prefix) for name in tensors):
         raise UserError(
-            "the names of the tensors are those of a class around the model",
-            found=f"all begin with {prefix!r}, such as {match.string}: transformers would find none of them",
+            "the tensor names have the prefix of a wrapper class",
+            found=f"all names start with {prefix!r}, such as {match.string}: transformers would find no weight",
             where=where,
-            mend=f"save the state dict again without it: {{name.removeprefix({prefix!r}): tensor for name, tensor in "
-            "state.items()}",
+            fix="save the state dict again without the prefix: "
+            f"{{name.removeprefix({prefix!r}): tensor for name, tensor in state.items()}}",
         )
 
 
@@ -86,19 +86,19 @@ def _layers(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]
     missing = sorted(set(range(wanted)) - stacks[stack])
     if missing:
         return [f"{stack} lacks {len(missing)} of {counted(wanted, 'layer')}, such as {missing[0]}"]
-    # What predicts tokens further ahead stands behind the layers in some models; an encoder-decoder has two stacks.
+    # Some models have extra layers for multi-token prediction at the end; an encoder-decoder has two stacks.
     ahead = text.get("num_nextn_predict_layers")
     most = wanted + (ahead if isinstance(ahead, int) else 0)
     if len(stacks[stack]) > most and not text.get("is_encoder_decoder"):
         return [
-            f"{stack} has {counted(len(stacks[stack]), 'layer')}, num_hidden_layers is {wanted}: those behind would be "
-            "lost"
+            f"{stack} has {counted(len(stacks[stack]), 'layer')}, num_hidden_layers is {wanted}: the last ones "
+            "would be lost"
         ]
     return []
 
 
 def _projections(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]:
-    """The widths that a config of the usual decoder names, in layer 0."""
+    """Differences between the projections of layer 0 and the sizes in the config of a common decoder."""
     hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
     heads, groups = text.get("num_attention_heads"), text.get("num_key_value_heads")
     size = text.get("head_dim") or (
@@ -119,5 +119,5 @@ def _projections(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list
         if found is None or not all(isinstance(length, int) for length in wanted):
             continue
         if tensors[found].shape != wanted and len(tensors[found].shape) == 2:
-            wrong.append(f"{found} is {list(tensors[found].shape)}, config.json means {list(wanted)}")
+            wrong.append(f"{found} is {list(tensors[found].shape)}, config.json implies {list(wanted)}")
     return wrong

@@ -1,6 +1,6 @@
-"""Kinds of elements, and conversion between them, without torch.
+"""Kinds of elements and conversion between them, without torch.
 
-Arrays hold elements as they are stored: bfloat16 as ``uint16`` and float8 as ``uint8``, which all of numpy takes.
+Arrays hold elements as stored: bfloat16 as ``uint16`` and float8 as ``uint8``, which numpy supports.
 Legend: ``_E`` elements of a tensor in row-major order.
 """
 
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of element: its name in safetensors files, its name in torch, and how numpy stores it."""
+    """A kind of element: its name in safetensors files, its name in torch, and its numpy dtype."""
 
     name: str
     torch_name: str
@@ -27,7 +27,7 @@ class Kind:
 
     @property
     def size(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         return self.storage.itemsize
 
 
@@ -57,7 +57,7 @@ KINDS: dict[str, Kind] = {
         _kind("C64", "complex64", "<c8"),
     )
 }
-"""By their names in safetensors files. Only those that are ``floating`` are ever converted."""
+"""Kinds by their safetensors name. Only kinds with ``floating`` are converted."""
 
 BY_TORCH_NAME: dict[str, Kind] = {kind.torch_name: kind for kind in KINDS.values()}
 
@@ -68,7 +68,7 @@ _BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 
 
 def to_float32(stored_E: Array, kind: Kind) -> npt.NDArray[np.float32]:
-    """Stored elements as float32; exact for all kinds but F64. A view where they are float32 already."""
+    """Stored elements as float32; exact for all kinds except F64. A view if they are already float32."""
     if kind.name == "BF16":
         return stored_E.view(_BFLOAT16).astype(np.float32)
     if not kind.floating:
@@ -77,7 +77,7 @@ def to_float32(stored_E: Array, kind: Kind) -> npt.NDArray[np.float32]:
 
 
 def from_float32(values_E: npt.NDArray[np.float32], kind: Kind) -> Array:
-    """Float32 values rounded to the nearest of a kind, ties to even, as torch does; NaN stays NaN."""
+    """Float32 values rounded to a kind, to nearest with ties to even, as in torch; NaN stays NaN."""
     if kind.name == "BF16":
         with np.errstate(invalid="ignore", over="ignore"):
             return values_E.astype(_BFLOAT16).view(np.uint16)
@@ -88,7 +88,7 @@ def from_float32(values_E: npt.NDArray[np.float32], kind: Kind) -> Array:
 
 
 def convert(stored_E: Array, source: Kind, target: Kind) -> Array:
-    """Elements of one kind as another; the same array where nothing is to be done."""
+    """Convert elements from one kind to another; the same array if the kinds are equal."""
     if source is target:
         return stored_E
     return from_float32(to_float32(stored_E, source), target)

@@ -1,4 +1,4 @@
-"""Writes the adapter of a checkpoint as a folder that peft loads."""
+"""Write the adapter of a checkpoint as a folder that peft can load."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rlcore.errors import UserError
 
 from rlcore_merge import companions, provenance, writing
 from rlcore_merge.checkpoint import Adapter, Checkpoint
-from rlcore_merge.merging import Merged
-from rlcore_merge.output_folder import appearing, check_new, check_room
+from rlcore_merge.merged import Merged
+from rlcore_merge.output_folder import atomic_folder, check_new, check_room
 
 
-def export_adapter(checkpoint: Checkpoint, out: Path, *, dtype: str, begun: float, base: Path | None) -> Merged:
-    """Write ``adapter_config.json``, with the true α, and ``adapter_model.safetensors``.
+def export_adapter(checkpoint: Checkpoint, out: Path, *, dtype: str, started: float, base: Path | None) -> Merged:
+    """Write ``adapter_config.json``, with the α of the training, and ``adapter_model.safetensors``.
 
     Raises:
         UserError: the checkpoint has no adapter, or the output cannot be written.
@@ -25,9 +25,9 @@ def export_adapter(checkpoint: Checkpoint, out: Path, *, dtype: str, begun: floa
     if adapter is None:
         raise UserError(
             "the checkpoint has no adapter",
-            found=f"a whole model ({checkpoint.layout})",
+            found=f"a full model ({checkpoint.layout})",
             where=str(checkpoint.folder),
-            mend="leave --adapter out",
+            fix="omit --adapter",
         )
     check_new(out)
     tensors = {f"base_model.model.{name}": tensor for name, tensor in adapter.tensors.items()}
@@ -35,12 +35,12 @@ def export_adapter(checkpoint: Checkpoint, out: Path, *, dtype: str, begun: floa
         tensors, dtype=dtype, buffers=frozenset(), limit=2**63, stem="adapter_model", metadata=adapter.about_base
     )
     check_room(out, plan.size)
-    with appearing(out) as partial:
+    with atomic_folder(out) as partial:
         companions.copy([folder for folder in checkpoint.companions if folder != base], partial)
         (partial / "config.json").unlink(missing_ok=True)
         settings = _settings(adapter, base)
         (partial / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        writing.write(plan, partial, threads=1, told=lambda _: None)
+        writing.write(plan, partial, threads=1, on_written=lambda _: None)
         record = provenance.record(
             checkpoint, None, dtype=dtype, tensors=len(tensors), size=plan.size, more={"adapter": settings}
         )
@@ -51,7 +51,7 @@ def export_adapter(checkpoint: Checkpoint, out: Path, *, dtype: str, begun: floa
         layout=checkpoint.layout,
         tensors=len(tensors),
         bytes=plan.size,
-        seconds=time.perf_counter() - begun,
+        seconds=time.perf_counter() - started,
         files=files,
         notes=tuple(checkpoint.notes),
     )

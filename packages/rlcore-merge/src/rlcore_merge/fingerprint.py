@@ -1,12 +1,12 @@
-"""The fingerprint of a base model, see `rlcore.fingerprint`, of whatever layout its tensors are read from."""
+"""The fingerprint of a base model in any layout, see `rlcore.models.fingerprint`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rlcore.fingerprint import Described
-from rlcore.fingerprint import fingerprint as of_described
+from rlcore.models.fingerprint import Described
+from rlcore.models.fingerprint import fingerprint as of_described
 
 if TYPE_CHECKING:
     from rlcore_merge.tensors import Tensor

@@ -1,4 +1,4 @@
-"""The hooks of rlcore-merge: what checkpoints can be merged."""
+"""The hooks of rlcore-merge, which register checkpoint layouts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @hookspec
 def rlcore_mergers() -> Iterable[MergerSpec]:  # type: ignore[empty-body]
-    """Register layouts of checkpoints."""
+    """Register checkpoint layouts."""
 
 
 @hookspec(firstresult=True)
 def rlcore_checkpoint_layout(folder: Path) -> str | None:
-    """Claim a folder: the id of its layout, or None. Looks at names only, and only in this folder."""
+    """Return the id of the layout of a folder, or None. Look at file names in this folder only."""

@@ -1,7 +1,7 @@
-"""Which layout a folder has, and where in it the checkpoint lies.
+"""Find the checkpoint in a folder and detect its layout.
 
-Names are looked at, never contents, and nothing heavy is imported before a layout is found: a wrong folder is told in
-a moment.
+Detection reads file names, never contents, and imports no heavy module before a layout is found, so that a wrong
+folder is reported quickly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlcore.errors import UserError, did_you_mean
 from rlcore_merge.specs import MergerSpec
 
 if TYPE_CHECKING:
-    from rlcore.plugins import Plugins
+    from rlcore.plugins.installed import Plugins
 
     from rlcore_merge.checkpoint import Checkpoint, Request
 
@@ -25,13 +25,13 @@ OWN = (
     MergerSpec(
         id="peft",
         target="rlcore_merge.sources.peft:open_folder",
-        summary="Adapters of peft: LoRA, rsLoRA, DoRA.",
+        summary="peft adapters: LoRA, rsLoRA, DoRA.",
         looked_for="adapter_config.json (a peft adapter)",
     ),
     MergerSpec(
         id="verl-fsdp",
         target="rlcore_merge.sources.fsdp:open_folder",
-        summary="verl's FSDP folders, one file for each process.",
+        summary="verl's FSDP folders, with one file per process.",
         looked_for="model_world_size_W_rank_R.pt (verl's FSDP)",
     ),
     MergerSpec(
@@ -54,7 +54,7 @@ OWN = (
     ),
 )
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_WHOLE = (
+_WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
@@ -64,7 +64,7 @@ _WHOLE = (
 
 
 def own_layout(folder: Path) -> str | None:
-    """The id of the layout of a folder among `OWN`, by the names in it."""
+    """The id of the built-in layout of a folder, from the file names in it; None if there is none."""
     try:
         names = {entry.name for entry in os.scandir(folder)}
     except OSError:
@@ -77,13 +77,13 @@ def own_layout(folder: Path) -> str | None:
         return "torch-dcp"
     if any(name.endswith("_optim_states.pt") and "zero_pp_rank_" in name for name in names):
         return "deepspeed-zero"
-    if names & set(_WHOLE) or ("config.json" in names and any(name.endswith(".safetensors") for name in names)):
+    if names & set(_WEIGHTS) or ("config.json" in names and any(name.endswith(".safetensors") for name in names)):
         return "huggingface"
     return None
 
 
 class Layouts:
-    """The layouts of this process: rlcore's own and those of plugins."""
+    """The known layouts: built-in ones and those of plugins."""
 
     def __init__(self, plugins: Plugins | None = None) -> None:
         self._given = plugins
@@ -91,14 +91,14 @@ class Layouts:
 
     @property
     def _plugins(self) -> Plugins:
-        from rlcore.plugins import Plugins
+        from rlcore.plugins.installed import Plugins
 
         if self._loaded is None:
             self._loaded = self._given or Plugins()
         return self._loaded
 
     def of(self, folder: Path) -> str | None:
-        """The layout of exactly this folder. Plugins are asked only for what is not rlcore's own."""
+        """The layout of this folder itself. Plugins are asked only if no built-in layout matches."""
         answer = own_layout(folder) or self._plugins.claim("rlcore_checkpoint_layout", folder=folder)
         return str(answer) if answer is not None else None
 
@@ -109,18 +109,18 @@ class Layouts:
         return [*OWN, *(spec for spec in offered if isinstance(spec, MergerSpec) and spec.id not in own)]
 
     def open(self, source: Path, request: Request) -> Checkpoint:
-        """Find the checkpoint in a folder and describe it.
+        """Find the checkpoint in a folder and open it.
 
         Raises:
-            UserError: there is none, or it is not whole.
+            UserError: there is no checkpoint, or it is incomplete.
         """
-        from rlcore.loading import load_attribute
+        from rlcore.plugins.loading import load_attribute
 
         folder, layout = self.find(source)
         own = {spec.id: spec for spec in OWN}
         spec = own.get(layout) or next((spec for spec in self.specs() if spec.id == layout), None)
         if spec is None:
-            raise UserError(f"no installed plugin reads the layout {layout!r}", where=str(folder))
+            raise UserError(f"no installed plugin supports the layout {layout!r}", where=str(folder))
         opened: Checkpoint = load_attribute(spec.target, what=f"the layout {layout!r}", needs=spec.needs)(
             folder, request
         )
@@ -129,52 +129,52 @@ class Layouts:
         return opened
 
     def find(self, source: Path) -> tuple[Path, str]:
-        """The folder that has a layout: the source itself, or the one in it that is meant.
+        """The folder of the checkpoint and its layout: the source itself or a folder inside it.
 
         Raises:
-            UserError: there is none; the sentence says what was looked for and what is near.
+            UserError: there is no checkpoint. The message names checkpoints nearby or the supported layouts.
         """
         if not source.is_dir():
-            self._no_folder(source)
-        for folder in _inside(source):
+            self._raise_not_a_folder(source)
+        for folder in _candidates(source):
             if (layout := own_layout(folder)) is not None:
                 return folder, layout
-        for folder in _inside(source):
+        for folder in _candidates(source):
             if (layout := self.of(folder)) is not None:
                 return folder, layout
         if _is_run(source):
-            from rlcore.model_folder import no_checkpoint
+            from rlcore.models.folder import no_checkpoint
 
             raise no_checkpoint(source)
-        near = [folder for folder in _around(source) if own_layout(folder) is not None]
+        near = [folder for folder in _nearby(source) if own_layout(folder) is not None]
         names = [entry.name for entry in sorted(source.iterdir())[:6]]
         raise UserError(
             "there is no checkpoint in this folder",
             found=f"{', '.join(names)}{', …' if len(names) == 6 else ''}" if names else "nothing: the folder is empty",
             where=str(source),
-            mend=f"{near[0]} has one" + (f", and {len(near) - 1} more" if near[1:] else "")
+            fix=f"pass {near[0]}, which has one" + (f"; {len(near) - 1} more found nearby" if near[1:] else "")
             if near
-            else "looked for " + "; ".join(spec.looked_for for spec in self.specs() if spec.looked_for),
+            else "pass a folder with one of: " + "; ".join(spec.looked_for for spec in self.specs() if spec.looked_for),
         )
 
     @staticmethod
-    def _no_folder(source: Path) -> None:
+    def _raise_not_a_folder(source: Path) -> None:
         if source.is_file():
             raise UserError(
-                "a folder is wanted",
+                "expected a folder",
                 found="a file",
                 where=str(source),
-                mend=f"give the folder that it lies in: {source.parent}",
+                fix=f"pass the folder that contains it: {source.parent}",
             )
         parent = source.parent
         near = did_you_mean(source.name, [path.name for path in parent.iterdir()]) if parent.is_dir() else None
         if not parent.exists() and _HUB_ID.fullmatch(str(source)):
-            near = f"nothing is downloaded: hf download {source} --local-dir FOLDER"
-        raise UserError("there is no such folder", found="nothing", where=str(source), mend=near or "check the path")
+            near = f"download the model first: hf download {source} --local-dir FOLDER"
+        raise UserError("the folder does not exist", found="nothing", where=str(source), fix=near or "check the path")
 
 
-def _inside(source: Path) -> Iterator[Path]:
-    """The places where a checkpoint that is called by this folder may lie, the likeliest first."""
+def _candidates(source: Path) -> Iterator[Path]:
+    """Folders in which the checkpoint may be, most likely first."""
     yield source
     yield source / "actor"
     for checkpoints in (source / "checkpoints", source):
@@ -185,7 +185,7 @@ def _inside(source: Path) -> Iterator[Path]:
     if _is_run(source):
         yield from _newest(source)
     else:
-        yield source / "model"  # in a checkpoint; a run directory has there what it started from
+        yield source / "model"  # in a checkpoint; in a run directory this is the initial model
     yield source / "pytorch_model_fsdp_0"
     for pointer, pattern in (("latest", "{}"), ("latest_checkpointed_iteration.txt", "global_step_{}")):
         path = source / pointer
@@ -198,26 +198,26 @@ def _inside(source: Path) -> Iterator[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether it is a run directory of rlcore's, as `rlcore.run_directory` has it."""
+    """Whether the folder is a run directory of rlcore, see `rlcore.runs.directory`."""
     return (folder / "config.toml").is_file() and (folder / "checkpoints").is_dir()
 
 
 def _newest(run: Path) -> Iterator[Path]:
-    """The model of the checkpoint that is meant where the links to the best and the last are gone."""
-    from rlcore.run_directory import best_checkpoint, last_checkpoint
+    """The model of the best or last checkpoint if the links to them are missing."""
+    from rlcore.runs.directory import best_checkpoint, last_checkpoint
 
     if checkpoint := best_checkpoint(run) or last_checkpoint(run):
         yield checkpoint / "model"
 
 
-def _around(source: Path) -> Iterator[Path]:
-    """Folders below that a person may have meant, and those above."""
+def _nearby(source: Path) -> Iterator[Path]:
+    """Folders below and above the source that may have been intended."""
     try:
         children = sorted((path for path in source.iterdir() if path.is_dir()), key=_by_number, reverse=True)[:50]
     except OSError:
         return
     for child in children:
-        yield from _inside(child)
+        yield from _candidates(child)
     for child in children:
         if os.access(child, os.R_OK | os.X_OK):
             below = [path for path in sorted(child.iterdir()) if path.is_dir()]

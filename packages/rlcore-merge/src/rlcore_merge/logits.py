@@ -1,4 +1,4 @@
-"""The logits of two folders on one prompt, where transformers is installed."""
+"""Compare the logits of two folders on one prompt, if transformers is installed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PROMPT = "The quick brown fox jumps over the lazy dog. 12 * 7 ="
 
 
 def largest_difference(left: Path, right: Path, prompt: str = PROMPT) -> tuple[float | None, str]:
-    """The largest absolute difference of the next-token logits in float32, and why there is none where it is None.
+    """The largest absolute difference of the logits in float32, or None and the reason why it was not computed.
 
-    One model is loaded at a time. Without a tokenizer the first 16 ids are the prompt.
+    One model is loaded at a time. Without a tokenizer the prompt consists of the token ids 0 to 15.
     """
     if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
         return None, "transformers is not installed"
@@ -35,7 +35,7 @@ def largest_difference(left: Path, right: Path, prompt: str = PROMPT) -> tuple[f
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Inside, transformers says nothing: what differs is in our own lines."""
+    """Suppress the warnings and progress bars of transformers."""
     import transformers
 
     logging: Any = transformers.utils.logging

@@ -1,4 +1,4 @@
-"""Low-rank adapters: their tensors' names, their settings, and which tensor of the base each one changes.
+"""Low-rank adapters: tensor names, scale, and the tensor of the base that each module changes.
 
 LoRA (Hu et al. 2021, arXiv:2106.09685, §4.1): ``W' = W + s·B·A`` with ``s = α/r``; rsLoRA (Kalajdzievski 2023,
 arXiv:2312.03732): ``s = α/√r``; DoRA (Liu et al. 2024, arXiv:2402.09353, eq. 5): ``W' = m · V / ‖V‖`` with
@@ -25,16 +25,16 @@ from rlcore_merge.tensors import Tensor, size_of
 PARTS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
 _PART = re.compile(rf"^(?P<module>.+)\.(?P<part>{'|'.join(PARTS)})(?P<rest>\..+)?$")
 _SAVED = re.compile(r"\.modules_to_save\.[^.]+\.")
-_MEND = "give the base that the adapter was trained on: --base FOLDER"
+_FIX = "pass the base that the adapter was trained on: --base FOLDER"
 
 
 def is_adapter_name(name: str) -> bool:
-    """Whether a tensor is part of an adapter by its name."""
+    """Whether the name is that of an adapter's tensor."""
     return _PART.match(name) is not None or _SAVED.search(name) is not None
 
 
 def plain(name: str) -> str:
-    """A name without what peft puts before it and into it."""
+    """A name without the prefixes and infixes that peft adds."""
     name = re.sub(r"^(base_model\.model\.|base_model\.)", "", name)
     name = _SAVED.sub(".", name).replace(".base_layer.", ".")
     if match := _PART.match(name):
@@ -49,10 +49,10 @@ def plain(name: str) -> str:
 
 
 def separate(tensors: Mapping[str, Tensor], where: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The base's tensors and the adapter's of a state dict that holds both, or the adapter's alone.
+    """Split a state dict into the tensors of the base and those of the adapter.
 
     Raises:
-        UserError: it holds more than one adapter.
+        UserError: the state dict holds more than one adapter.
     """
     base: dict[str, Tensor] = {}
     adapter: dict[str, Tensor] = {}
@@ -63,41 +63,40 @@ def separate(tensors: Mapping[str, Tensor], where: str) -> tuple[dict[str, Tenso
             into, short = base, short.replace(".original_module.", ".")
         if short in into:
             raise UserError(
-                "the checkpoint holds more than one adapter",
+                "the checkpoint contains more than one adapter",
                 found=f"{short} twice",
                 where=where,
-                mend="save one adapter, or merge them with peft first",
+                fix="save one adapter, or merge them with peft first",
             )
         into[short] = tensor
     return base, adapter
 
 
-def take_out(checkpoint: Checkpoint, alpha: float | None) -> None:
-    """Where low-rank matrices stand among a checkpoint's tensors, make an adapter of them.
+def extract(checkpoint: Checkpoint, alpha: float | None) -> None:
+    """Move low-rank matrices among the tensors of a checkpoint into its ``adapter``.
 
     Raises:
-        UserError: nothing says α, or there is more than one adapter.
+        UserError: α is unknown, or there is more than one adapter.
     """
     if not any(is_adapter_name(name) for name in checkpoint.tensors):
         return
     base, adapter = separate(checkpoint.tensors, str(checkpoint.folder))
-    settings = adapter_settings.of_folder(checkpoint.folder, adapter, alpha)
+    settings = adapter_settings.from_folder(checkpoint.folder, adapter, alpha)
     checkpoint.tensors = base
     checkpoint.buffers = frozenset(name for name in base if name in checkpoint.buffers)
     checkpoint.adapter = Adapter(settings=settings, tensors=adapter, where=str(checkpoint.folder))
 
 
-def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> dict[str, Tensor]:
-    """The base's tensors with those that the adapter changes replaced by what they become, computed when read.
+def apply(base: Checkpoint, adapter: Adapter, *, allow_zero_delta: bool = False) -> dict[str, Tensor]:
+    """The tensors of the base with the adapter applied. Changed tensors are computed when they are read.
 
     Args:
-        base: the model that the adapter was trained on; its ``changes`` and ``notes`` say when tied weights part
-        adapter: what is merged
-        zero_is_fine: whether a difference of nothing but zeros is taken
+        base: the model that the adapter was trained on; untied embeddings are recorded in ``changes`` and ``notes``
+        adapter: the adapter to merge
+        allow_zero_delta: accept an adapter that changes nothing
 
     Raises:
-        UserError: it is more than low-rank matrices; a part has no weight in the base or another shape, or changes
-            nothing.
+        UserError: the adapter is of an unsupported type, has tensors that do not fit the base, or changes nothing.
     """
     adapter_settings.check_kind(adapter.settings, adapter.where)
     tensors = dict(base.tensors)
@@ -126,62 +125,62 @@ def apply(base: Checkpoint, adapter: Adapter, *, zero_is_fine: bool = False) -> 
             tensors[bias] = Shifted(tensors[bias], vector_of(parts["lora_B.bias"]) * np.float32(delta.scale))
     if broken:
         raise UserError(
-            "the adapter holds infinities or what is no number",
+            "the adapter contains infinities or NaN",
             found=f"in {len(broken)} of {counted(len(modules), 'module')}, such as {broken[0]}",
             where=adapter.where,
-            mend="take an earlier checkpoint: the training came apart",
+            fix="use an earlier checkpoint: the training diverged",
         )
-    if empty and not zero_is_fine:
+    if empty and not allow_zero_delta:
         raise UserError(
             "the adapter changes nothing",
             found=f"B·A is zero in {len(empty)} of {counted(len(modules), 'module')}, such as {empty[0]}",
             where=adapter.where,
-            mend="take a checkpoint that was trained; --allow-zero-delta when this is meant",
+            fix="use a trained checkpoint, or pass --allow-zero-delta if this is intended",
         )
     return tensors
 
 
 def _find(name: str, base: Checkpoint, tensors: dict[str, Tensor], adapter: Adapter) -> str:
-    """The base's name of a tensor. A tied output layer that the base does not hold becomes one of its own."""
+    """The name of a tensor in the base. A tied output layer that the base does not store is added."""
     for candidate in _spellings(name):
         if candidate in tensors:
-            untouched = candidate.endswith("embed_tokens.weight") and "lm_head.weight" not in tensors
-            if untouched and not adapter.settings.get("ensure_weight_tying") and tied(base):
-                # The adapter was trained with an output layer that it did not change.
-                _part_with_tie(base)
+            head_unchanged = candidate.endswith("embed_tokens.weight") and "lm_head.weight" not in tensors
+            if head_unchanged and not adapter.settings.get("ensure_weight_tying") and tied(base):
+                # The adapter was trained with an unchanged output layer.
+                _untie(base)
                 tensors["lm_head.weight"] = tensors[candidate]
             return candidate
     if name.endswith("lm_head.weight") and tied(base):
         embedding = next((key for key in base.tensors if key.endswith("embed_tokens.weight")), None)
         if embedding is not None:
-            _part_with_tie(base)
+            _untie(base)
             tensors[name] = base.tensors[embedding]
             return name
     near = did_you_mean(name, tensors)
     raise UserError(
-        "the adapter changes a weight that the base does not have",
+        "the adapter changes a weight that is missing from the base",
         found=f"{name}" + (f"; {near}" if near else ""),
         where=f"{adapter.where}, base {base.folder}",
-        mend=_MEND,
+        fix=_FIX,
     )
 
 
 def tied(checkpoint: Checkpoint) -> bool:
-    """Whether the configuration says that input and output embeddings are one."""
+    """Whether the configuration ties the input and output embeddings."""
     from rlcore_merge.companions import read_config
 
     config = read_config(checkpoint.companions) or {}
     return bool({**(config.get("text_config") or {}), **config}.get("tie_word_embeddings", False))
 
 
-def _part_with_tie(base: Checkpoint) -> None:
+def _untie(base: Checkpoint) -> None:
     if "tie_word_embeddings" not in base.changes:
         base.changes["tie_word_embeddings"] = False
-        base.notes.append("the adapter changes only one of the tied embeddings: they are written as two")
+        base.notes.append("the adapter changes only one of the tied embeddings: they are written as two tensors")
 
 
 def _spellings(name: str) -> list[str]:
-    """A name as several versions of transformers write it: vision-language models were renamed between them."""
+    """A name as written by different versions of transformers, which renamed vision-language models."""
     spellings = [name]
     for old, new in (
         ("model.language_model.", "model."),
@@ -204,7 +203,7 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
     names = ("lora_embedding_A", "lora_embedding_B") if embedding else ("lora_A.weight", "lora_B.weight")
     missing = [name for name in names if name not in parts]
     if missing:
-        raise UserError("the adapter is not whole", found=f"{module} has no {missing[0]}", where=adapter.where)
+        raise UserError("the adapter is incomplete", found=f"{module} has no {missing[0]}", where=adapter.where)
     down, up = parts[names[0]], parts[names[1]]
     transposed = embedding or bool(adapter.settings.get("fan_in_fan_out"))
     inputs, outputs = size_of(down) // max(down.shape[0], 1), up.shape[0]
@@ -213,24 +212,24 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
     if (rows, size_of(weight) // max(rows, 1)) != wanted or down.shape[0] != size_of(up) // max(outputs, 1):
         raise UserError(
             f"the adapter does not fit {module}",
-            found=f"B {list(up.shape)} · A {list(down.shape)}, and the base's weight is {list(weight.shape)}",
+            found=f"B {list(up.shape)} · A {list(down.shape)}, but the weight of the base is {list(weight.shape)}",
             where=adapter.where,
-            mend=_MEND,
+            fix=_FIX,
         )
     if weight.kind.name not in {"F64", "F32", "F16", "BF16"}:
         raise UserError(
             "the base is quantised",
             found=f"{module}.weight is {weight.kind.name}",
             where=adapter.where,
-            mend="give the unquantised base: --base FOLDER",
+            fix="pass the unquantised base: --base FOLDER",
         )
     magnitude = parts.get("lora_magnitude_vector")
     if magnitude is not None and (embedding or len(weight.shape) != 2 or transposed):
         raise UserError(
             f"DoRA on {module} cannot be merged",
-            found="only plain linear layers can",
+            found="DoRA is supported for plain linear layers only",
             where=adapter.where,
-            mend="merge it with peft's merge_and_unload",
+            fix="merge it with peft's merge_and_unload",
         )
     rank = down.shape[0]
     return Delta(
@@ -243,32 +242,32 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
 
 
 def scale(module: str, rank: int, adapter: Adapter) -> float:
-    """``α/r``, or ``α/√r`` for rsLoRA, with the patterns of single modules.
+    """``α/r``, or ``α/√r`` for rsLoRA, with per-module patterns applied.
 
     Raises:
-        UserError: the settings say another rank than the tensors have, or no α.
+        UserError: the rank in the settings differs from that of the tensors, or α is unknown.
     """
     settings = adapter.settings
     expected = _pattern(settings.get("rank_pattern"), module, settings.get("r"))
     if expected is not None and int(expected) != rank:
         raise UserError(
-            f"the adapter's settings contradict its tensors in {module}",
-            found=f"r = {expected}, and A has {counted(rank, 'row')}",
+            f"the adapter settings contradict the tensors of {module}",
+            found=f"r = {expected}, but A has {counted(rank, 'row')}",
             where=adapter.where,
         )
     alpha = _pattern(settings.get("alpha_pattern"), module, settings.get("lora_alpha"))
     if alpha is None:
         raise UserError(
-            "the scale of the adapter is not known",
+            "the scale of the adapter is unknown",
             found="no lora_alpha in its settings",
             where=adapter.where,
-            mend="--lora-alpha NUMBER",
+            fix="pass the value from the training configuration: --lora-alpha NUMBER",
         )
     return float(alpha) / sqrt(rank) if settings.get("use_rslora") else float(alpha) / rank
 
 
 def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> Any:
-    """As peft: the first key that is a regular expression for the end of the module's path."""
+    """As in peft: the value of the first key that matches the end of the module's path."""
     for key, value in (patterns or {}).items():
         if re.match(rf"(.*\.)?({key})$", module):
             return value
@@ -278,8 +277,8 @@ def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> A
 def _same_shape(name: str, tensor: Tensor, weight: Tensor, adapter: Adapter) -> None:
     if tensor.shape != weight.shape:
         raise UserError(
-            f"the adapter's {name} has another shape than the base's",
-            found=f"{list(tensor.shape)} instead of {list(weight.shape)}",
+            f"the adapter's {name} does not have the shape of the base's",
+            found=f"{list(tensor.shape)}, expected {list(weight.shape)}",
             where=adapter.where,
-            mend=_MEND,
+            fix=_FIX,
         )

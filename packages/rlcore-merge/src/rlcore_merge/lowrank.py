@@ -1,4 +1,4 @@
-"""Weights that a low-rank adapter changes, computed in float32 when a range of them is read.
+"""Weights with a low-rank adapter applied, computed in float32 when a range is read.
 
 Legend: ``_RO`` rows of a weight by the rest of its axes, ``_RI`` rank by inputs, ``_OR`` outputs by rank.
 """
@@ -20,13 +20,13 @@ Float32 = npt.NDArray[np.float32]
 
 
 def vector_of(tensor: Tensor) -> Float32:
-    """All elements of a small tensor, as float32."""
+    """All elements of a small tensor as a float32 vector."""
     return to_float32(tensor.read(0, size_of(tensor)), tensor.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What an adapter adds to a weight: ``scale · B · A``, transposed where weights are stored (input, output)."""
+    """The product that an adapter adds to a weight: ``scale · B · A``, transposed for (input, output) weights."""
 
     down: Tensor
     """A: rank by inputs."""
@@ -35,15 +35,15 @@ class Delta:
     scale: float
     transposed: bool
     magnitude: Float32 | None = None
-    """DoRA's m, one for each output."""
+    """DoRA's m, one value per output."""
 
     def is_zero(self) -> bool:
-        """Whether a factor is nothing but zeros, as an adapter is before its first step."""
-        return not self.scale or not all(_any(factor) for factor in (self.up, self.down))
+        """Whether a factor is all zeros, as in an untrained adapter."""
+        return not self.scale or not all(_any_nonzero(factor) for factor in (self.up, self.down))
 
     def is_finite(self) -> bool:
-        """Whether no factor holds an infinity or what is no number, as training leaves them that came apart."""
-        finite = all(_every_finite(factor) for factor in (self.up, self.down))
+        """Whether all factors are free of infinities and NaN."""
+        finite = all(_all_finite(factor) for factor in (self.up, self.down))
         return finite and (self.magnitude is None or bool(np.isfinite(self.magnitude).all()))
 
     def rows(self, begin: int, end: int) -> Float32:
@@ -57,7 +57,7 @@ class Delta:
             product = np.ascontiguousarray(down_RI[:, begin:end].T) @ up_OR.T
         else:
             part_OR = to_float32(self.up.read(begin * rank, (end - begin) * rank), self.up.kind).reshape(-1, rank)
-            if frexp(scale)[0] == 0.5:  # a power of two changes no bit but the exponent's: scale what is small
+            if frexp(scale)[0] == 0.5:  # scaling by a power of two is exact: scale the smaller factor
                 part_OR, scale = part_OR * scale, np.float32(1)
             product = part_OR @ down_RI
         if scale != 1:
@@ -65,11 +65,11 @@ class Delta:
         return product
 
 
-def _any(tensor: Tensor) -> bool:
+def _any_nonzero(tensor: Tensor) -> bool:
     return any(bool(np.any(part)) for part in _parts(tensor))
 
 
-def _every_finite(tensor: Tensor) -> bool:
+def _all_finite(tensor: Tensor) -> bool:
     return all(bool(np.isfinite(part).all()) for part in _parts(tensor))
 
 
@@ -81,28 +81,28 @@ def _parts(tensor: Tensor) -> Iterator[Float32]:
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """A weight and what an adapter makes of it; read as float32, kept in the weight's own kind."""
+    """A weight with an adapter applied. It is read as float32 and written in the kind of the weight."""
 
     weight: Tensor
     delta: Delta
 
     @property
     def kind(self) -> Kind:
-        """Float32, whatever the weight is."""
+        """Always float32."""
         return KINDS["F32"]
 
     @property
-    def keeps(self) -> Kind:
-        """What it is written as when the dtype is kept."""
-        return getattr(self.weight, "keeps", self.weight.kind)
+    def output_kind(self) -> Kind:
+        """The kind in which the tensor is written if the dtype is kept."""
+        return getattr(self.weight, "output_kind", self.weight.kind)
 
     @property
     def shape(self) -> Shape:
-        """Of the weight."""
+        """Shape of the weight."""
         return self.weight.shape
 
     def read(self, start: int, count: int) -> Array:
-        """As `rlcore_merge.tensors.Tensor.read`; whole rows are computed."""
+        """See `rlcore_merge.tensors.Tensor.read`. Full rows are computed."""
         row = prod(self.shape[1:])
         begin, end = start // row, -(-(start + count) // row)
         weight_RO = to_float32(self.weight.read(begin * row, (end - begin) * row), self.weight.kind).reshape(-1, row)
@@ -117,28 +117,28 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """A bias and what an adapter adds to it."""
+    """A bias with the bias of an adapter added."""
 
     bias: Tensor
     difference: Float32
 
     @property
     def kind(self) -> Kind:
-        """Float32, whatever the bias is."""
+        """Always float32."""
         return KINDS["F32"]
 
     @property
-    def keeps(self) -> Kind:
-        """What it is written as when the dtype is kept."""
+    def output_kind(self) -> Kind:
+        """The kind in which the tensor is written if the dtype is kept."""
         return self.bias.kind
 
     @property
     def shape(self) -> Shape:
-        """Of the bias."""
+        """Shape of the bias."""
         return self.bias.shape
 
     def read(self, start: int, count: int) -> Array:
-        """As `rlcore_merge.tensors.Tensor.read`."""
+        """See `rlcore_merge.tensors.Tensor.read`."""
         bias = to_float32(self.bias.read(start, count), self.bias.kind)
         total: npt.NDArray[Any] = bias + self.difference[start : start + count]
         return total

@@ -1,4 +1,4 @@
-"""From a checkpoint of any layout to one Hugging Face folder, or to one adapter folder."""
+"""Merge a checkpoint of any layout into one Hugging Face folder or one adapter folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rlcore.errors import UserError
 
 from rlcore_merge.checkpoint import Checkpoint, Request
 from rlcore_merge.layouts import Layouts
-from rlcore_merge.output_folder import appearing, check_new, check_room
+from rlcore_merge.merged import Merged
+from rlcore_merge.output_folder import atomic_folder, check_new, check_room
 
 if TYPE_CHECKING:
     from rlcore_merge.tensors import Tensor
@@ -25,25 +26,12 @@ DTYPES = ("keep", "bf16", "fp16", "fp32")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 SPARE = 64 << 20
-"""Bytes of room that must stay on the disk beside the weights: tokenizers, the index."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """What was written."""
-
-    folder: Path
-    layout: str
-    tensors: int
-    bytes: int
-    seconds: float
-    files: tuple[str, ...]
-    notes: tuple[str, ...]
+"""Disk space required in addition to the weights, in bytes: tokenizers, the index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A checkpoint whose adapter is applied: the tensors that a merge writes, nothing computed yet."""
+    """A checkpoint with its adapter applied: the tensors to write, not yet computed."""
 
     checkpoint: Checkpoint
     base: Checkpoint | None
@@ -68,29 +56,29 @@ def merge(
     progress: Callable[[int, int], None] | None = None,
     layouts: Layouts | None = None,
 ) -> Merged:
-    """Write a checkpoint as one folder that `from_pretrained` loads.
+    """Write a checkpoint as one folder that `from_pretrained` can load.
 
     Args:
-        source: a folder of any layout, or one that holds such a folder
-        out: a new folder, which appears whole or not at all
-        dtype: ``keep``, ``bf16``, ``fp16`` or ``fp32``; buffers that are known as such, and integers, keep theirs
-        max_shard_size: bytes of a file, such as ``"5GB"``
-        base: the model that an adapter was trained on, where the adapter does not say it; else the folder whose config
-            and tokenizer are taken where the checkpoint has none
+        source: a folder of any layout, or a folder that contains one
+        out: output folder; it must not exist and appears only when it is complete
+        dtype: ``keep``, ``bf16``, ``fp16`` or ``fp32``; known buffers and integers keep their dtype
+        max_shard_size: maximum size of one file, such as ``"5GB"``
+        base: the base model of an adapter, if the adapter does not name it; for other checkpoints the folder with
+            config and tokenizer, if the checkpoint has none
         adapter: write the adapter instead of merging it
-        lora_alpha: α of an adapter whose checkpoint does not say it
-        allow_zero_delta: take an adapter that changes nothing
-        threads: ranges in work at a time; the number of cores, at most 8, by default
-        progress: called with the bytes written and the bytes in all
-        layouts: where layouts are looked up
+        lora_alpha: α of an adapter whose checkpoint does not record it
+        allow_zero_delta: accept an adapter that changes nothing
+        threads: number of threads; by default the number of cores, at most 8
+        progress: called with the bytes written and the total bytes
+        layouts: known layouts
 
     Raises:
-        UserError: the checkpoint is not whole, or the output cannot be written.
+        UserError: the checkpoint is incomplete, or the output cannot be written.
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     source, out = Path(source).expanduser(), Path(out).expanduser()
     if dtype not in DTYPES:
-        raise UserError("this dtype is not known", found=repr(dtype), mend=f"one of {', '.join(DTYPES)}")
+        raise UserError("unknown dtype", found=repr(dtype), fix=f"use one of {', '.join(DTYPES)}")
     limit = max_shard_size if isinstance(max_shard_size, int) else bytes_of(max_shard_size)
     layouts = layouts or Layouts()
     request = Request(base=_folder(base), alpha=lora_alpha, adapter_only=adapter)
@@ -99,13 +87,13 @@ def merge(
     if adapter:
         from rlcore_merge.export import export_adapter
 
-        return export_adapter(checkpoint, out, dtype=dtype, begun=begun, base=request.base)
+        return export_adapter(checkpoint, out, dtype=dtype, started=started, base=request.base)
     ready = prepare(checkpoint, request, layouts, allow_zero_delta=allow_zero_delta)
-    return _write(ready, out, dtype, limit, threads or min(os.cpu_count() or 1, 8), progress, begun)
+    return _write(ready, out, dtype, limit, threads or min(os.cpu_count() or 1, 8), progress, started)
 
 
 def bytes_of(text: str) -> int:
-    """A size such as ``5GB`` in bytes. Raises `UserError` for anything else."""
+    """Parse a size such as ``5GB`` into bytes. Raises `UserError` if the text is not a size."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?B?)\s*", text.upper())
     size = (
         float(match[1]) * _UNITS.get(match[2] if match[2].endswith("B") or not match[2] else match[2] + "B", 0)
@@ -114,18 +102,18 @@ def bytes_of(text: str) -> int:
     )
     if size < 1:
         raise UserError(
-            "the size of a shard is not understood",
+            "the shard size cannot be parsed",
             found=repr(text),
-            mend="give a number and a unit, such as 5GB or 500MB",
+            fix="pass a number and a unit, such as 5GB or 500MB",
         )
     return int(size)
 
 
 def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow_zero_delta: bool = False) -> Ready:
-    """Open the base that an adapter needs and put the adapter on it; leave out what is tied.
+    """Open the base of an adapter, apply the adapter, and drop tied output layers.
 
     Raises:
-        UserError: the base is not known, is another one, or lacks a weight.
+        UserError: the base is unknown, is not the one of the adapter, or lacks a weight.
     """
     from rlcore_merge import lora
     from rlcore_merge.companions import is_quantised
@@ -139,15 +127,15 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
         base = holder = _base(checkpoint, request, layouts)
         if is_quantised(base.tensors):
             raise UserError(
-                "the base is quantised", where=str(base.folder), mend="give the unquantised base: --base FOLDER"
+                "the base is quantised", where=str(base.folder), fix="pass the unquantised base: --base FOLDER"
             )
         buffers = base.buffers
         companions += base.companions
         holder = replace(base, companions=companions)
     if checkpoint.adapter is not None:
-        tensors = lora.apply(holder, checkpoint.adapter, zero_is_fine=allow_zero_delta)
+        tensors = lora.apply(holder, checkpoint.adapter, allow_zero_delta=allow_zero_delta)
     if not tensors:
-        raise UserError("the checkpoint holds no tensors", where=str(checkpoint.folder))
+        raise UserError("the checkpoint contains no tensors", where=str(checkpoint.folder))
     notes = [*checkpoint.notes, *(holder.notes if holder is not checkpoint else [])]
     tensors = _without_ties(dict(tensors), holder, notes)
     return Ready(
@@ -162,25 +150,27 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
 
 
 def _base(checkpoint: Checkpoint, request: Request, layouts: Layouts) -> Checkpoint:
-    from rlcore_merge.adapter_settings import check_base_is_whole
+    from rlcore_merge.adapter_settings import check_base_unmodified
     from rlcore_merge.sources.peft import base_folder
 
     adapter = checkpoint.adapter
     assert adapter is not None
-    check_base_is_whole(adapter.settings, adapter.where)
+    check_base_unmodified(adapter.settings, adapter.where)
     folder = request.base or base_folder(adapter)
     if folder is None:
         named = adapter.settings.get("base_model_name_or_path")
         raise UserError(
-            "the base of the adapter is not known",
-            found=f"it names {named!r}, which is not on this machine" if named else "it names none",
+            "the base of the adapter is unknown",
+            found=f"the adapter names {named!r}, which is not on this machine"
+            if named
+            else "the adapter names no base",
             where=adapter.where,
-            mend="--base FOLDER",
+            fix="pass the base: --base FOLDER",
         )
     base = layouts.open(folder, Request())
     if base.adapter is not None and not base.tensors:
         raise UserError(
-            "the base is an adapter too", where=str(folder), mend="merge that one first, and give its output as --base"
+            "the base is an adapter", where=str(folder), fix="merge that adapter first and pass its output as --base"
         )
     if adapter.fingerprint is not None:
         from rlcore_merge.fingerprint import fingerprint
@@ -189,9 +179,9 @@ def _base(checkpoint: Checkpoint, request: Request, layouts: Layouts) -> Checkpo
         if found != adapter.fingerprint:
             raise UserError(
                 "the adapter was trained on another base",
-                found=f"the base's fingerprint is {found}, the adapter's says {adapter.fingerprint}",
+                found=f"the fingerprint of the base is {found}, the adapter records {adapter.fingerprint}",
                 where=f"{adapter.where}, base {folder}",
-                mend="give the very base: after SFT that is the merged SFT model, --base FOLDER",
+                fix="pass the exact base, which after SFT is the merged SFT model: --base FOLDER",
             )
     return base
 
@@ -209,28 +199,28 @@ def _folder(path: str | Path | None) -> Path | None:
                 "the base is not a folder",
                 found="nothing",
                 where=str(folder),
-                mend="give a local folder: --base FOLDER",
+                fix="pass a local folder: --base FOLDER",
             )
         return found
     return folder
 
 
 def _without_ties(tensors: dict[str, Tensor], holder: Checkpoint, notes: list[str]) -> dict[str, Tensor]:
-    """Leave out an output layer that the configuration ties to the embedding, where both are equal."""
+    """Drop an output layer that the configuration ties to the embedding, if both are equal."""
     from rlcore_merge import lora
 
     head = next((name for name in tensors if name.endswith("lm_head.weight")), None)
     embedding = next((name for name in tensors if name.endswith("embed_tokens.weight")), None)
     if head is None or embedding is None or "tie_word_embeddings" in holder.changes or not lora.tied(holder):
         return tensors
-    from rlcore_merge.comparison import same
+    from rlcore_merge.tensor_difference import identical
 
-    if same(tensors[head], tensors[embedding]):
+    if identical(tensors[head], tensors[embedding]):
         del tensors[head]
     else:
         holder.changes["tie_word_embeddings"] = False
         notes.append(
-            "config.json ties the embeddings, and they differ: both are written, tie_word_embeddings is now false"
+            "config.json ties the embeddings, but they differ: both are written and tie_word_embeddings is set to false"
         )
     return tensors
 
@@ -242,33 +232,33 @@ def _write(
     limit: int,
     threads: int,
     progress: Callable[[int, int], None] | None,
-    begun: float,
+    started: float,
 ) -> Merged:
     from rlcore_merge import companions, completeness, consistency, provenance, writing
 
     config = companions.read_config(ready.companions)
     quantised = companions.is_quantised(ready.tensors)
     if quantised and dtype != "keep":
-        raise UserError("the weights are quantised", where=str(ready.checkpoint.folder), mend="--dtype keep")
+        raise UserError("the weights are quantised", where=str(ready.checkpoint.folder), fix="pass --dtype keep")
     if config is not None:
         consistency.check(ready.tensors, config, str(ready.companions[0]))
         weights = str((ready.base or ready.checkpoint).folder)
         completeness.check_complete(ready.tensors, config, weights, quantised=quantised)
     else:
         ready.notes.append(
-            "there is no config.json: give the folder that has it with --base, or transformers cannot load this"
+            "there is no config.json: pass the folder that has one with --base, or transformers cannot load the output"
         )
     plan = writing.plan(ready.tensors, dtype=dtype, buffers=ready.buffers, limit=limit)
     check_room(out, plan.size + SPARE)
     done = 0
 
-    def told(count: int) -> None:
+    def on_written(count: int) -> None:
         nonlocal done
         done += count
         if progress is not None:
             progress(done, plan.size)
 
-    with appearing(out) as partial:
+    with atomic_folder(out) as partial:
         companions.copy(ready.companions, partial)
         if config is not None:
             ready.notes.extend(
@@ -281,7 +271,7 @@ def _write(
                     names=ready.tensors,
                 )
             )
-        writing.write(plan, partial, threads=threads, told=told)
+        writing.write(plan, partial, threads=threads, on_written=on_written)
         adapter = ready.checkpoint.adapter
         more: dict[str, Any] = {} if adapter is None else {"adapter": dict(adapter.settings)}
         record = provenance.record(
@@ -299,7 +289,7 @@ def _write(
         layout=ready.checkpoint.layout,
         tensors=len(ready.tensors),
         bytes=plan.size,
-        seconds=time.perf_counter() - begun,
+        seconds=time.perf_counter() - started,
         files=files,
         notes=tuple(ready.notes),
     )

@@ -1,7 +1,7 @@
-"""A folder that appears whole or not at all.
+"""An output folder that appears only when it is complete.
 
-It is filled as ``.NAME.partial`` beside its place and renamed when all is written. A folder of that name that is locked
-belongs to a process that is alive; one that is not was left by one that was killed, and is removed.
+It is written as ``.NAME.partial`` next to its final location and renamed at the end. If a folder of that name is
+locked, another process is writing it. If it is not locked, a killed process left it, and it is removed.
 """
 
 from __future__ import annotations
@@ -13,45 +13,47 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rlcore.atomic_files import beside
 from rlcore.errors import UserError
-from rlcore.whole_files import beside
 
 
 def check_new(out: Path) -> None:
-    """Raises `UserError` when the place is taken."""
+    """Raise `UserError` if the output exists."""
     if out.exists() or out.is_symlink():
         raise UserError(
-            "the output folder exists",
+            "the output folder already exists",
             found="a file"
             if out.is_file()
             else f"{sum(1 for _ in out.iterdir())} entries"
             if out.is_dir()
             else "a link",
             where=str(out),
-            mend="give another --out, or remove it first",
+            fix="pass another --out, or remove the folder first",
         )
 
 
 def check_room(out: Path, size: int) -> None:
-    """Raises `UserError` when the disk has no room for so many bytes."""
-    room = next(folder for folder in out.absolute().parents if folder.is_dir())
-    usage = shutil.disk_usage(room)
+    """Raise `UserError` if the disk has less than ``size`` bytes free."""
+    existing = next(folder for folder in out.absolute().parents if folder.is_dir())
+    usage = shutil.disk_usage(existing)
     free = usage.free
-    if usage.total and free < size:  # what has no size is no disk: making the folder tells what it is
+    if (
+        usage.total and free < size
+    ):  # a file system of size 0 is not a disk: creating the folder raises the actual error
         raise UserError(
-            "there is not enough room on the disk",
-            found=f"{free / 1e9:,.2f} GB free, and the output takes {size / 1e9:,.2f} GB",
-            where=str(room),
-            mend="make room, or give an --out on another disk",
+            "there is not enough disk space",
+            found=f"{free / 1e9:,.2f} GB free, but the output needs {size / 1e9:,.2f} GB",
+            where=str(existing),
+            fix="free disk space, or pass an --out on another disk",
         )
 
 
 @contextmanager
-def appearing(out: Path) -> Iterator[Path]:
-    """A new folder to fill, which takes its place when the block ends without an error.
+def atomic_folder(out: Path) -> Iterator[Path]:
+    """A temporary folder that is renamed to ``out`` when the block ends without an error.
 
     Raises:
-        UserError: another process is writing it, it cannot be written, or somebody took the place meanwhile.
+        UserError: another process is writing it, it cannot be written, or it exists by the time it is complete.
     """
     partial = beside(out)
     try:
@@ -66,7 +68,7 @@ def appearing(out: Path) -> Iterator[Path]:
     except OSError as error:
         found = f"{error.strerror or error}; {shutil.disk_usage(out.parent).free / 1e9:,.2f} GB are free"
         raise UserError(
-            "the output cannot be written", found=found, where=str(out), mend="make room or give the permission"
+            "the output cannot be written", found=found, where=str(out), fix="free disk space or grant the permission"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -74,7 +76,7 @@ def appearing(out: Path) -> Iterator[Path]:
 
 
 def _take(partial: Path) -> int:
-    """Make the folder, or take over one that a killed process left; the descriptor holds its lock."""
+    """Create the folder or take over one that a killed process left. The returned descriptor holds its lock."""
     partial.mkdir(exist_ok=True)
     lock = os.open(partial, os.O_RDONLY)
     try:
@@ -85,7 +87,7 @@ def _take(partial: Path) -> int:
             "another process is writing this output",
             found=f"{partial.name} is locked",
             where=str(partial),
-            mend="wait for it, or give another --out",
+            fix="wait for it to finish, or pass another --out",
         ) from None
     for path in partial.iterdir():
         if path.is_dir() and not path.is_symlink():

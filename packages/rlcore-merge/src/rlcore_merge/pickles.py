@@ -1,8 +1,8 @@
-"""Reads pickles of tensors without running anything that they name.
+"""Read pickles of tensors without running code that they name.
 
-A pickle is a program that calls what it imports. Here nothing is imported: each name on a closed list stands for a
-function of this module or for an inert record of its arguments and state, and any other name ends the reading. This
-is stricter than ``torch.load(weights_only=True)``, which imports and calls what its own list allows, and it needs
+A pickle is a program that imports and calls functions. This reader imports nothing: each name on a fixed allowlist
+maps to a function of this module or to an inert record of its arguments and state. Any other name raises an error. This
+is stricter than ``torch.load(weights_only=True)``, which imports and calls the names on its allowlist, and it needs
 neither torch nor a process group.
 """
 
@@ -21,16 +21,16 @@ from rlcore_merge.tensors import Shape
 
 
 class ForbiddenName(UserError):
-    """A pickle names something that is no part of a checkpoint's data."""
+    """A pickle names something other than checkpoint data."""
 
 
 class Record:
-    """An object of a pickle: what it was made with and the state that it was given. It does nothing."""
+    """An inert object of a pickle: its constructor arguments and its state."""
 
     name = ""
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
-        """Keep what it is made with."""
+        """Keep the constructor arguments."""
         record = object.__new__(cls)
         record.arguments, record.state = arguments, named
         return record
@@ -47,19 +47,19 @@ class Record:
     def __setitem__(self, key: Any, value: Any) -> None: ...
 
     def append(self, item: Any) -> None:
-        """Items of lists that are records are not kept."""
+        """Ignore items: a record does not act as a list."""
 
     def extend(self, items: Any) -> None:
-        """As `append`."""
+        """See `append`."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value of its state."""
+        """A value of the state."""
         return self.state.get(key, default) if isinstance(self.state, Mapping) else default
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A storage of a torch file: the kind of its elements, None where its tensors say it, and its key in the file."""
+    """A storage of a torch file: its key and the kind of its elements, None if its tensors specify the kind."""
 
     kind: Kind | None
     key: str
@@ -79,7 +79,7 @@ class Strided:
 
 @dataclass(frozen=True, slots=True)
 class Distributed:
-    """A tensor of which the file holds some blocks: a ``DTensor`` or a ``ShardedTensor`` with its state."""
+    """A tensor with some of its blocks in the file: a ``DTensor`` or a ``ShardedTensor`` with its state."""
 
     name: str
     shape: Shape
@@ -100,7 +100,7 @@ def _tensor_of_kind(
     storage: Storage, offset: int, shape: Any, strides: Any, _: Any, __: Any, kind: Any, *___: Any
 ) -> Strided:
     if not isinstance(storage, Storage) or not isinstance(kind, Kind):
-        raise pickle.UnpicklingError("a tensor of a kind that is not known")
+        raise pickle.UnpicklingError("a tensor of an unknown dtype")
     return Strided(storage, kind, int(offset), _integers(shape), _integers(strides))
 
 
@@ -120,7 +120,9 @@ def _typed(function: Any, type_: Any, arguments: Any, state: Any) -> Any:
 def _attribute(owner: Any, name: str) -> Any:
     if isinstance(owner, type) and issubclass(owner, Record):
         return _record(f"{owner.name}.{name}")
-    raise ForbiddenName("a checkpoint was refused: it is not data alone", found=f"getattr of {owner!r}", mend=_DISTRUST)
+    raise ForbiddenName(
+        "the checkpoint was rejected: its pickle contains more than data", found=f"getattr of {owner!r}", fix=_DISTRUST
+    )
 
 
 def _size(values: Any = ()) -> Shape:
@@ -213,7 +215,7 @@ _NAMES = {f"{module}.{name}" for module, names in _MODULES.items() for name in n
 
 
 class Reader(pickle.Unpickler):
-    """Unpickles one file; names that are not listed end it."""
+    """Unpickle one file. Names that are not on the allowlist raise `ForbiddenName`."""
 
     def __init__(self, file: IO[bytes], where: str) -> None:
         super().__init__(file)
@@ -221,7 +223,7 @@ class Reader(pickle.Unpickler):
         self._known: dict[str, Any] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name stands for."""
+        """The object that a name maps to."""
         full = f"{module}.{name}"
         if full not in self._known:
             self._known[full] = self._resolve(module, name, full)
@@ -240,34 +242,34 @@ class Reader(pickle.Unpickler):
 
     def _forbid(self, full: str) -> NoReturn:
         raise ForbiddenName(
-            "a checkpoint was refused: it is not data alone",
-            found=f"it asks for {full}",
+            "the checkpoint was rejected: its pickle contains more than data",
+            found=f"it imports {full}",
             where=self._where,
-            mend=_DISTRUST,
+            fix=_DISTRUST,
         )
 
     def persistent_load(self, pid: Any) -> Storage:
         """A reference to a storage: ``("storage", type, key, device, elements)``."""
         if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] != "storage":
-            raise pickle.UnpicklingError("a reference that is not to a storage")
+            raise pickle.UnpicklingError("a persistent id that is not a storage")
         return Storage(pid[1] if isinstance(pid[1], Kind) else None, str(pid[2]))
 
 
 def load(file: IO[bytes], where: str) -> Any:
-    """The object of a pickle, with `Record`, `Strided` and `Distributed` in place of anything that is not plain data.
+    """The object in a pickle, with `Record`, `Strided` and `Distributed` in place of objects that are not plain data.
 
     Raises:
-        ForbiddenName: it names something else; the sentence says what.
-        UserError: it is damaged.
+        ForbiddenName: the pickle names something that is not on the allowlist.
+        UserError: the pickle is damaged.
     """
     try:
         return Reader(file, where).load()
     except ForbiddenName as error:
-        raise ForbiddenName(error.message, found=error.found, where=where, mend=error.mend) from None
+        raise ForbiddenName(error.message, found=error.found, where=where, fix=error.fix) from None
     except Exception as error:  # a damaged pickle raises anything
         raise UserError(
-            "a file of the checkpoint cannot be read",
-            found=f"its pickle is damaged or of an unknown form: {type(error).__name__}: {error}",
+            "a checkpoint file cannot be read",
+            found=f"its pickle is damaged or has an unknown format: {type(error).__name__}: {error}",
             where=where,
-            mend="copy or save the file again",
+            fix="copy or save the file again",
         ) from None

@@ -1,4 +1,4 @@
-"""What rlcore-merge offers, through the same hooks as any plugin."""
+"""The hook implementations of rlcore-merge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
-    """Make the hooks of this package known."""
+    """Register the hooks of this package."""
     from rlcore_merge import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
@@ -27,13 +27,13 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
 def rlcore_commands() -> Iterable[CommandSpec]:
     """The command ``rlcore merge``."""
     yield CommandSpec(
-        id="merge", target="rlcore_merge.cli:merge", summary="Make one Hugging Face folder of a checkpoint."
+        id="merge", target="rlcore_merge.cli:merge", summary="Merge a checkpoint into one Hugging Face folder."
     )
 
 
 @hookimpl
 def rlcore_mergers() -> Iterable[MergerSpec]:
-    """The layouts that are known without a plugin."""
+    """The built-in layouts."""
     from rlcore_merge.layouts import OWN
 
     yield from OWN
@@ -41,7 +41,7 @@ def rlcore_mergers() -> Iterable[MergerSpec]:
 
 @hookimpl
 def rlcore_checkpoint_layout(folder: Path) -> str | None:
-    """The layout of a folder, by the names in it."""
+    """The built-in layout of a folder, from its file names."""
     from rlcore_merge.layouts import own_layout
 
     return own_layout(folder)

@@ -1,4 +1,4 @@
-"""What an output was made of, so that it can be told a year later."""
+"""Record the inputs and options of a merge next to its output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def digest(content: bytes) -> str:
 
 
 def identity(file: TorchFile) -> str:
-    """A digest of the checksums of all records of a file of ``torch.save``: it changes with the content."""
+    """A digest of the checksums of all records in a ``torch.save`` file, which changes with the content."""
     return digest(json.dumps(sorted(file.checksums.items())).encode())
 
 

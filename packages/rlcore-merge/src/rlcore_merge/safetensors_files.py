@@ -1,4 +1,4 @@
-"""Files of the safetensors format: eight bytes of length, a JSON header, the tensors without gaps."""
+"""The safetensors format: the length of the header in 8 bytes, a JSON header, and the tensors without gaps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ALIGNMENT = 8
 
 
 def read(path: Path) -> tuple[dict[str, Stored], Mapping[str, str]]:
-    """The tensors of a file and its metadata, nothing loaded.
+    """The tensors and the metadata of a file. Only the header is read.
 
     Raises:
-        UserError: it is truncated, damaged, or holds a kind of element that is not known.
+        UserError: the file is truncated or damaged, or has an unknown dtype.
     """
     file = MappedFile(path)
     try:
@@ -29,17 +29,17 @@ def read(path: Path) -> tuple[dict[str, Stored], Mapping[str, str]]:
             raise ValueError("shorter than its length field")
         (length,) = struct.unpack("<Q", file.buffer[:8])
         if 8 + length > file.size:
-            raise ValueError(f"a header of {length:,} bytes in {file.size:,}")
+            raise ValueError(f"the header has {length:,} bytes and the file {file.size:,}")
         header: dict[str, Any] = json.loads(file.buffer[8 : 8 + length].decode("utf-8"))
         metadata = dict(header.pop("__metadata__", {}))
         tensors = {name: _tensor(file, 8 + length, name, entry) for name, entry in header.items()}
-        _without_gaps(tensors, 8 + length, file.size)
+        _check_contiguous(tensors, 8 + length, file.size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             "a safetensors file cannot be read",
             found=f"it is truncated or damaged: {error}",
             where=str(path),
-            mend="copy or save the file again",
+            fix="copy or save the file again",
         ) from None
     return tensors, metadata
 
@@ -57,13 +57,13 @@ def _tensor(file: MappedFile, data: int, name: str, entry: Mapping[str, Any]) ->
     return Stored(file, data + begin, kind, shape)
 
 
-def _without_gaps(tensors: Mapping[str, Stored], data: int, size: int) -> None:
-    """The format has neither gaps nor two tensors in one place: there, the header is not that of these bytes."""
+def _check_contiguous(tensors: Mapping[str, Stored], data: int, size: int) -> None:
+    """Raise `ValueError` if tensors overlap or leave gaps: the header then does not belong to the data."""
     at = data
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].position, prod(item[1].shape))):
         if tensor.position != at:
             raise ValueError(
-                f"{name} begins at {tensor.position - data:,}, and what is before it ends at {at - data:,}"
+                f"{name} begins at {tensor.position - data:,}, but the tensor before it ends at {at - data:,}"
             )
         at += prod(tensor.shape) * tensor.kind.size
     if at != size:
@@ -71,10 +71,10 @@ def _without_gaps(tensors: Mapping[str, Stored], data: int, size: int) -> None:
 
 
 def header(tensors: Mapping[str, tuple[Kind, Shape]], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
-    """The first bytes of a file with these tensors, and the position in the file at which each begins."""
+    """The header of a file with these tensors, and the position of each tensor in the file."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     offsets, at = {}, 0
-    # Wide elements first keep every tensor aligned to its own element.
+    # Tensors with wide elements come first, so that every tensor is aligned to its element size.
     for name in sorted(tensors, key=lambda name: (-tensors[name][0].size, name)):
         kind, shape = tensors[name]
         size = prod(shape) * kind.size

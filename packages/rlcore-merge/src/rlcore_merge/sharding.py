@@ -1,10 +1,10 @@
-"""From a placement on a mesh of processes to the box of a tensor that one of them holds.
+"""Compute the box of a tensor that one process holds from its placements on a device mesh.
 
-A placement says for each dimension of the mesh whether the tensor is split along one of its own axes (``Shard``) or
-kept whole (``Replicate``). Splits of one axis by several dimensions are nested, the first dimension outermost, unless
-one is strided: ``_StridedShard(axis, split_factor)`` is applied inside the dimensions to its right that together make
-``split_factor`` parts. Each split is that of `torch.chunk`: parts of ``ceil(length / parts)``, the last ones shorter or
-empty.
+For each dimension of the mesh, a placement splits the tensor along one axis (``Shard``) or replicates it
+(``Replicate``). Splits of one axis by several dimensions are nested, with the first dimension outermost. The exception
+is a strided split: ``_StridedShard(axis, split_factor)`` is applied inside the dimensions to its right that together
+have ``split_factor`` parts. Each split is that of `torch.chunk`: parts of ``ceil(length / parts)``, the last ones
+shorter or empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlcore_merge.tensors import Shape
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What one dimension of the mesh does: the axis that it splits, None for a copy, and a strided split's factor."""
+    """The placement of one mesh dimension: the axis that it splits or None for a replica, and the strided factor."""
 
     axis: int | None
     split_factor: int | None = None
@@ -30,20 +30,20 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Lengths of a mesh's dimensions and the place of one process in it."""
+    """Sizes of the dimensions of a mesh and the coordinates of one process."""
 
     sizes: Shape
     coordinates: Shape
 
 
 def chunk(length: int, parts: int, index: int) -> tuple[int, int]:
-    """Begin and end of a part, as `torch.chunk` cuts; empty parts stand at the end."""
+    """Begin and end of a part, as in `torch.chunk`. Empty parts come last."""
     step = -(-length // parts)
     return min(index * step, length), min((index + 1) * step, length)
 
 
 def box(shape: Shape, placements: Sequence[Placement], mesh: Mesh) -> tuple[Shape, Shape]:
-    """Offsets and lengths of what a process holds of a tensor of ``shape``.
+    """Offsets and lengths of the part of a tensor of ``shape`` that a process holds.
 
     Raises:
         ValueError: the placements do not fit the mesh or the shape.
@@ -62,7 +62,7 @@ def box(shape: Shape, placements: Sequence[Placement], mesh: Mesh) -> tuple[Shap
 
 
 def _order(axis: int, placements: Sequence[Placement], sizes: Shape) -> list[int]:
-    """The dimensions of the mesh that split an axis, outermost first."""
+    """The mesh dimensions that split an axis, outermost first."""
     order: list[int] = []
     for dimension in reversed(range(len(placements))):
         placement = placements[dimension]
@@ -81,39 +81,39 @@ def _order(axis: int, placements: Sequence[Placement], sizes: Shape) -> list[int
 
 
 def placements_of(records: Sequence[Record], name: str, where: str) -> list[Placement]:
-    """Placements as a pickle holds them.
+    """The placements in a pickle.
 
     Raises:
-        UserError: a sum that was never computed (``Partial``), or a placement that is not known.
+        UserError: a placement is a pending reduction (``Partial``) or unknown.
     """
     found = []
     for record in records:
-        word = record.name.rpartition(".")[2]
-        if word == "Replicate":
+        placement_type = record.name.rpartition(".")[2]
+        if placement_type == "Replicate":
             found.append(Placement(None))
-        elif word == "Shard":
+        elif placement_type == "Shard":
             found.append(Placement(int(record.get("dim"))))
-        elif word == "_StridedShard":
+        elif placement_type == "_StridedShard":
             found.append(Placement(int(record.get("dim")), int(record.get("split_factor"))))
         else:
             raise UserError(
                 f"{name} cannot be merged",
-                found=f"the placement {word}: a sum over processes that was never computed"
-                if "Partial" in word
-                else f"the placement {word}",
+                found=f"the placement {placement_type}, a pending reduction over processes"
+                if "Partial" in placement_type
+                else f"the placement {placement_type}",
                 where=where,
-                mend="redistribute it to Replicate or Shard before saving",
+                fix="redistribute it to Replicate or Shard before saving",
             )
     return found
 
 
 def mesh_of(record: Record, rank: int, read_ranks: Any) -> Mesh:
-    """The mesh of a pickle and where a process stands in it.
+    """The mesh in a pickle and the coordinates of a process in it.
 
     Args:
-        record: of a ``DeviceMesh`` of any torch version
-        rank: of the process that saved the file
-        read_ranks: reads a small tensor of integers in its shape
+        record: the record of a ``DeviceMesh`` of any torch version
+        rank: rank of the process that saved the file
+        read_ranks: function that reads a small tensor of integers
 
     Raises:
         ValueError: the process is not in the mesh.
@@ -123,7 +123,7 @@ def mesh_of(record: Record, rank: int, read_ranks: Any) -> Mesh:
         table = read_ranks(ranks)
         places = [place for place in _indices(table.shape) if int(table[place]) == rank]
         if len(places) != 1:
-            raise ValueError(f"rank {rank} is {len(places)} times in the mesh")
+            raise ValueError(f"rank {rank} occurs {len(places)} times in the mesh")
         return Mesh(tuple(table.shape), places[0])
     sizes, strides = _layout(record.get("_layout"))
     coordinates = record.get("_coordinate_on_dim")
@@ -138,7 +138,7 @@ def mesh_of(record: Record, rank: int, read_ranks: Any) -> Mesh:
 
 def _layout(record: Any) -> tuple[Shape, Shape]:
     if not isinstance(record, Record):
-        raise ValueError("a mesh of an unknown form")
+        raise ValueError("a mesh of an unknown format")
     axes = record.get("axes")
     if axes is None:
         shape, stride = record.get("shape"), record.get("stride")

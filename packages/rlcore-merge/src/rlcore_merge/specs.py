@@ -1,4 +1,4 @@
-"""What plugins offer to the merge."""
+"""Specs of plugins for rlcore-merge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlcore.specs import Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergerSpec(Spec):
-    """A layout; ``target(folder, request)`` makes a `rlcore_merge.checkpoint.Checkpoint` of a folder of it."""
+    """A checkpoint layout; ``target(folder, request)`` returns a `rlcore_merge.checkpoint.Checkpoint`."""
 
     looked_for: str = ""
-    """The files that tell it, as the sentence about a folder of no layout says them."""
+    """The files that identify the layout, for the error message about a folder without a known layout."""

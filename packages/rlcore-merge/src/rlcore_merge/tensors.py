@@ -1,7 +1,7 @@
-"""Tensors that are described, not loaded: where their elements lie and how a range of them is read.
+"""Lazy tensors: the location of their elements and how to read a range of them.
 
-An index of a model is a mapping from names to `Tensor`. Reading a range touches only the pages that hold it; files are
-mapped, so that what is read is not counted as memory of the process's own.
+A model is a mapping from names to `Tensor`. Files are memory-mapped: reading a range touches only its pages, and these
+do not count as anonymous memory of the process.
 Legend: ``_E`` elements of a tensor in row-major order.
 """
 
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 class Tensor(Protocol):
-    """Anything whose elements can be read by range."""
+    """A tensor with elements that can be read by range."""
 
     @property
     def kind(self) -> Kind:
@@ -35,7 +35,7 @@ class Tensor(Protocol):
         """Lengths of the axes."""
 
     def read(self, start: int, count: int) -> Array:
-        """``count`` elements from ``start`` on in row-major order, as a contiguous vector; it may be a view."""
+        """``count`` elements from ``start`` on in row-major order, as a contiguous vector, which may be a view."""
 
 
 def size_of(tensor: Tensor) -> int:
@@ -44,54 +44,55 @@ def size_of(tensor: Tensor) -> int:
 
 
 class MappedFile:
-    """A file that is mapped into memory when it is first read."""
+    """A file that is mapped into memory at the first read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             self.size = path.stat().st_size
         except OSError as error:
-            raise UserError("a file of the checkpoint cannot be read", found=str(error), where=str(path)) from None
+            raise UserError("a checkpoint file cannot be read", found=str(error), where=str(path)) from None
 
     @cached_property
     def buffer(self) -> mmap.mmap | bytes:
-        """The bytes."""
+        """Content of the file."""
         if not self.size:
             return b""
         try:
             with self.path.open("rb") as file:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise UserError("a file of the checkpoint cannot be read", found=str(error), where=str(self.path)) from None
+            raise UserError("a checkpoint file cannot be read", found=str(error), where=str(self.path)) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor in one place of a file, with any strides."""
+    """A tensor at one position of a file, with any strides."""
 
     file: MappedFile
     position: int
-    """Of its first element, in bytes from the start of the file."""
+    """Position of the first element, in bytes from the start of the file."""
     kind: Kind
     shape: Shape
     strides: Shape | None = None
-    """In elements; None where rows follow each other without gaps."""
+    """In elements; None if the tensor is contiguous."""
     checksum: int | None = None
-    """CRC-32 of the whole storage that holds it, where the file says so and nothing else lies in it."""
+    """CRC-32 of the storage, if the file records it and the storage holds only this tensor."""
 
     def __post_init__(self) -> None:
         if self.strides is not None and self.strides == row_major(self.shape):
             object.__setattr__(self, "strides", None)
-        if self.position + self._span * self.kind.size > self.file.size:
+        if self.position + self.span * self.kind.size > self.file.size:
             raise UserError(
-                "a file of the checkpoint is truncated",
-                found=f"{self.file.size:,} bytes, and a tensor ends at {self.position + self._span * self.kind.size:,}",
+                "a checkpoint file is truncated",
+                found=f"{self.file.size:,} bytes, but a tensor ends at {self.position + self.span * self.kind.size:,}",
                 where=str(self.file.path),
-                mend="copy or save the file again",
+                fix="copy or save the file again",
             )
 
     @property
-    def _span(self) -> int:
+    def span(self) -> int:
+        """Number of elements from the first to the last, including gaps."""
         if self.strides is None:
             return prod(self.shape)
         if not prod(self.shape):
@@ -99,15 +100,15 @@ class Stored:
         return 1 + sum((length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True))
 
     def array(self) -> Array:
-        """All elements in their shape, as a view of the mapped file."""
-        flat = np.frombuffer(self.file.buffer, self.kind.storage, count=self._span, offset=self.position)
+        """All elements in their shape as a view of the mapped file."""
+        flat = np.frombuffer(self.file.buffer, self.kind.storage, count=self.span, offset=self.position)
         if self.strides is None:
             return flat.reshape(self.shape)
         strides = tuple(stride * self.kind.size for stride in self.strides)
         return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
 
     def read(self, start: int, count: int) -> Array:
-        """As `Tensor.read`; a view where the elements lie side by side."""
+        """See `Tensor.read`. A view if the tensor is contiguous."""
         if self.strides is None:
             place = self.position + start * self.kind.size
             return np.frombuffer(self.file.buffer, self.kind.storage, count=count, offset=place)
@@ -116,20 +117,20 @@ class Stored:
         return out
 
     def reshaped(self, shape: Shape) -> Stored:
-        """The same elements in another shape; only where they lie side by side."""
+        """The same elements in another shape. The tensor must be contiguous."""
         assert self.strides is None
         assert prod(shape) == prod(self.shape)
         return Stored(self.file, self.position, self.kind, shape, None, self.checksum)
 
     def part(self, start: int, count: int) -> Stored:
-        """A range of its elements as a vector; only where they lie side by side."""
+        """A range of the elements as a vector. The tensor must be contiguous."""
         assert self.strides is None
         assert start + count <= prod(self.shape)
         return Stored(self.file, self.position + start * self.kind.size, self.kind, (count,))
 
 
 class Block(Protocol):
-    """What a piece of a tensor is made of."""
+    """The content of a piece of a tensor."""
 
     @property
     def kind(self) -> Kind:
@@ -140,12 +141,12 @@ class Block(Protocol):
         """Lengths of the axes."""
 
     def array(self) -> Array:
-        """All elements, as a view of a mapped file."""
+        """All elements as a view of a mapped file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A block and where its first element stands in the whole."""
+    """A block and the offsets of its first element in the full tensor."""
 
     offsets: Shape
     block: Block
@@ -153,14 +154,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Assembled:
-    """A tensor whose blocks lie in several places."""
+    """A tensor assembled from several blocks."""
 
     kind: Kind
     shape: Shape
     pieces: Sequence[Piece] = field(repr=False)
 
     def read(self, start: int, count: int) -> Array:
-        """As `Tensor.read`; a view where one block holds the whole range and spans all axes but the first."""
+        """See `Tensor.read`. A view if one block contains the range and spans all axes but the first."""
         if self._by_rows:
             row = prod(self.shape[1:])
             for piece in self.pieces:
@@ -177,7 +178,7 @@ class Assembled:
 
     @property
     def cuts(self) -> list[int]:
-        """Elements at which another block begins, where blocks follow each other along the first axis."""
+        """Positions at which a block begins, if the tensor is split along the first axis only."""
         if not self._by_rows:
             return []
         return sorted({piece.offsets[0] * prod(self.shape[1:]) for piece in self.pieces})
@@ -185,7 +186,7 @@ class Assembled:
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """Another tensor's elements in another shape."""
+    """The elements of an assembled tensor in another shape."""
 
     whole: Assembled
     shape: Shape
@@ -197,24 +198,24 @@ class Reshaped:
 
     @property
     def cuts(self) -> list[int]:
-        """As of the other tensor."""
+        """See `Assembled.cuts`."""
         return self.whole.cuts
 
     def read(self, start: int, count: int) -> Array:
-        """As `Tensor.read`."""
+        """See `Tensor.read`."""
         return self.whole.read(start, count)
 
 
 def row_major(shape: Shape) -> Shape:
-    """Strides, in elements, of a tensor without gaps."""
+    """Strides, in elements, of a contiguous tensor."""
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def fill(out_E: Array, start: int, shape: Shape, pieces: Sequence[Piece]) -> None:
-    """Copy the elements from ``start`` on of a tensor in blocks into a vector; the range is as long as the vector.
+    """Fill a vector with the elements of an assembled tensor from ``start`` on.
 
-    A range is cut into a partial first row, whole rows and a partial last row, and partial rows again along the next
-    axis, so that each step copies a box.
+    A range is split into a partial first row, full rows and a partial last row. Partial rows are split again along the
+    next axis, so that each step copies a box.
     """
     _fill(out_E, start, start + out_E.size, shape, (), pieces)
 
@@ -246,7 +247,7 @@ def _fill(out: Array, start: int, stop: int, shape: Shape, prefix: Shape, pieces
 
 
 def _copy_box(box: Array, prefix: Shape, lower: Shape, pieces: Sequence[Piece]) -> None:
-    """Copy what each block has of a box: ``prefix`` fixes the leading axes, ``lower`` starts the others."""
+    """Copy a box from the blocks: ``prefix`` fixes the leading axes, ``lower`` is the start on the others."""
     for piece in pieces:
         own, lengths = piece.offsets, piece.block.shape
         inside = [index - offset for index, offset in zip(prefix, own, strict=False)]
@@ -269,9 +270,9 @@ def _flat(array: Array) -> Array:
 
 
 def ranges(tensor: Tensor, limit: int) -> Iterator[tuple[int, int]]:
-    """Ranges ``(start, count)`` that cover a tensor, each of at most ``limit`` elements, cut where reading is cheap.
+    """Ranges ``(start, count)`` of at most ``limit`` elements that cover a tensor and are cheap to read.
 
-    Cuts fall on rows, as far as rows are not longer than ``limit``, and on the boundaries of blocks.
+    Ranges end at the boundaries of blocks and, if rows are not longer than ``limit``, of rows.
     """
     size = size_of(tensor)
     row = prod(tensor.shape[1:]) if tensor.shape else 1

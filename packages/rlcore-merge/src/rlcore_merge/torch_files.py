@@ -1,4 +1,4 @@
-"""Files of ``torch.save``: a zip archive of one pickle and one uncompressed record for each storage."""
+"""Read ``torch.save`` files: zip archives with one pickle and one uncompressed record per storage."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rlcore_merge.pickles import Strided
 from rlcore_merge.tensors import MappedFile, Stored, row_major
 
 _LOCAL_HEADER = 30
-"""Bytes of a zip member's own header before its name; the lengths of name and extra field are its last two words."""
+"""Bytes of a zip member's local header before its name; it ends with the lengths of name and extra field."""
 _SIGNATURE = b"PK\x03\x04"
 _UTF8 = 0x800
-"""The flag of a member whose name is in UTF-8."""
+"""The flag of a member with a UTF-8 name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class _Member:
 
 
 class _Window(io.RawIOBase):
-    """A range of a mapped file as a file of its own, which `zipfile` can search without copying the rest."""
+    """A range of a mapped file as a file object, which `zipfile` can search without copying the rest."""
 
     def __init__(self, file: MappedFile, start: int, size: int) -> None:
         self._file, self._start, self._size, self._at = file, start, size, 0
@@ -57,7 +57,7 @@ class _Window(io.RawIOBase):
 
 
 class TorchFile:
-    """One archive, which may be a part of a larger file. Opening it reads its table of contents and its pickle."""
+    """An archive, which may be part of a larger file. Opening it reads its table of contents and its pickle."""
 
     def __init__(self, file: MappedFile, start: int = 0, size: int | None = None) -> None:
         self.file = file
@@ -75,7 +75,9 @@ class TorchFile:
             raise _unreadable(file, window, error) from None
         if order != b"little":
             raise UserError(
-                "the checkpoint is of a big-endian machine", found=order.decode("ascii", "replace"), where=where
+                "checkpoints of big-endian machines are not supported",
+                found=order.decode("ascii", "replace"),
+                where=where,
             )
         self.content: Any = pickles.load(io.BytesIO(pickled), where)
 
@@ -88,36 +90,36 @@ class TorchFile:
         return _Member(header + _LOCAL_HEADER + name + extra, info.file_size, info.CRC)
 
     def _check_header(self, info: zipfile.ZipInfo, header: int) -> None:
-        """Refuse a record that does not begin where the table of contents says: its elements would be other bytes."""
+        """Reject a record with a local header that does not match the table of contents: its data would be wrong."""
         name = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
         begin = self.file.buffer[header : header + _LOCAL_HEADER + len(name)]
         if begin[:4] != _SIGNATURE or begin[26:28] != struct.pack("<H", len(name)) or begin[_LOCAL_HEADER:] != name:
             raise UserError(
-                "a file of the checkpoint is damaged",
-                found=f"its record {info.filename} does not begin where the table of contents says",
+                "a checkpoint file is damaged",
+                found=f"the header of record {info.filename} does not match the table of contents",
                 where=str(self.file.path),
-                mend="copy or save the file again",
+                fix="copy or save the file again",
             )
 
     def stored(self, tensor: Strided) -> Stored:
-        """Where a tensor's elements lie."""
+        """The location of a tensor's elements."""
         member = self._members.get(f"data/{tensor.storage.key}")
         if member is None:
             raise UserError(
-                "a file of the checkpoint is not whole",
-                found=f"its storage {tensor.storage.key} is missing",
+                "a checkpoint file is incomplete",
+                found=f"the storage {tensor.storage.key} is missing",
                 where=str(self.file.path),
-                mend="copy or save the file again",
+                fix="copy or save the file again",
             )
         size = tensor.kind.size
         stored = Stored(self.file, member.position + tensor.offset * size, tensor.kind, tensor.shape, tensor.strides)
-        end = stored.position + stored._span * size
+        end = stored.position + stored.span * size
         if end > member.position + member.size:
             raise UserError(
-                "a file of the checkpoint is damaged",
+                "a checkpoint file is damaged",
                 found=f"a tensor of shape {list(tensor.shape)} in a storage of {member.size:,} bytes",
                 where=str(self.file.path),
-                mend="copy or save the file again",
+                fix="copy or save the file again",
             )
         whole = stored.position == member.position and end == member.position + member.size
         if whole and member.checksum and tensor.strides == row_major(tensor.shape):
@@ -126,7 +128,7 @@ class TorchFile:
 
     @property
     def checksums(self) -> Mapping[str, int]:
-        """CRC-32 of every record, by name: together they identify the content."""
+        """CRC-32 of every record by name. Together they identify the content."""
         return {name: member.checksum for name, member in self._members.items()}
 
 
@@ -134,17 +136,17 @@ def _unreadable(file: MappedFile, window: IO[bytes] | _Window, error: Exception)
     window.seek(0)
     start = window.read(4)
     if start == _SIGNATURE:
-        found = f"the end of the archive is missing ({file.size:,} bytes are there)"
+        found = f"the end of the archive is missing after {file.size:,} bytes"
         return UserError(
-            "a file of the checkpoint is truncated",
+            "a checkpoint file is truncated",
             found=found,
             where=str(file.path),
-            mend="copy or save the file again",
+            fix="copy or save the file again",
         )
     old = start[:1] == b"\x80"
     return UserError(
-        "a file of the checkpoint cannot be read",
-        found="the form that torch wrote before 1.6" if old else f"no archive of torch.save ({error})",
+        "a checkpoint file cannot be read",
+        found="the format of torch before 1.6" if old else f"not a torch.save archive ({error})",
         where=str(file.path),
-        mend="load it with torch and save it again" if old else "copy or save the file again",
+        fix="load it with torch and save it again" if old else "copy or save the file again",
     )

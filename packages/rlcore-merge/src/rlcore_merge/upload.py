@@ -1,4 +1,4 @@
-"""Sends a written folder to the Hugging Face hub."""
+"""Upload a merged folder to the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def check(repository: str, out: Path) -> None:
-    """Ask the hub who we are, before the work whose result it is to take.
+    """Check the repository name and the login before the merge starts.
 
     Raises:
         NotInstalledError: huggingface_hub is missing.
-        UserError: the repository cannot have this name, the token is missing or not valid, or the hub is out of reach.
+        UserError: the repository name is invalid, the token is missing or invalid, or the Hub is unreachable.
     """
     api = _api()
     from huggingface_hub.utils._validators import validate_repo_id
@@ -24,21 +24,21 @@ def check(repository: str, out: Path) -> None:
     try:
         validate_repo_id(repository)
         api.whoami()
-    except Exception as error:  # the boundary to the network: whatever failed there, the person needs the same advice
+    except Exception as error:  # the boundary to the network: every failure needs the same advice
         raise UserError(
             "nothing can be uploaded, and nothing was merged",
             found=_first_line(error),
             where=repository,
-            mend=f"hf auth login; or merge without --upload, and later: hf upload {repository} {out}",
+            fix=f"run hf auth login, or merge without --upload and later run hf upload {repository} {out}",
         ) from None
 
 
 def upload(folder: Path, repository: str, *, private: bool) -> str:
-    """Create the repository where it is missing, upload the folder, and return its address.
+    """Create the repository if it does not exist, upload the folder, and return its URL.
 
     Raises:
         NotInstalledError: huggingface_hub is missing.
-        UserError: the hub refused, or is out of reach.
+        UserError: the Hub rejected the upload or is unreachable.
     """
     api = _api()
     try:
@@ -49,7 +49,7 @@ def upload(folder: Path, repository: str, *, private: bool) -> str:
             "the upload failed",
             found=_first_line(error),
             where=repository,
-            mend=f"the merged folder is whole: hf upload {repository} {folder}",
+            fix=f"the merged folder is complete; run hf upload {repository} {folder}",
         ) from None
     return str(answer)
 
@@ -58,7 +58,7 @@ def _api() -> HfApi:
     try:
         from huggingface_hub import HfApi
     except ImportError:
-        raise NotInstalledError("--upload needs huggingface_hub", mend="pip install huggingface_hub") from None
+        raise NotInstalledError("--upload needs huggingface_hub", fix="pip install huggingface_hub") from None
     return HfApi()
 
 

@@ -1,7 +1,7 @@
-"""Writes safetensors files element by element at positions that are computed before: nothing is ever held whole.
+"""Write safetensors files range by range at precomputed positions, so that no tensor is held in memory.
 
-Every thread takes the next range of the next tensor, reads it, converts it and writes it in its place. Memory is what
-the threads have in hand, whatever the size of the model.
+Each thread takes the next range of elements, reads, converts and writes it. Memory use depends on the number of threads
+and not on the size of the model.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rlcore_merge.elements import KINDS, REQUESTED, Array, Kind, convert, to_flo
 from rlcore_merge.tensors import Tensor, ranges
 
 RANGE = 1 << 17
-"""Elements that a thread has in hand: few enough for the processor's cache, and for memory that is used again."""
+"""Elements per range: few enough to fit the processor's cache and to reuse freed memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to write: its header and, for each tensor, where its elements begin."""
+    """A file to write: its header and the position of each tensor."""
 
     name: str
     header: bytes
@@ -38,7 +38,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All files of an output."""
+    """All files of the output."""
 
     tensors: Mapping[str, Tensor]
     kinds: Mapping[str, Kind]
@@ -46,13 +46,13 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
+        """Total size of all files in bytes."""
         return sum(file.size for file in self.files)
 
 
-def kept(tensor: Tensor) -> Kind:
-    """What a tensor is written as when its dtype is kept."""
-    kind: Kind = getattr(tensor, "keeps", tensor.kind)
+def output_kind(tensor: Tensor) -> Kind:
+    """The kind in which a tensor is written if the dtype is kept."""
+    kind: Kind = getattr(tensor, "output_kind", tensor.kind)
     return kind
 
 
@@ -65,14 +65,16 @@ def plan(
     stem: str = "model",
     metadata: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Which tensor goes where. Tensors keep their order; a shard ends before it would grow beyond ``limit`` bytes.
+    """Assign tensors to files. Tensors keep their order, and a file ends before it exceeds ``limit`` bytes.
 
-    What ``metadata`` say stands in every file.
+    ``metadata`` are written to every file.
     """
     name = REQUESTED[dtype]
     target = None if name is None else KINDS[name]
     kinds = {
-        key: target if target is not None and kept(tensor).floating and key not in buffers else kept(tensor)
+        key: target
+        if target is not None and output_kind(tensor).floating and key not in buffers
+        else output_kind(tensor)
         for key, tensor in tensors.items()
     }
     shards: list[list[str]] = [[]]
@@ -96,17 +98,17 @@ def plan(
     return Plan(tensors, kinds, tuple(files))
 
 
-def write(plan: Plan, folder: Path, *, threads: int, told: Callable[[int], None]) -> None:
-    """Write all files and, where there are several, the index.
+def write(plan: Plan, folder: Path, *, threads: int, on_written: Callable[[int], None]) -> None:
+    """Write all files and, if there are several, the index.
 
     Args:
-        plan: what goes where
-        folder: where it goes
-        threads: how many ranges are in work at a time
-        told: called with the bytes that were written since the last call
+        plan: the files to write
+        folder: the output folder
+        threads: number of threads
+        on_written: called with the number of bytes after each write
 
     Raises:
-        UserError: a value does not fit the dtype.
+        UserError: a value overflows the dtype.
         OSError: the disk is full.
     """
     for file in plan.files:
@@ -114,9 +116,9 @@ def write(plan: Plan, folder: Path, *, threads: int, told: Callable[[int], None]
         try:
             os.truncate(descriptor, file.size)
             _put(descriptor, file.header, 0)
-            # Every range is computed by a thread of ours; products with threads of their own would fight for the cores.
+            # Each range has a thread; BLAS threads on top would oversubscribe the cores.
             with threadpool_limits(1, "blas"):
-                _in_threads(plan, file, descriptor, threads, told)
+                _in_threads(plan, file, descriptor, threads, on_written)
         finally:
             os.close(descriptor)
     if len(plan.files) > 1:
@@ -128,7 +130,7 @@ def write(plan: Plan, folder: Path, *, threads: int, told: Callable[[int], None]
         (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _in_threads(plan: Plan, file: File, descriptor: int, threads: int, told: Callable[[int], None]) -> None:
+def _in_threads(plan: Plan, file: File, descriptor: int, threads: int, on_written: Callable[[int], None]) -> None:
     work, lock = _work(plan, file), threading.Lock()
     failures: list[BaseException] = []
 
@@ -140,7 +142,7 @@ def _in_threads(plan: Plan, file: File, descriptor: int, threads: int, told: Cal
                 if item is None:
                     return
                 key, start, count = item
-                told(_write_range(plan, key, start, count, descriptor, file.positions[key]))
+                on_written(_write_range(plan, key, start, count, descriptor, file.positions[key]))
         except BaseException as error:
             failures.append(error)
 
@@ -165,7 +167,7 @@ def _write_range(plan: Plan, key: str, start: int, count: int, descriptor: int, 
     stored = tensor.read(start, count)
     converted = convert(stored, tensor.kind, kind)
     if kind.name == "F16" and tensor.kind is not kind:
-        _refuse_overflow(key, stored, converted, tensor.kind)
+        _check_overflow(key, stored, converted, tensor.kind)
     data = np.ascontiguousarray(converted).reshape(-1).view(np.uint8).data
     _put(descriptor, data, position + start * kind.size)
     return len(data)
@@ -178,14 +180,14 @@ def _put(descriptor: int, data: bytes | memoryview, position: int) -> None:
         view, position = view[written:], position + written
 
 
-def _refuse_overflow(key: str, stored: Array, converted: Array, kind: Kind) -> None:
+def _check_overflow(key: str, stored: Array, converted: Array, kind: Kind) -> None:
     if not np.isinf(converted).any():
         return
     values = to_float32(stored, kind)
     beyond = np.isinf(converted) & np.isfinite(values)
     if beyond.any():
         raise UserError(
-            f"{key} does not fit fp16",
-            found=f"{float(np.abs(values[beyond]).max()):g}, and the largest number is 65504",
-            mend="--dtype bf16, or fp32",
+            f"{key} overflows fp16",
+            found=f"{float(np.abs(values[beyond]).max()):g}, but the largest fp16 number is 65504",
+            fix="pass --dtype bf16 or --dtype fp32",
         )

@@ -1,4 +1,4 @@
-"""The hooks of rlcore-rollout: what rollouts are made with."""
+"""The hooks of rlcore-rollout, which register rollout components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @hookspec
 def rlcore_engines() -> Iterable[EngineSpec]:  # type: ignore[empty-body]
-    """Register engines. Called once, when an engine is first asked for."""
+    """Register engines. Called once, when an engine is first requested."""
 
 
 @hookspec
@@ -39,4 +39,4 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:  # type: ignore[empty-bod
 
 @hookspec(firstresult=True)
 def rlcore_chat_format(folder: Path) -> str | None:
-    """Claim a folder with a tokenizer: the id of the chat format that its model speaks, None leaves it to others."""
+    """Return the chat format id for a folder that contains a tokenizer, or None if the plugin does not recognise it."""

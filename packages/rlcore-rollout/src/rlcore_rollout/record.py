@@ -1,96 +1,198 @@
-"""A trajectory that is still growing, and how it ends."""
+"""The record of a trajectory in progress, and its end."""
 
 from __future__ import annotations
 
 import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 
-from rlcore.types import ChatCompletion, Completion, EndReason, Message, Step, ToolSchema, Turn
+from rlcore.types import (
+    Boundary,
+    ChatCompletion,
+    Completion,
+    Failure,
+    FrozenDict,
+    Logprobs,
+    LossMask,
+    MediaSpan,
+    Message,
+    Observation,
+    Prompt,
+    Segment,
+    Step,
+    Stop,
+    TokenIds,
+    ToolSchema,
+    Turn,
+)
+
+from rlcore_rollout.images import EpisodeImages, ImagePool
 
 
 class End(Exception):
-    """The trajectory is over."""
+    """The episode is over."""
 
-    def __init__(self, reason: EndReason, error: str | None = None):
-        self.reason, self.error = reason, error
-        super().__init__(reason)
+    def __init__(self, stop: Stop, failure: Failure | None = None):
+        self.stop, self.failure = stop, failure
+        super().__init__(stop if failure is None else str(failure))
+
+    @classmethod
+    def failed(cls, boundary: Boundary, message: str) -> End:
+        """The end of an episode with a failure."""
+        return cls(Stop.CANCELLED, Failure(boundary=boundary, message=message))
+
+
+@dataclass(slots=True)
+class GrowingSegment:
+    """A segment in progress. Turns have start = end = 0 if the engine uses messages instead of tokens."""
+
+    context: tuple[Message, ...] = ()
+    token_ids: array[int] = field(default_factory=lambda: array(TokenIds.TYPECODE))
+    loss_mask: bytearray = field(default_factory=bytearray)
+    logprobs: array[float] = field(default_factory=lambda: array(Logprobs.TYPECODE))
+    turns: list[Turn] = field(default_factory=list)
+    media: list[MediaSpan] = field(default_factory=list)
+    counted_tokens: int = 0
+    """Length of the conversation up to the last response, as reported by an engine that uses messages."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as the model sees it: the repeated context, then all turns."""
+        return (*self.context, *(message for turn in self.turns for message in turn.messages))
+
+    @property
+    def last_turn_ids(self) -> list[int]:
+        """The tokens of the last turn."""
+        turn = self.turns[-1]
+        return self.token_ids[turn.start : turn.end].tolist()
+
+    def prompt(self, images: EpisodeImages) -> Prompt:
+        """All tokens so far, with the images among them."""
+        return Prompt(
+            token_ids=TokenIds.from_bytes(self.token_ids.tobytes()),
+            media=tuple(self.media),
+            images=FrozenDict({span.sha256: images.used[span.sha256] for span in self.media}),
+        )
+
+    def add_observation(
+        self, messages: tuple[Message, ...], token_ids: TokenIds | None = None, media: Iterable[MediaSpan] = ()
+    ) -> None:
+        """Append an observation. One without tokens is part of the conversation, but the model never saw it.
+
+        The offsets of ``media`` count from the first of ``token_ids``.
+        """
+        start = len(self)
+        if token_ids is not None:
+            self.token_ids.frombytes(token_ids.tobytes())
+            self.loss_mask += bytes(len(token_ids))
+            self.logprobs.frombytes(bytes(len(token_ids) * self.logprobs.itemsize))
+            self.media += [replace(span, offset=start + span.offset) for span in media]
+        self.turns.append(Turn(kind="observation", start=start, end=len(self), messages=messages))
+
+    def add_completion(self, completion: Completion | ChatCompletion, message: Message) -> None:
+        """Append a response of the policy, as tokens or as a message."""
+        start, version = len(self), 0
+        if isinstance(completion, Completion):
+            version = completion.policy_version
+            self.token_ids.frombytes(completion.token_ids.tobytes())
+            self.loss_mask += b"\x01" * len(completion.token_ids)
+            self.logprobs.frombytes(completion.logprobs.tobytes())
+        else:
+            self.counted_tokens = (completion.prompt_tokens or 0) + (completion.completion_tokens or 0)
+        turn = Turn(
+            kind="policy",
+            start=start,
+            end=len(self),
+            messages=(message,),
+            finish_reason=completion.finish_reason,
+            policy_version=version,
+        )
+        self.turns.append(turn)
+
+    def frozen(self) -> Segment:
+        """The immutable segment."""
+        return Segment(
+            token_ids=TokenIds.from_bytes(self.token_ids.tobytes()),
+            loss_mask=LossMask.from_bytes(bytes(self.loss_mask)),
+            logprobs=Logprobs.from_bytes(self.logprobs.tobytes()),
+            turns=tuple(self.turns),
+            context=self.context,
+            media=tuple(self.media),
+        )
 
 
 @dataclass(slots=True)
 class Record:
-    """What has happened so far. Without tokens, where the engine speaks messages, all turns have start = end = 0."""
+    """The record of an episode in progress."""
 
-    token_ids: list[int] = field(default_factory=list)
-    loss_mask: list[bool] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
+    name: str = ""
+    """The engine's session of the first segment."""
+    images: EpisodeImages = field(default_factory=lambda: EpisodeImages(ImagePool()))
+    segments: list[GrowingSegment] = field(default_factory=list)
     tools: tuple[ToolSchema, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
-    context_tokens: int = 0
-    """Length of the conversation up to the last answer, as an engine that speaks messages counted it."""
 
     @property
-    def messages(self) -> list[Message]:
-        """The conversation so far."""
-        return [message for turn in self.turns for message in turn.messages]
+    def segment(self) -> GrowingSegment:
+        """The last segment, which still grows."""
+        return self.segments[-1]
 
-    def shown(self, messages: tuple[Message, ...], ids: list[int]) -> None:
-        """Append what the model is shown; no ids stand for messages that it never saw."""
-        start = len(self.token_ids)
-        self.token_ids += ids
-        self.loss_mask += [False] * len(ids)
-        self.logprobs += [0.0] * len(ids)
-        self.turns.append(Turn(kind="observation", start=start, end=len(self.token_ids), messages=messages))
+    @property
+    def session(self) -> str:
+        """The engine's session of this segment. Each segment has its own: prompts of a session extend each other."""
+        return self.name if len(self.segments) < 2 else f"{self.name}/{len(self.segments) - 1}"
 
-    def sampled(self, completion: Completion, message: Message) -> None:
-        """Append what the model wrote, as tokens."""
-        start = len(self.token_ids)
-        self.token_ids += completion.token_ids
-        self.loss_mask += [True] * len(completion.token_ids)
-        self.logprobs += completion.logprobs
-        turn = Turn(
-            kind="policy",
-            start=start,
-            end=len(self.token_ids),
-            messages=(message,),
-            finish_reason=completion.finish_reason,
-            policy_version=completion.policy_version,
-        )
-        self.turns.append(turn)
-        self.add("turns", 1.0)
+    def take_images(self, observation: Observation) -> Mapping[str, bytes]:
+        """Add the images of an observation; returns those that its messages and its context refer to.
 
-    def said(self, completion: ChatCompletion) -> None:
-        """Append what the model wrote, as a message; ``metrics`` has its tokens where the engine counts them."""
-        place = len(self.token_ids)
-        turn = Turn(
-            kind="policy",
-            start=place,
-            end=place,
-            messages=(completion.message,),
-            finish_reason=completion.finish_reason,
-        )
-        self.turns.append(turn)
-        self.add("turns", 1.0)
-        self.context_tokens = (completion.prompt_tokens or 0) + (completion.completion_tokens or 0)
-        for name in ("prompt_tokens", "completion_tokens"):
-            count = getattr(completion, name)
-            if count is not None:
-                self.add(name, float(count))
+        Raises:
+            End: an image is missing, or a message has the wrong type.
+        """
+        try:
+            self.images.add(observation.images)
+            return self.images.of((*(observation.context or ()), *observation.messages))
+        except Exception as error:  # an observation may contain anything
+            raise End.failed(Boundary.ENVIRONMENT, f"the observation cannot be used: {error}") from error
 
-    def judged(self, step: Step) -> None:
-        """Keep a step's reward on the turn that earned it, and the numbers of its info."""
+    def begin_segment(self, context: Sequence[Message] = ()) -> None:
+        """Start a new segment."""
+        self.segments.append(GrowingSegment(context=tuple(context)))
+
+    def add_unseen(self, messages: tuple[Message, ...]) -> None:
+        """Append messages that the model never saw."""
+        if not self.segments:
+            self.begin_segment()
+        self.segment.add_observation(messages)
+
+    def add_completion(self, completion: Completion | ChatCompletion, message: Message) -> None:
+        """Append a response of the policy and count it."""
+        self.segment.add_completion(completion, message)
+        self.count("turns", 1.0)
+        if isinstance(completion, ChatCompletion):
+            if completion.prompt_tokens is not None:
+                self.count("prompt_tokens", float(completion.prompt_tokens))
+            if completion.completion_tokens is not None:
+                self.count("completion_tokens", float(completion.completion_tokens))
+
+    def add_step(self, step: Step) -> None:
+        """Store a step's reward in its turn, and add the numbers of its info to the metrics."""
         if step.reward is not None:
             if not (isinstance(step.reward, Real) and math.isfinite(step.reward)):
-                raise End(
-                    EndReason.ENVIRONMENT_ERROR, f"step gave the reward {step.reward!r}, which is no finite number"
+                raise End.failed(
+                    Boundary.ENVIRONMENT, f"the reward of step must be a finite number, not {step.reward!r}"
                 )
-            self.turns[-1] = replace(self.turns[-1], reward=float(step.reward))
-            self.add("step_reward", float(step.reward))
+            turns = self.segment.turns
+            turns[-1] = replace(turns[-1], reward=float(step.reward))
+            self.count("step_reward", float(step.reward))
         for name, value in step.info.items():
             if isinstance(value, Real) and math.isfinite(value):
-                self.add(name, float(value))
+                self.count(name, float(value))
 
-    def add(self, name: str, value: float) -> None:
+    def count(self, name: str, value: float) -> None:
         """Add to a metric."""
         self.metrics[name] = self.metrics.get(name, 0.0) + value

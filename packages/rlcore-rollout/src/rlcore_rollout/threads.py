@@ -1,4 +1,4 @@
-"""Gives ``asyncio.to_thread`` as many threads as there are calls, none of which is waited for at the end."""
+"""One thread per call of ``asyncio.to_thread``. The process does not wait for these threads when it ends."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from rlcore import threads
+from rlcore.episodes import threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class GrowingThreads(ThreadPoolExecutor):
-    """The default executor of an event loop, over the threads of `rlcore.threads`.
+    """The default executor of an event loop, over the threads of `rlcore.episodes.threads`.
 
-    Environments of others call ``asyncio.to_thread``, whose own pool has six threads on two cores: sixty waiting
-    environments would queue, and a hung one would keep the process from ending.
+    Environments call ``asyncio.to_thread``. Its own pool has six threads on two cores: sixty waiting environments would
+    queue, and a hung one would prevent the process from ending.
     """
 
     def __init__(self) -> None:
@@ -37,4 +37,4 @@ class GrowingThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing to end: the threads are everybody's."""
+        """Does nothing: the threads are shared by the whole process."""

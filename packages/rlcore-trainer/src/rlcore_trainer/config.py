@@ -1,4 +1,4 @@
-"""The tables of the policy-gradient trainer. Imports no torch: a configuration is checked before anything loads."""
+"""Configuration tables of the policy-gradient trainer. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,73 +13,44 @@ LearningRate = Annotated[float, Field(gt=0)]
 
 
 class PolicyGradientConfig(Table):
-    """``[trainer]``: how much is learnt from how many rollouts."""
+    """``[trainer]``: training length, optimizer and batch settings."""
 
     steps: Positive = 100
-    """Steps of rollout and update."""
+    """Number of training steps; each step is one rollout and its updates."""
     tasks_per_step: Positive = 16
-    """Tasks of one step; each is tried ``rollout.group_size`` times."""
+    """Tasks per step; each task is sampled ``rollout.group_size`` times."""
     learning_rate: LearningRate = 1e-6
-    """AdamW's step size at its highest."""
+    """Peak learning rate of AdamW."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps over which the learning rate rises from zero."""
+    """Number of steps over which the learning rate increases from zero to its peak."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the learning rate does after warming up: stays, or falls to zero at the last step."""
+    """Learning rate schedule after the warm-up: constant, or a decay to zero at the last step."""
     weight_decay: NonNegative = 0.0
-    """AdamW's decay of matrices; biases and norms never decay."""
+    """AdamW weight decay of matrices; biases and norms are not decayed."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """AdamW's averaging of the gradient and of its square."""
+    """AdamW coefficients for the running averages of the gradient and its square."""
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Gradients are scaled down to this norm."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     updates_per_rollout: Positive = 1
-    """Optimiser steps per pass over a rollout, each on its share of the trajectories; 1 is strictly on policy."""
+    """Optimizer steps per pass over a rollout, each on a share of the trajectories; 1 is strictly on-policy."""
     epochs: Positive = 1
-    """Passes over each rollout; more than one is off policy."""
+    """Passes over each rollout; more than one is off-policy."""
     max_tokens_per_batch: Positive = 4096
-    """Tokens that go through the model at once: memory and speed, never the gradient. A prompt is computed once for as
-    many of its responses as fit with it."""
+    """Maximum number of tokens per micro-batch. It affects memory and speed, but not the gradient. A prompt is computed
+    once for all of its responses that fit into the same micro-batch."""
     sync_check_every: Annotated[int, Field(ge=0)] = 1
-    """Steps between checks that the engine holds the policy's weights; 0 trusts it."""
+    """Number of steps between checks that the engine has the policy's weights; 0 disables the check."""
     gradient_checkpointing: bool = False
-    """Compute activations a second time in the backward pass instead of keeping them."""
+    """Recompute activations in the backward pass instead of storing them."""
 
 
 class WarmupConfig(Table):
-    """``[warmup]``: a short supervised phase on the dataset's demonstrations, before reinforcement learning."""
+    """``[warmup]``: a short supervised phase on the dataset's demonstrations before reinforcement learning."""
 
     steps: Annotated[int, Field(ge=0)] = 0
-    """Supervised updates; 0 leaves the phase out."""
+    """Number of supervised updates; 0 disables the warm-up."""
     learning_rate: LearningRate = 1e-3
-    """AdamW's step size; it rises over the first tenth and falls to zero on a cosine."""
+    """Peak learning rate of AdamW; it increases over the first tenth of the updates, then decays to zero on a
+    cosine."""
     demonstrations_per_step: Positive = 32
-    """Demonstrations of one update."""
-
-
-class CriticConfig(Table):
-    """``[critic]``: the value model of an advantage that needs one, such as ``gae``."""
-
-    model: str | None = None
-    """``copy`` is a model of its own that starts from the policy, ``head`` one output more on the policy's own layers;
-    or a model's folder or hub id. None has no critic."""
-    learning_rate: LearningRate = 1e-5
-    """AdamW's step size of a model of its own, the same in every step; a head learns with the policy's."""
-    clip: NonNegative | None = 0.5
-    """How far a value may move from what it was before the updates; None lets it."""
-    coefficient: NonNegative = 0.1
-    """Weight of the value loss beside the policy loss; only for a head."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps in which only the critic learns."""
-
-
-class SingleProcessConfig(Table):
-    """``[strategy]`` of ``single``: nothing to choose."""
-
-    processes: Literal[1] | None = None
-    """One. ``strategy.id=ddp`` takes more."""
-
-
-class DataParallelConfig(Table):
-    """``[strategy]`` of ``ddp``: several processes, each with the whole model and a share of the work."""
-
-    processes: Positive | None = None
-    """How many. None takes those that ``torchrun`` or ``accelerate launch`` has started, else one for each GPU."""
+    """Demonstrations per update."""

@@ -1,4 +1,4 @@
-"""The hooks of rlcore-trainer: what policies are improved with."""
+"""Hook specifications of rlcore-trainer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @hookspec
 def rlcore_trainers() -> Iterable[TrainerSpec]:  # type: ignore[empty-body]
-    """Register trainers. Called once, when a trainer is first asked for."""
+    """Register trainers. Called once, when a trainer is first requested."""
 
 
 @hookspec
 def rlcore_algorithms() -> Iterable[AlgorithmSpec]:  # type: ignore[empty-body]
-    """Register advantage estimators and policy losses; ``part`` says which."""
+    """Register advantage estimators and policy losses, distinguished by ``part``."""
 
 
 @hookspec
@@ -28,4 +28,4 @@ def rlcore_strategies() -> Iterable[StrategySpec]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcore_models() -> Iterable[ModelBuilderSpec]:  # type: ignore[empty-body]
-    """Register builders of models; ``model.path = "builtin:ID"`` selects one."""
+    """Register model builders; ``model.path = "builtin:ID"`` selects one."""

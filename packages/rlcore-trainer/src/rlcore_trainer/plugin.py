@@ -1,4 +1,4 @@
-"""What rlcore-trainer offers, through the same hooks as any plugin."""
+"""Plugin registrations of rlcore-trainer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from rlcore.hookspecs import hookimpl
 from rlcore.specs import AlgorithmSpec, ModelBuilderSpec, StrategySpec, TrainerSpec
 
-from rlcore_trainer.algorithms import ADVANTAGES, LOSSES
-
 if TYPE_CHECKING:
     import pluggy
+
+ADVANTAGES = "rlcore_trainer.algorithms.advantages"
+LOSSES = "rlcore_trainer.algorithms.losses"
 
 
 @hookimpl
 def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
-    """Make the hooks of this package known."""
+    """Add the hook specifications of this package."""
     from rlcore_trainer import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
@@ -24,77 +25,165 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
 
 @hookimpl
 def rlcore_trainers() -> Iterable[TrainerSpec]:
-    """Reinforcement and imitation."""
+    """Register the policy-gradient and supervised trainers."""
     yield TrainerSpec(
         id="policy-gradient",
-        target="rlcore_trainer.policy_gradient:PolicyGradientTrainer",
+        target="rlcore_trainer.training.policy_gradient:PolicyGradientTrainer",
         config="rlcore_trainer.config:PolicyGradientConfig",
-        summary="Rollouts, advantages, one or more updates, again.",
-        check="rlcore_trainer.contradictions:check",
+        summary="Reinforcement learning with policy gradients.",
+        check="rlcore_trainer.training.conflicts:check",
         quantizes=True,
         tables=(
-            ("algorithm", "rlcore_trainer.algorithm_config:AlgorithmConfig"),
+            ("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
-            ("critic", "rlcore_trainer.config:CriticConfig"),
-            ("lora", "rlcore_trainer.lora_config:LoraTable"),
+            ("critic", "rlcore_trainer.optim.critic_config:CriticConfig"),
+            ("lora", "rlcore_trainer.policy.lora_config:LoraTable"),
         ),
     )
     yield TrainerSpec(
         id="sft",
-        target="rlcore_trainer.supervised:SupervisedTrainer",
-        config="rlcore_trainer.supervised_config:SupervisedConfig",
-        summary="Imitates conversations; needs no environment.",
+        target="rlcore_trainer.training.supervised:SupervisedTrainer",
+        config="rlcore_trainer.training.supervised_config:SupervisedConfig",
+        summary="Supervised fine-tuning on conversations; needs no environment.",
         needs_environment=False,
-        check="rlcore_trainer.supervised_check:check",
+        check="rlcore_trainer.training.supervised_check:check",
         quantizes=True,
-        tables=(("lora", "rlcore_trainer.lora_config:LoraTable"),),
+        tables=(("lora", "rlcore_trainer.policy.lora_config:LoraTable"),),
     )
 
 
 @hookimpl
 def rlcore_algorithms() -> Iterable[AlgorithmSpec]:
-    """Advantages and losses."""
-    for id, name, reads, options, summary in ADVANTAGES:
-        yield AlgorithmSpec(
-            id=id,
-            part="advantage",
-            target=f"rlcore_trainer.advantages:{name}",
-            reads=reads,
-            options=options,
-            summary=summary,
-        )
-    for id, name, reads, options, summary in LOSSES:
-        yield AlgorithmSpec(
-            id=id, part="loss", target=f"rlcore_trainer.losses:{name}", reads=reads, options=options, summary=summary
-        )
+    """Register advantages and losses; each target class declares the inputs that it needs."""
+    yield AlgorithmSpec(
+        id="grpo",
+        part="advantage",
+        target=f"{ADVANTAGES}.grpo:Grpo",
+        config=f"{ADVANTAGES}.grpo:Grpo.Config",
+        summary="Reward minus the group mean, divided by the group's standard deviation.",
+    )
+    yield AlgorithmSpec(
+        id="grpo-turn",
+        part="advantage",
+        target=f"{ADVANTAGES}.grpo_turn:GrpoTurn",
+        config=f"{ADVANTAGES}.grpo_turn:GrpoTurn.Config",
+        summary="Turn rewards, normalized by mean and standard deviation over all turns of the group.",
+    )
+    yield AlgorithmSpec(
+        id="dr-grpo",
+        part="advantage",
+        target=f"{ADVANTAGES}.dr_grpo:DrGrpo",
+        summary="Reward minus the group mean.",
+    )
+    yield AlgorithmSpec(
+        id="rloo",
+        part="advantage",
+        target=f"{ADVANTAGES}.rloo:Rloo",
+        summary="Reward minus the mean of the other trajectories in the group.",
+    )
+    yield AlgorithmSpec(
+        id="opo",
+        part="advantage",
+        target=f"{ADVANTAGES}.opo:Opo",
+        summary="Reward minus the length-weighted group mean.",
+    )
+    yield AlgorithmSpec(
+        id="pass-at-k",
+        part="advantage",
+        target=f"{ADVANTAGES}.pass_at_k:PassAtK",
+        config=f"{ADVANTAGES}.pass_at_k:PassAtK.Config",
+        summary="Best reward of a group minus the second best.",
+    )
+    yield AlgorithmSpec(
+        id="reinforce-plus-plus",
+        part="advantage",
+        target=f"{ADVANTAGES}.reinforce_plus_plus:ReinforcePlusPlus",
+        config=f"{ADVANTAGES}.reinforce_plus_plus:ReinforcePlusPlus.Config",
+        summary="Discounted returns, whitened over the rollout; needs no groups.",
+    )
+    yield AlgorithmSpec(
+        id="reinforce-plus-plus-baseline",
+        part="advantage",
+        target=f"{ADVANTAGES}.reinforce_plus_plus_baseline:ReinforcePlusPlusBaseline",
+        config=f"{ADVANTAGES}.reinforce_plus_plus_baseline:ReinforcePlusPlusBaseline.Config",
+        summary="Reward minus the group mean, whitened over the rollout.",
+    )
+    yield AlgorithmSpec(
+        id="remax",
+        part="advantage",
+        target=f"{ADVANTAGES}.remax:Remax",
+        summary="Return minus the reward of the greedy response; needs no groups.",
+    )
+    yield AlgorithmSpec(
+        id="gae",
+        part="advantage",
+        target=f"{ADVANTAGES}.gae:Gae",
+        config=f"{ADVANTAGES}.gae:Gae.Config",
+        summary="Generalised advantage estimation with a critic; needs no groups.",
+    )
+    yield AlgorithmSpec(
+        id="clip",
+        part="loss",
+        target=f"{LOSSES}.clip:Clip",
+        config=f"{LOSSES}.clip:Clip.Config",
+        summary="PPO's clipped surrogate with per-token ratios.",
+    )
+    yield AlgorithmSpec(
+        id="gspo",
+        part="loss",
+        target=f"{LOSSES}.gspo:Gspo",
+        config=f"{LOSSES}.gspo:Gspo.Config",
+        summary="Clipped surrogate with one ratio per trajectory.",
+    )
+    yield AlgorithmSpec(
+        id="gspo-token",
+        part="loss",
+        target=f"{LOSSES}.gspo_token:GspoToken",
+        config=f"{LOSSES}.gspo_token:GspoToken.Config",
+        summary="GSPO with per-token advantages.",
+    )
+    yield AlgorithmSpec(
+        id="cispo",
+        part="loss",
+        target=f"{LOSSES}.cispo:Cispo",
+        config=f"{LOSSES}.cispo:Cispo.Config",
+        summary="Clips the importance weight of each token and keeps its gradient.",
+    )
+    yield AlgorithmSpec(
+        id="sapo",
+        part="loss",
+        target=f"{LOSSES}.sapo:Sapo",
+        config=f"{LOSSES}.sapo:Sapo.Config",
+        summary="Replaces the hard clip with a soft gate.",
+    )
 
 
 @hookimpl
 def rlcore_strategies() -> Iterable[StrategySpec]:
-    """Ways to spread an update over devices."""
+    """Register the strategies that distribute training over devices."""
     yield StrategySpec(
         id="single",
-        target="rlcore_trainer.strategies.single:SingleProcess",
-        config="rlcore_trainer.config:SingleProcessConfig",
+        target="rlcore_trainer.distributed.strategies.single:SingleProcess",
+        config="rlcore_trainer.distributed.config:SingleProcessConfig",
         summary="One process, one device.",
-        check="rlcore_trainer.launch:check_device",
+        check="rlcore_trainer.distributed.launch:check_device",
     )
     yield StrategySpec(
         id="ddp",
-        target="rlcore_trainer.strategies.data_parallel:DataParallel",
-        config="rlcore_trainer.config:DataParallelConfig",
-        summary="Several processes, each with the whole model: strategy.processes=N, torchrun or accelerate launch.",
-        launch="rlcore_trainer.launch:launch",
-        check="rlcore_trainer.launch:check",
+        target="rlcore_trainer.distributed.strategies.data_parallel:DataParallel",
+        config="rlcore_trainer.distributed.config:DataParallelConfig",
+        summary="Data parallelism over processes: strategy.processes=N, torchrun or accelerate launch.",
+        launch="rlcore_trainer.distributed.launch:launch",
+        check="rlcore_trainer.distributed.launch:check",
     )
 
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelBuilderSpec]:
-    """Models that are built on the spot."""
+    """Register the built-in models."""
     yield ModelBuilderSpec(
         id="tiny-qwen2",
-        target="rlcore_trainer.models.tiny_qwen2:build",
-        config="rlcore_trainer.models.config:TinyQwen2Config",
-        summary="About a million parameters of Qwen2's architecture and a tokenizer, from a seed.",
+        target="rlcore_trainer.policy.builtin.tiny_qwen2:build",
+        config="rlcore_trainer.policy.builtin.config:TinyQwen2Config",
+        summary="Qwen2 architecture with about a million parameters and its own tokenizer, built from a seed.",
     )

@@ -1,1 +1,1 @@
-"""."""
+"""Word problems with a calculator, an environment for rlcore."""

@@ -1,17 +1,17 @@
-"""The calculator: exact arithmetic on text that a model wrote.
+"""A calculator with exact arithmetic for untrusted expressions written by a model.
 
-Grammar (whitespace is free, everything else is an error)::
+Grammar (whitespace is ignored, anything else is an error)::
 
-    input    := sum [ "=" anything ]            a model often writes the result behind; it is ignored
+    input    := sum [ "=" anything ]            models often append the result; it is ignored
     sum      := product (("+" | "-") product)*
     product  := sign (("*" | "/" | "//" | "%") sign  |  "(" … ")")*      2(3+4) multiplies
     sign     := ("+" | "-")* power
     power    := atom [ ("**" | "^") sign ]      right-associative; -2^2 is -4
     atom     := ["$"] number ["%"]  |  "(" sum ")" ["%"]
 
-``×``, ``·`` and a free-standing ``x`` multiply, ``÷`` divides, ``−`` and ``–`` subtract. Numbers may carry thousands
-separators (``1,000`` in groups of three) and decimals, which are exact. A ``%`` directly behind an operand means
-hundredths unless another operand follows it (``15%`` is 0.15, ``15 % 4`` is 3). Nothing is ever evaluated as Python.
+``×``, ``·`` and a separate ``x`` multiply, ``÷`` divides, ``−`` and ``–`` subtract. Numbers may have thousands
+separators (``1,000`` in groups of three) and decimals, which are exact. A ``%`` after an operand means percent unless
+another operand follows it (``15%`` is 0.15, ``15 % 4`` is 3). Nothing is evaluated as Python.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 
-from rlcore.tool import ToolError, tool
+from rlcore.episodes.tool import ToolError, tool
 
 MAX_CHARACTERS = 500
 MAX_NESTING = 40
 MAX_BITS = 4096
-"""Of a numerator or denominator, at every step of a computation: about 1200 decimal digits."""
+"""Limit for numerators and denominators at every step of a computation, about 1200 decimal digits."""
 MAX_EXPONENT = 10_000
 MAX_RESULT_DIGITS = 100
 SIGNIFICANT_DIGITS = 15
 MAX_EXACT_PLACES = 20
-"""Decimals that end after more places than these are rounded like those that never end."""
+"""Terminating decimals with more places are rounded like repeating decimals."""
 
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+"
 _TOKEN = re.compile(
@@ -50,11 +50,11 @@ def calculator(expression: str) -> str:
     Args:
         expression: numbers with + - * / // % ** and parentheses, such as 48/2 + 3
     """
-    return show(evaluate(expression))
+    return format_value(evaluate(expression))
 
 
 def evaluate(expression: str) -> Fraction:
-    """The exact value of an expression. Raises `ToolError`, in a sentence for the model, for everything else."""
+    """The exact value of an expression. Raises `ToolError` with a message for the model if it is invalid."""
     if len(expression) > MAX_CHARACTERS:
         raise ToolError(f"the expression is longer than {MAX_CHARACTERS} characters")
     tokens = _tokens(expression)
@@ -67,8 +67,8 @@ def evaluate(expression: str) -> Fraction:
     return value
 
 
-def show(value: Fraction) -> str:
-    """An integer in full; another number as a decimal, rounded to 15 significant digits where it does not end."""
+def format_value(value: Fraction) -> str:
+    """Format a number as an integer or a decimal. Repeating decimals are rounded to 15 significant digits."""
     if value.denominator == 1:
         text = str(value.numerator)
         if len(text) > MAX_RESULT_DIGITS:
@@ -97,8 +97,8 @@ class _Token:
     text: str
     position: int
     number: Fraction | None = None
-    glued: bool = False
-    """No space stands before it."""
+    no_space_before: bool = False
+    """Whether the token follows the previous one without a space."""
 
 
 def _tokens(expression: str) -> list[_Token]:
@@ -114,7 +114,7 @@ def _tokens(expression: str) -> list[_Token]:
         if match["operator"] == "=":
             break
         number = _number(match["number"], match["exponent"]) if match["number"] else None
-        tokens.append(_Token(text[start : match.end()], start, number, glued=start == match.start()))
+        tokens.append(_Token(text[start : match.end()], start, number, no_space_before=start == match.start()))
         position = match.end()
     return tokens
 
@@ -139,7 +139,7 @@ def _too_large() -> Fraction:
 
 
 class _Parser:
-    """Recursive descent; each method returns the value of what it read."""
+    """Recursive descent parser. Each method returns the value of the expression that it parsed."""
 
     def __init__(self, tokens: list[_Token]):
         self.tokens = tokens
@@ -212,7 +212,7 @@ class _Parser:
             return value
         after = self.tokens[self.index + 1] if self.index + 1 < len(self.tokens) else None
         operand_follows = after is not None and (after.number is not None or after.text in {"(", "$"})
-        signed = after is not None and after.text in {"+", "-"} and not token.glued
+        signed = after is not None and after.text in {"+", "-"} and not token.no_space_before
         if operand_follows or signed:
             return value
         self.index += 1
@@ -246,7 +246,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
 
 
 def _root(base: Fraction, exponent: Fraction) -> Fraction:
-    """Powers such as 2**0.5, which are rarely rational: right to 30 significant digits."""
+    """Powers with a fractional exponent, such as 2**0.5, correct to 30 significant digits."""
     if base < 0:
         raise ToolError("a root of a negative number is not a real number")
     if base == 0:

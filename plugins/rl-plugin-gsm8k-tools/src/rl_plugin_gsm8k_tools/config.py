@@ -1,4 +1,4 @@
-"""The tables of this plugin: ``[environment]``, ``[data]`` and the keys of ``rlcore data prepare gsm8k-tools``."""
+"""Configuration: ``[environment]``, ``[data]`` and the keys of ``rlcore data prepare gsm8k-tools``."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ Files = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class EnvironmentConfig(Table):
-    """``[environment]``: how a problem is presented."""
+    """``[environment]``: the tools and the number of turns."""
 
     id: str = "gsm8k-tools"
-    """The environment."""
+    """Id of the environment."""
     tools: Annotated[list[str], BeforeValidator(_as_list)] = ["calculator"]
-    """Ids of tools, ``module:function`` or ``file.py:function``; an empty list takes them all away."""
+    """Ids of tools, ``module:function`` or ``file.py:function``; an empty list removes all tools."""
     max_turns: Annotated[int, Field(ge=1)] = 3
-    """How often the model may write."""
+    """Maximum number of model turns."""
     system_prompt: str | None = None
-    """Put before the problem."""
+    """System message before the problem."""
 
 
 class DataConfig(Table):
-    """``[data]``: which problems."""
+    """``[data]``: the problems."""
 
     id: str = "gsm8k-tools"
-    """The dataset."""
+    """Id of the dataset."""
     train: Files = ["generated"]
     """``generated``, or files of rows (.json, .jsonl, .parquet)."""
     evaluation: Files = ["generated"]
     """Held-out problems: ``generated``, or files."""
     on_error: Literal["raise", "skip"] = "raise"
-    """A row that cannot be used stops the run, or is left out and counted."""
+    """Whether an invalid row stops the run or is skipped and counted."""
     limit: Annotated[int, Field(ge=1)] | None = None
-    """How many tasks of each split, the first ones; None takes all."""
+    """Use only the first tasks of each split; None uses all."""
 
 
 class PrepareConfig(Table):
     """Keys of ``rlcore data prepare gsm8k-tools``."""
 
     source: str
-    """File with GSM8K's rows (.json, .jsonl, .parquet), or ``generated``."""
+    """File with GSM8K rows (.json, .jsonl, .parquet), or ``generated``."""
     out: str
-    """JSONL file to write, which ``data.train`` and ``data.evaluation`` read."""
+    """JSONL file to write, for ``data.train`` and ``data.evaluation``."""
     conversations: bool = False
-    """Write the demonstrations alone, as conversations that ``data.id=chat`` reads and the trainer ``sft`` imitates."""
+    """Write only the demonstrations, as conversations for ``data.id=chat`` and the trainer ``sft``."""
     split: Literal["train", "evaluation"] = "train"
-    """Which generated problems; those for evaluation share no sentence and no pair of numbers with the others."""
+    """Split of the generated problems. The splits share no sentence and no pair of numbers."""
     overwrite: bool = False
     """Replace an existing file."""
     on_error: Literal["raise", "skip"] = "raise"
-    """A row that cannot be used stops, or is left out and counted."""
+    """Whether an invalid row stops the command or is skipped and counted."""
     limit: Annotated[int, Field(ge=1)] | None = None
-    """How many rows, the first ones; None takes all."""
+    """Use only the first rows; None uses all."""

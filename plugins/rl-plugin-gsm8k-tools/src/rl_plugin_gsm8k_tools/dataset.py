@@ -1,4 +1,4 @@
-"""The dataset: files of question and answer, or problems made on the spot."""
+"""The dataset: files with questions and answers, or generated problems."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class _Split:
 
 
 class Gsm8kData:
-    """Tasks with a question and an expected ``answer``; every other field of a row stands in the task's fields."""
+    """Tasks with a question and an expected ``answer``. All other fields of a row are in the task's fields."""
 
     def __init__(self, config: DataConfig) -> None:
         self._config = config
         self._splits: dict[str, _Split] = {}
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """All tasks of ``train`` or ``evaluation``, in the order of their files; the ids are ``FILE:ROW``."""
+        """All tasks of ``train`` or ``evaluation``, in file order, with ids ``FILE:ROW``."""
         return self._split(split).tasks
 
     def skipped(self, split: str) -> int:
-        """How many rows of a split could not be used (``on_error = "skip"``)."""
+        """Number of invalid rows of a split (``on_error = "skip"``)."""
         return self._split(split).skipped
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
         """Conversations with the calculator.
 
-        Generated ones carry the habits of `problems.demonstrations`. Those of files come from prepared rows
-        (``demonstration``) or from GSM8K's marks, in shuffled rounds.
+        Generated demonstrations come from `problems.demonstrations`. Those of files come from prepared rows
+        (``demonstration``) or GSM8K's annotations, in shuffled rounds.
 
         Raises:
-            DataError: the training files hold no solution with usable marks.
+            DataError: the training files contain no solution with valid annotations.
         """
         if self._config.train == [GENERATED]:
             conversations = problems.demonstrations(count, seed=seed)
@@ -61,7 +61,7 @@ class Gsm8kData:
             yield Demonstration(messages=messages, tools=(calculator.schema,))
 
     def texts(self) -> Iterable[str]:
-        """Questions, calls and answers, for tokenizers that are built on the spot."""
+        """Questions, calls and answers for training a tokenizer."""
         yield f"tools: {calculator.name}({', '.join(calculator.schema.parameters['properties'])})"
         for messages in problems.demonstrations(TOKENIZER_SAMPLES, seed=0):
             yield from _texts_of(messages)
@@ -71,7 +71,7 @@ class Gsm8kData:
 
     def _split(self, split: str) -> _Split:
         if split not in SPLITS:
-            raise DataError("a split is train or evaluation", found=split)
+            raise DataError("unknown split", found=split, fix="use train or evaluation")
         if split not in self._splits:
             self._splits[split] = self._load(split)
         return self._splits[split]
@@ -84,8 +84,8 @@ class Gsm8kData:
             if isinstance(row, BadRow):
                 if config.on_error == "raise":
                     error = row.error
-                    mend = error.mend or "correct the row, or leave such rows out with data.on_error=skip"
-                    raise DataError(error.message, found=error.found, where=error.where, mend=mend)
+                    fix = error.fix or "correct the row, or skip invalid rows with data.on_error=skip"
+                    raise DataError(error.message, found=error.found, where=error.where, fix=fix)
                 loaded.skipped += 1
             elif isinstance(row, Task):
                 loaded.tasks.append(row)
@@ -95,10 +95,10 @@ class Gsm8kData:
                 break
         if not loaded.tasks:
             raise DataError(
-                f"data.{split} has no usable row",
-                found=f"{counted(loaded.skipped, 'row')} that cannot be used" if loaded.skipped else "no rows",
+                f"data.{split} has no valid row",
+                found=counted(loaded.skipped, "invalid row") if loaded.skipped else "no rows",
                 where=", ".join(names),
-                mend="data.on_error=raise shows what is wrong with the first" if loaded.skipped else "give it rows",
+                fix="set data.on_error=raise to see the first error" if loaded.skipped else "add rows",
             )
         return loaded
 
@@ -117,10 +117,10 @@ class Gsm8kData:
         found = [messages for task in self.tasks("train") if (messages := _conversation(task))]
         if not found:
             raise DataError(
-                "a warm-up needs demonstrations",
-                found="no training row with a 'demonstration' or a solution with <<…>> marks that compute",
+                "the warm-up needs demonstrations",
+                found="no training row with a 'demonstration' or a solution with correct <<…>> annotations",
                 where=", ".join(self._config.train),
-                mend="rlcore data prepare gsm8k-tools source=train.jsonl out=prepared.jsonl, or warmup.steps=0",
+                fix="run rlcore data prepare gsm8k-tools source=train.jsonl out=prepared.jsonl, or set warmup.steps=0",
             )
         return islice(_rounds(found, random.Random(seed)), count)
 
@@ -131,7 +131,7 @@ def _rounds(found: list[tuple[Message, ...]], rng: random.Random) -> Iterator[tu
 
 
 def _conversation(task: Task) -> tuple[Message, ...] | None:
-    """The demonstration that a task carries, None where it has none that computes."""
+    """The demonstration of a task; None if it has no valid one."""
     if (messages := messages_of(task.fields)) is not None:
         return messages
     solution = task.fields.get("solution")
@@ -146,7 +146,7 @@ def _conversation(task: Task) -> tuple[Message, ...] | None:
 def _texts_of(messages: Iterable[Message]) -> Iterator[str]:
     for message in messages:
         if message.text:
-            yield message.text.encode("utf-8", "replace").decode()  # half a surrogate pair is no text
+            yield message.text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be encoded
         for call in message.tool_calls:
             expression = (call.arguments or {}).get("expression", "")
             yield f'<tool_call>\n{{"name": "{call.name}", "arguments": {{"expression": "{expression}"}}}}\n</tool_call>'

@@ -1,7 +1,7 @@
-"""Solutions as conversations with the calculator.
+"""Convert solutions into conversations with the calculator.
 
-GSM8K's authors marked each computation of a solution: ``48/2 = <<48/2=24>>24``. A mark becomes a call, what stood
-before it the text of that turn, and the calculator's answer the next message; the last turn states ``#### N``.
+GSM8K annotates each calculation of a solution: ``48/2 = <<48/2=24>>24``. An annotation becomes a tool call, the text
+before it the content of that turn, and the result the next message. The last turn ends with ``#### N``.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.tool import ToolError
+from rlcore.episodes.tool import ToolError
 from rlcore.types import Message, ToolCall
 
-from rl_plugin_gsm8k_tools.calculator import evaluate, show
+from rl_plugin_gsm8k_tools.calculator import evaluate, format_value
 
 FINAL = re.compile(r"####\s*(.+?)\s*\Z")
-_MARK = re.compile(r"<<([^<>]*)>>")
+_ANNOTATION = re.compile(r"<<([^<>]*)>>")
 
 
 class UnusableSolution(ValueError):
-    """A solution that cannot become a demonstration, and why."""
+    """A solution that cannot be converted into a demonstration. The message gives the reason."""
 
 
 def final_message(answer: str) -> Message:
-    """The last turn."""
+    """The last turn, which states the answer."""
     return Message(role="assistant", content=f"#### {answer}")
 
 
@@ -35,38 +35,38 @@ def call_message(text: str, expression: str, *, id: str) -> Message:
 
 
 def demonstrate(question: str, solution: str, answer: str) -> tuple[Message, ...]:
-    """The conversation of a marked solution.
+    """The conversation of an annotated solution.
 
     Raises:
-        UnusableSolution: there is no mark, or one whose expression does not compute to what stands behind its ``=``.
+        UnusableSolution: there is no annotation, or the result of one is wrong.
     """
     messages = [Message(role="user", content=question)]
     body = FINAL.sub("", solution)
-    marks = list(_MARK.finditer(body))
-    if not marks:
-        raise UnusableSolution("the solution has no <<…>> mark")
+    annotations = list(_ANNOTATION.finditer(body))
+    if not annotations:
+        raise UnusableSolution("the solution has no <<…>> annotation")
     before = 0
-    for index, mark in enumerate(marks):
-        expression, equals, stated = mark[1].partition("=")
+    for index, annotation in enumerate(annotations):
+        expression, equals, stated = annotation[1].partition("=")
         try:
             value = evaluate(expression)
-            agrees = bool(equals) and _agree(stated, show(value))
+            agrees = bool(equals) and _agree(stated, format_value(value))
         except ToolError as error:
-            raise UnusableSolution(f"the mark <<{mark[1]}>> does not compute: {error}") from None
+            raise UnusableSolution(f"the annotation <<{annotation[1]}>> cannot be computed: {error}") from None
         if not agrees:
-            raise UnusableSolution(f"the mark <<{mark[1]}>> computes to {show(value)}")
-        text = body[before : mark.start()].strip()
+            raise UnusableSolution(f"the annotation <<{annotation[1]}>> should be {format_value(value)}")
+        text = body[before : annotation.start()].strip()
         id = f"call_{index}"
         messages.append(call_message(text, expression.strip(), id=id))
-        messages.append(Message(role="tool", content=show(value), name="calculator", tool_call_id=id))
-        before = mark.end()
+        messages.append(Message(role="tool", content=format_value(value), name="calculator", tool_call_id=id))
+        before = annotation.end()
     rest = body[before:].strip()
     messages.append(Message(role="assistant", content=f"{rest}\n#### {answer}".lstrip()))
     return tuple(messages)
 
 
 def messages_of(fields: Mapping[str, Any]) -> tuple[Message, ...] | None:
-    """The conversation that a prepared row carries in ``demonstration``, None where there is none."""
+    """The conversation in the field ``demonstration`` of a prepared row; None if there is none."""
     rows = fields.get("demonstration")
     if not rows:
         return None
@@ -103,7 +103,7 @@ def as_rows(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
 
 
 def _agree(stated: str, computed: str) -> bool:
-    """Whether a mark's own result is the computed one, or its rounding to the decimals that the mark shows."""
+    """Whether the stated result equals the computed one, up to rounding to the stated decimals."""
     wanted, found = evaluate(stated), evaluate(computed)
     decimals = len(stated.strip().partition(".")[2].rstrip("%"))
     tolerance = 10**-decimals if decimals else 0

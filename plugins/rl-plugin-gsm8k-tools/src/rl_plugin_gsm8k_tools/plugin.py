@@ -1,4 +1,4 @@
-"""What this distribution offers to rlcore."""
+"""The hook implementations of this plugin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = "rl_plugin_gsm8k_tools"
 
 @hookimpl
 def rlcore_environments() -> Iterable[EnvironmentSpec]:
-    """A chat with tools."""
+    """The environment."""
     yield EnvironmentSpec(
         id="gsm8k-tools",
         target=f"{_PACKAGE}.environment:Gsm8kTools",
@@ -33,42 +33,42 @@ def rlcore_tools() -> Iterable[ToolSpec]:
 
 @hookimpl
 def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """GSM8K in any of its forms, or generated problems."""
+    """GSM8K files or generated problems."""
     yield DatasetSpec(
         id="gsm8k-tools",
         target=f"{_PACKAGE}.dataset:Gsm8kData",
         config=f"{_PACKAGE}.config:DataConfig",
         prepare=f"{_PACKAGE}.prepare:prepare",
         prepare_config=f"{_PACKAGE}.config:PrepareConfig",
-        summary="Question and answer rows from JSON, JSONL or parquet, or generated on the spot.",
+        summary="Question and answer rows from JSON, JSONL or parquet files, or generated problems.",
     )
 
 
 @hookimpl
 def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """Those that run anywhere, by reinforcement and by imitation, and those with a real model."""
+    """Recipes for a tiny model and for Qwen2.5-3B."""
     yield RecipeSpec(
         id="gsm8k-tools/default",
         target=f"{_PACKAGE}:recipes/default.toml",
-        summary="A tiny model learns which operation the words mean: minutes on two cores.",
+        summary="RL with a tiny model on generated problems: minutes on two cores.",
     )
     yield RecipeSpec(
         id="gsm8k-tools/sft",
         target=f"{_PACKAGE}:recipes/sft.toml",
-        summary="A tiny model imitates demonstrations with the calculator: a minute on two cores.",
+        summary="SFT of a tiny model on calculator demonstrations: a minute on two cores.",
     )
     yield RecipeSpec(
         id="gsm8k-tools/qwen2.5-3b",
         target=f"{_PACKAGE}:recipes/qwen2.5-3b.toml",
-        summary="Qwen2.5-3B-Instruct on GSM8K with a calculator, on a GPU.",
+        summary="RL with Qwen2.5-3B-Instruct on GSM8K with a calculator, on a GPU.",
     )
     yield RecipeSpec(
         id="gsm8k-tools/qwen2.5-3b-sft",
         target=f"{_PACKAGE}:recipes/qwen2.5-3b-sft.toml",
-        summary="Qwen2.5-3B-Instruct imitates GSM8K's worked solutions, on a GPU.",
+        summary="SFT of Qwen2.5-3B-Instruct on GSM8K solutions, on a GPU.",
     )
     yield RecipeSpec(
         id="gsm8k-tools/qwen2.5-3b-grpo",
         target=f"{_PACKAGE}:recipes/qwen2.5-3b-grpo.toml",
-        summary="Qwen2.5-3B-Instruct goes on by GRPO or GSPO with the values of a published chain, on a GPU.",
+        summary="GRPO or GSPO after SFT with the values of a published pipeline, on a GPU.",
     )

@@ -1,4 +1,4 @@
-"""``rlcore data prepare gsm8k-tools``: GSM8K's rows as training reads them."""
+"""``rlcore data prepare gsm8k-tools``: convert GSM8K rows for training."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ EXAMPLES = 3
 
 
 def prepare(config: PrepareConfig) -> Mapping[str, object]:
-    """Write one JSON object a line: ``question``, ``answer`` (the number), the row's other fields, ``demonstration``.
+    """Write one JSON object per line: ``question``, ``answer`` (the number), other fields, ``demonstration``.
 
-    With ``conversations`` it is ``messages`` and ``tools`` instead, of the rows that have a demonstration. A solution
-    whose marks do not compute has none; its row can be trained on by reinforcement all the same. The summary counts
-    these and shows the first. Nothing is written when anything fails.
+    With ``conversations`` only rows with a demonstration are written, as ``messages`` and ``tools``. A row without
+    correct annotations has no demonstration, but can still be used for reinforcement learning. The summary counts these
+    rows and shows the first ones. Nothing is written if an error occurs.
     """
     source, out = Path(config.source).expanduser(), Path(config.out).expanduser()
     if out.suffix.lower() != ".jsonl":
-        raise DataError("prepared data is JSONL", found=out.name, where="out", mend="give out the suffix .jsonl")
+        raise DataError("prepared data is written as JSONL", found=out.name, where="out", fix="use the suffix .jsonl")
     if out.exists() and not config.overwrite:
         raise DataError(
-            "the file to write exists already", where=str(out), mend="choose another out, or add overwrite=true"
+            "the output file already exists", where=str(out), fix="choose another out, or add overwrite=true"
         )
     if config.source == GENERATED:
         rows = _generated(config)
@@ -46,7 +46,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
         raise DataError(
             "only generated problems have splits",
             found=f"split={config.split}",
-            mend="leave split out, or source=generated",
+            fix="omit split, or use source=generated",
         )
     rows, unusable, skipped, demonstrated = [], list[str](), 0, 0
     for row in read_rows(source):
@@ -66,41 +66,41 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
         if config.limit is not None and len(rows) >= config.limit:
             break
     if not rows:
-        useless = "no demonstration in any" if unusable else "none"
-        found = f"{counted(skipped, 'row')} that cannot be used" if skipped else useless
-        raise DataError("there is no usable row", found=found, where=str(source))
+        without = "no row with a demonstration" if unusable else "no rows"
+        found = counted(skipped, "invalid row") if skipped else without
+        raise DataError("there is no valid row", found=found, where=str(source))
     _write(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return {
         "rows": len(rows),
         "with a demonstration": demonstrated,
-        "without, because a mark does not compute or is missing": len(unusable),
-        "for example": "; ".join(unusable[:EXAMPLES]) or "none",
+        "without a demonstration, because an annotation is wrong or missing": len(unusable),
+        "examples": "; ".join(unusable[:EXAMPLES]) or "none",
         "skipped": skipped,
         "written": str(out),
     }
 
 
 def _generated(config: PrepareConfig) -> list[dict[str, Any]]:
-    """Problems made on the spot, or conversations of their demonstrator."""
+    """Generated problems, or conversations with demonstrations."""
     count = config.limit or problems.COUNTS[config.split]
     if config.conversations:
-        told = problems.demonstrations(count, seed=0, split=config.split)
-        return [_conversation(messages) for messages in told]
+        demonstrations = problems.demonstrations(count, seed=0, split=config.split)
+        return [_conversation(messages) for messages in demonstrations]
     tasks = islice(problems.tasks(config.split), count)
     return [{"question": task.messages[0].text, **thaw(task.fields)} for task in tasks]
 
 
 def _conversation(messages: tuple[Message, ...]) -> dict[str, Any]:
-    """A demonstration as the chat-completions API has it."""
+    """A demonstration in the format of the chat completions API."""
     function = {
         "name": calculator.schema.name,
         "description": calculator.schema.description,
         "parameters": thaw(calculator.schema.parameters),
     }
-    return {"messages": list(_spoken(messages)), "tools": [{"type": "function", "function": function}]}
+    return {"messages": list(_chat_messages(messages)), "tools": [{"type": "function", "function": function}]}
 
 
-def _spoken(messages: tuple[Message, ...]) -> Iterator[dict[str, Any]]:
+def _chat_messages(messages: tuple[Message, ...]) -> Iterator[dict[str, Any]]:
     for row in as_rows(messages):
         calls = [
             {
@@ -114,7 +114,7 @@ def _spoken(messages: tuple[Message, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _prepared(row: Row) -> tuple[dict[str, object], str | None]:
-    """The line to write, and why it has no demonstration."""
+    """The line to write, and the reason if it has no demonstration."""
     single = len(row.messages) == 1
     opening: dict[str, object] = (
         {"question": row.messages[0].text}
@@ -135,12 +135,12 @@ def _prepared(row: Row) -> tuple[dict[str, object], str | None]:
 
 
 def _write(out: Path, text: str) -> None:
-    """Beside it first, then in its place: a reader never sees half a file."""
+    """Write to a temporary file and rename it, so that readers never see a partial file."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp")
     except OSError as error:
-        raise DataError("the folder to write to cannot be used", found=str(error), where=str(out.parent)) from None
+        raise DataError("the output folder cannot be used", found=str(error), where=str(out.parent)) from None
     beside = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -152,7 +152,7 @@ def _write(out: Path, text: str) -> None:
         raise DataError(
             f"{out} cannot be written",
             found=error.strerror or str(error),
-            mend="make room or give the permission, or another out=FILE",
+            fix="free disk space, grant the permission, or choose another out=FILE",
         ) from None
     except BaseException:
         beside.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Word problems made on the spot: two numbers, one operation, and words that say which.
+"""Generated word problems with two numbers, one operation, and a phrase that determines the operation.
 
-A *frame* is a problem without its names, things and numbers: one of `SHELLS` around one of the `CUES` of an operation.
-The held-out split has frames that training never shows, made of shells and cues that it does show elsewhere, and pairs
-of numbers that training never shows. All operations draw from the same pairs, so only the words tell them apart; the
-first number is a multiple of the second, so every result is whole.
+A *frame* is a problem without names, things and numbers: one of `SHELLS` with one of the `CUES` of an operation. The
+held-out split has frames and pairs of numbers that do not occur in training, but each shell and each cue does. All
+operations use the same pairs, so only the words distinguish them. The first number is a multiple of the second, so
+every result is an integer.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Literal
 
 from rlcore.types import Message, Task, derive_seed
 
-from rl_plugin_gsm8k_tools.calculator import evaluate, show
+from rl_plugin_gsm8k_tools.calculator import evaluate, format_value
 from rl_plugin_gsm8k_tools.demonstrations import call_message, final_message
 
 Operation = Literal["+", "-", "*", "/"]
 OPERATIONS: tuple[Operation, ...] = ("+", "-", "*", "/")
-RIGHT = 0.3
-"""The share of demonstrations that compute what the words mean."""
+SHARE_CORRECT = 0.3
+"""The share of demonstrations that compute the correct expression."""
 
 CUES: Mapping[Operation, tuple[str, ...]] = {
     "+": (
@@ -70,40 +70,40 @@ THINGS = ("pens", "books", "cards", "coins", "shells", "apples", "eggs", "bolts"
 
 COUNTS: Mapping[str, int] = {"train": 4096, "evaluation": 128}
 FRAMES_HELD_OUT = 4
-"""One in so many (shell, cue) combinations is held out."""
+"""One in this many (shell, cue) combinations is held out."""
 PAIRS_HELD_OUT = 5
-"""One in so many pairs of numbers is held out."""
+"""One in this many pairs of numbers is held out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem with its right solution."""
+    """A problem with its solution."""
 
     question: str
     first: int
     second: int
     operation: Operation
     frame: str
-    """The question with ``{name}``, ``{things}``, ``{first}`` and ``{second}`` in their places."""
+    """The question with the placeholders ``{name}``, ``{things}``, ``{first}`` and ``{second}``."""
 
     @property
     def answer(self) -> str:
-        """The right number."""
-        return show(evaluate(self.expression))
+        """The correct number."""
+        return format_value(evaluate(self.expression))
 
     @property
     def expression(self) -> str:
-        """What to type into the calculator."""
+        """The correct expression for the calculator."""
         return f"{self.first}{self.operation}{self.second}"
 
     @property
-    def slip(self) -> str:
-        """What the demonstrator of `demonstrations` mostly types: it multiplies and adds, which is never right."""
+    def wrong_expression(self) -> str:
+        """The expression of most demonstrations: it multiplies and adds, which is never correct."""
         return f"{self.first}*{self.second}+{self.second}"
 
 
 def frames(split: str) -> Sequence[tuple[Operation, str]]:
-    """The frames of a split with the operation that each means, every question behind each sentence."""
+    """The frames of a split with their operations: each sentence with each question."""
     return _frames(split == "evaluation")
 
 
@@ -128,16 +128,17 @@ def tasks(split: str) -> list[Task]:
 
 
 def demonstrations(count: int, *, seed: int, split: str = "train") -> Iterator[tuple[Message, ...]]:
-    """Conversations of a demonstrator who handles the calculator well and words badly.
+    """Demonstrations that use the calculator correctly but often compute the wrong expression.
 
-    Each problem is answered with the result of one call, which is right in `RIGHT` of the problems and the same slip in
-    the others: a model that imitates it handles the tool, is wrong most of the time, and greedily always.
+    Each problem is answered with the result of one call. The expression is correct with probability `SHARE_CORRECT`
+    and `Problem.wrong_expression` otherwise. A model that imitates them uses the tool, is wrong most of the time, and
+    always with greedy decoding.
     """
     rng = random.Random(derive_seed("demonstrations", seed))
     for _ in range(count):
         problem = make(split, rng)
-        expression = problem.expression if rng.random() < RIGHT else problem.slip
-        result = show(evaluate(expression))
+        expression = problem.expression if rng.random() < SHARE_CORRECT else problem.wrong_expression
+        result = format_value(evaluate(expression))
         yield (
             Message(role="user", content=problem.question),
             call_message("", expression, id="call_0"),

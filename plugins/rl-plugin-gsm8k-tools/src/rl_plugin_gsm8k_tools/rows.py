@@ -1,4 +1,4 @@
-"""Rows of data files, each with where it came from."""
+"""Read and validate rows of data files, with their location."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ ROLES = ("system", "user", "assistant", "tool")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A usable row."""
+    """A valid row."""
 
     messages: tuple[Message, ...]
     fields: Mapping[str, Any]
-    """Every other field; GSM8K's own ``… #### N`` as ``answer`` N, its full text as ``solution``."""
+    """All other fields. GSM8K's ``… #### N`` is split into ``answer`` N and the full text as ``solution``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRow:
-    """A row that cannot be used."""
+    """An invalid row."""
 
     error: DataError
 
 
 def read_rows(path: Path) -> Iterator[Row | BadRow]:
-    """All rows of a .json, .jsonl or .parquet file, in order; blank lines do not count as rows.
+    """All rows of a .json, .jsonl or .parquet file, in order. Blank lines are ignored.
 
     Raises:
-        DataError: the file as a whole cannot be read.
+        DataError: the file cannot be read.
     """
     readers = {".json": _json, ".jsonl": _jsonl, ".parquet": _parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise DataError(
-            "data files end in .json, .jsonl or .parquet",
+            "data files must end in .json, .jsonl or .parquet",
             found=path.name,
             where=str(path),
-            mend="rename the file after what it holds, or write 'generated' for problems made on the spot",
+            fix="rename the file to match its format, or use 'generated' for generated problems",
         )
     if not path.is_file():
         raise DataError(
             "a data file is missing",
             found="a folder" if path.is_dir() else "no such file",
             where=str(path.absolute()),
-            mend="correct data.train or data.evaluation, or write 'generated' for problems made on the spot",
+            fix="correct data.train or data.evaluation, or use 'generated' for generated problems",
         )
     for where, value in reader(path):
         try:
@@ -77,7 +77,7 @@ def _row(value: object, where: str) -> Row:
                 "a row needs a field 'question'",
                 found=f"the fields {present}",
                 where=where,
-                mend="name the problem's text 'question' (prompt, problem and instruction will do), or give 'messages'",
+                fix="rename the field to 'question', 'prompt', 'problem' or 'instruction', or add 'messages'",
             )
         question = value[name]
         if not isinstance(question, str) or not question.strip():
@@ -88,18 +88,18 @@ def _row(value: object, where: str) -> Row:
         messages_of(fields)
     except (AttributeError, KeyError, TypeError) as error:
         raise DataError(
-            "the field 'demonstration' must be what rlcore data prepare gsm8k-tools writes",
+            "the field 'demonstration' must have the format of rlcore data prepare gsm8k-tools",
             found=f"{type(error).__name__}: {error}",
             where=where,
-            mend="prepare the file anew, or leave the field out",
+            fix="prepare the file again, or remove the field",
         ) from None
     answer = fields.get("answer")
     if answer is None or (isinstance(answer, str) and not answer.strip()):
         raise DataError(
             "a row needs a field 'answer'",
-            found="nothing in it" if "answer" in fields else "the fields " + ", ".join(sorted(map(str, value))),
+            found="an empty value" if "answer" in fields else "the fields " + ", ".join(sorted(map(str, value))),
             where=where,
-            mend="add the expected answer; data.on_error=skip leaves such rows out",
+            fix="add the expected answer, or skip invalid rows with data.on_error=skip",
         )
     if isinstance(answer, bool) or not isinstance(answer, (str, int, float)):
         raise DataError("the field 'answer' must be text or a number", found=_short(answer), where=where)
@@ -108,7 +108,7 @@ def _row(value: object, where: str) -> Row:
     if isinstance(answer, str) and (final := FINAL.search(answer)) is not None:
         fields = {**fields, "answer": final[1].replace(",", ""), "solution": answer}
     elif isinstance(answer, str) and "####" in answer:
-        raise DataError("the field 'answer' has no number behind '####'", found=_short(answer[-40:]), where=where)
+        raise DataError("the field 'answer' has no number after '####'", found=_short(answer[-40:]), where=where)
     return Row(messages=messages, fields=fields)
 
 
@@ -131,8 +131,8 @@ def _json(path: Path) -> Iterator[tuple[str, object]]:
     try:
         rows = json.loads(_text(path))
     except (ValueError, RecursionError) as error:
-        mend = "give it the suffix .jsonl if each line is an object of its own"
-        raise DataError("a .json file must hold a JSON list", found=str(error), where=str(path), mend=mend) from None
+        fix = "use the suffix .jsonl if each line is a JSON object"
+        raise DataError("a .json file must hold a JSON list", found=str(error), where=str(path), fix=fix) from None
     if not isinstance(rows, list):
         raise DataError("a .json file must hold a list of rows", found=_short(rows), where=str(path))
     for index, row in enumerate(rows):
@@ -157,7 +157,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, object]]:
         import pyarrow.parquet
     except ImportError:
         raise NotInstalledError(
-            "parquet files need pyarrow", where=str(path), mend="pip install 'rl-plugin-gsm8k-tools[parquet]'"
+            "parquet files need pyarrow", where=str(path), fix="pip install 'rl-plugin-gsm8k-tools[parquet]'"
         ) from None
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
@@ -171,7 +171,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError("data files are UTF-8", found=str(error), where=str(path)) from None
+        raise DataError("data files must be UTF-8", found=str(error), where=str(path)) from None
 
 
 def _short(value: object) -> str:

@@ -1,1 +1,1 @@
-"""Rewards that compare a final response with the expected answer: as text, as a number, or as the old system did."""
+"""Rewards that compare the final response with the expected answer: as text, as a number, or as AgentFly does."""

@@ -1,4 +1,4 @@
-"""The keys of the rewards' tables."""
+"""Configuration of the rewards."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class StringEqualConfig(Table):
     """Keys of ``string-equal``."""
 
     field: str = "answer"
-    """Field of the task that holds the expected text, or a list of accepted texts."""
+    """Field of the task with the expected text or a list of accepted texts."""
     ignore: tuple[Difference, ...] = ("unicode", "case", "whitespace")
-    """Differences that do not count, on both sides; an empty list compares character by character."""
+    """Differences to ignore on both sides; an empty list compares character by character."""
 
 
 class MathNumericEqualConfig(Table):
     """Keys of ``math-numeric-equal``."""
 
     field: str = "answer"
-    """Field of the task that holds the expected number."""
+    """Field of the task with the expected number."""
     require_tool: bool = False
-    """Whether a trajectory in which no tool answered scores 0 even when its number is right."""
+    """Whether a trajectory without a tool message scores 0 even if its number is correct."""
     partial_credit: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Value of a wrong number in a trajectory in which a tool answered. A response without a number stays at 0."""
+    """Value of a wrong number in a trajectory with a tool message. A response without a number scores 0."""
 
 
 class MathRewardStringEqualConfig(Table):
-    """``math-reward-string-equal`` has no keys: it is what it was."""
+    """``math-reward-string-equal`` has no keys."""

@@ -1,4 +1,4 @@
-"""Which number a text gives as its answer."""
+"""Extract the number that a text gives as its answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from rl_plugin_string_equal.numbers import Literal, last_literal, literal_at, literals, plain
 
 MAXIMUM_CHARACTERS = 100_000
-"""Of a longer text only the end is read."""
+"""Only the end of a longer text is searched."""
 
 _BRACES = re.compile(r"\\[{}\\]|(?P<box>\\(?:boxed|fbox)[ ]?\{)|(?P<open>\{)|(?P<close>\})")
 _HASHES = re.compile(r"####[ \t]{0,4}")
@@ -22,9 +22,9 @@ _EXPRESSION = re.compile(r"[\\+*√π±∞]|\s-\s")
 
 
 def stated_number(response: str) -> Fraction | None:
-    r"""The number that a response gives as its answer, None when it gives none that can be read.
+    r"""The number that a response gives as its answer; None if there is no valid one.
 
-    What follows the last ``</think>`` counts, where there is one. In it the first of these that is there decides: the
+    The text after the last ``</think>``, or the whole response, is searched. The first match in this list is used: the
     last balanced ``\boxed{…}``; the last ``#### x``; the last ``answer is x`` (``answer: x``, ``answer = x``); the last
     number.
     """
@@ -37,17 +37,17 @@ def stated_number(response: str) -> Fraction | None:
         for match in reversed(list(marker.finditer(text))):
             found = _leading(text, match.end())
             if found is None or (marker is _HASHES and _HEADING.match(text, found.end)):
-                continue  # words follow, or a numbered heading: not an answer
+                continue  # followed by words, or a numbered heading: not an answer
             return found.value
     last = last_literal(text)
     return last.value if last is not None else None
 
 
 def expected_number(answer: object) -> Fraction | None:
-    r"""The number of a task's answer field: an int, a finite float, or a text.
+    r"""The number in a task's answer field, which is an int, a finite float, or a text.
 
-    Of a text what follows the last ``####``, or else stands in the last ``\boxed{…}``, or else all of it has to be one
-    number; units beside it are allowed.
+    In a text, the part after the last ``####``, the content of the last ``\boxed{…}``, or the whole text must be one
+    number. Units are allowed.
     """
     if isinstance(answer, bool):
         return None
@@ -63,7 +63,7 @@ def expected_number(answer: object) -> Fraction | None:
 
 
 def single_number(text: str) -> Fraction | None:
-    """The one number of a text, units beside it allowed; of ``x = 5`` what follows the last equals sign."""
+    """The only number in a text; None if there is not exactly one. Units are allowed, and ``x =`` is ignored."""
     text = plain(text).rsplit("=", 1)[-1]
     found = list(literals(text))
     if len(found) != 1:
@@ -73,7 +73,7 @@ def single_number(text: str) -> Fraction | None:
 
 
 def last_box(text: str) -> str | None:
-    r"""The content of the balanced ``\boxed{…}`` (or ``\fbox``) that starts last, None when there is none."""
+    r"""The content of the balanced ``\boxed{…}`` (or ``\fbox``) that starts last; None if there is none."""
     opened: list[int | None] = []
     best: tuple[int, int] | None = None
     for match in _BRACES.finditer(text):
@@ -89,9 +89,9 @@ def last_box(text: str) -> str | None:
 
 
 def _leading(text: str, position: int) -> Literal | None:
-    """The number that stands at ``position`` but for decoration; of ``5 + 3 = 8`` the 8; None when none stands there.
+    """The number at ``position`` after optional decoration; for ``5 + 3 = 8`` the 8; None if there is none.
 
-    A calculation without a result is a literal that cannot be read.
+    A calculation without a result is a literal without a value.
     """
     decoration = _DECORATION.match(text, position)
     start = decoration.end() if decoration else position

@@ -1,4 +1,4 @@
-"""Which differences between two texts do not count."""
+"""Normalise texts for comparison."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
 
 
 def normalise(text: str, ignore: Collection[str]) -> str:
-    """The text without the differences named in ``ignore``, applied in this order whatever the order given.
+    """Remove the differences named in ``ignore`` from a text. They are applied in the following order.
 
-    ``unicode``: compatibility form NFKC, so that full-width and ligature forms equal the plain ones.
+    ``unicode``: normalisation form NFKC, so that full-width characters and ligatures equal the plain ones.
     ``case``: Unicode case folding.
-    ``punctuation``: characters of the Unicode categories P* are removed; signs such as ``$`` and ``+`` (S*) stay.
-    ``articles``: the words *a*, *an* and *the* become a space.
-    ``whitespace``: runs of white space become one space, none at the ends.
+    ``punctuation``: characters of the Unicode categories P* are removed; symbols such as ``$`` and ``+`` (S*) are kept.
+    ``articles``: the words *a*, *an* and *the* are replaced with a space.
+    ``whitespace``: runs of white space become one space; leading and trailing white space is removed.
     """
     if "unicode" in ignore:
         text = unicodedata.normalize("NFKC", text)

@@ -1,8 +1,8 @@
-"""Numbers in text, read exactly.
+"""Parse numbers in text exactly.
 
-A *literal* is a stretch of text that means one number: sign, currency sign, thousands separators, decimals, a mixed
-number, a fraction, powers of ten. Some literals cannot be read (``1,00``, ``1/0``, ``1e999``, ``2^3``): they are still
-literals, so that no part of one is taken for a number. Everything here takes time linear in the length of the text.
+A *literal* is a part of a text that denotes one number, with sign, currency sign, thousands separators, decimals, a
+mixed number, a fraction or powers of ten. Some literals are invalid (``1,00``, ``1/0``, ``1e999``, ``2^3``). They are
+still literals, so that no part of them is parsed as a number. All functions take time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAXIMUM_DIGITS = 100
-"""A longer run of digits is not read."""
+"""A longer run of digits is invalid."""
 MAXIMUM_EXPONENT = 100
-"""A power of ten beyond this, up or down, is not read."""
+"""A power of ten with a larger absolute exponent is invalid."""
 
 _SIGN = "[-+\N{MINUS SIGN}]"
 _SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
@@ -24,7 +24,7 @@ _RUN = rf"(?:[0-9]+(?:[.,:{_SPACES}][0-9]+)*|\.[0-9]+)"
 _LITERAL = re.compile(
     rf"""
     (?: (?<![0-9A-Za-z_)\]}}^])(?<!\^\{{)(?P<sign>{_SIGN})              # a sign after a digit or a name is an operator
-      | (?<![0-9A-Za-z_^])(?<!\^\{{)(?<!\^{_SIGN})(?<!\^\{{{_SIGN}) )   # x2, m^2 and s^{{-1}} hold no number
+      | (?<![0-9A-Za-z_^])(?<!\^\{{)(?<!\^{_SIGN})(?<!\^\{{{_SIGN}) )   # x2, m^2 and s^{{-1}} contain no number
     [$£€¥]?
     (?:(?P<whole>[0-9]+)[ ]{{1,3}}(?=[0-9]+/[0-9]))?
     (?P<run>{_RUN})
@@ -46,7 +46,7 @@ _DIGIT_SPACE = re.compile(r"(?<=[0-9])\\[,;:](?=[0-9]{3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Literal:
-    """One number in a text; ``value`` is None when it cannot be read."""
+    """A number in a text; ``value`` is None if it is invalid."""
 
     start: int
     end: int
@@ -54,20 +54,20 @@ class Literal:
 
 
 def plain(text: str) -> str:
-    r"""The text with LaTeX's ways of writing numbers undone: ``\frac{a}{b}``, ``1{,}000``, ``1\,000``, degrees."""
+    r"""Convert LaTeX notation for numbers to plain text: ``\frac{a}{b}``, ``1{,}000``, ``1\,000``, degrees."""
     text = text.replace("{,}", ",").replace("\\!", "").replace("\\$", "$").replace("\\%", "%")
     text = _DEGREES.sub("", _DIGIT_SPACE.sub("", text))
     return _FRACTION.sub(_plain_fraction, text)
 
 
 def literals(text: str) -> Iterator[Literal]:
-    """Every literal of a `plain` text, in order."""
+    """All literals of a `plain` text, in order."""
     for match in _LITERAL.finditer(text):
         yield Literal(start=match.start(), end=match.end(), value=_value(match, text))
 
 
 def last_literal(text: str) -> Literal | None:
-    """The last literal of a `plain` text; only this one is evaluated."""
+    """The last literal of a `plain` text. Other literals are not evaluated."""
     matches = deque(_LITERAL.finditer(text), maxlen=1)
     return Literal(start=matches[0].start(), end=matches[0].end(), value=_value(matches[0], text)) if matches else None
 
@@ -82,7 +82,7 @@ def _plain_fraction(match: re.Match[str]) -> str:
     digit_before, *parts = match.groups()
     over, under = (part for part in parts if part is not None)
     if not (_NUMBER_ONLY.fullmatch(over) and _NUMBER_ONLY.fullmatch(under)):
-        return digit_before + r"\frac"  # something else than a number over a number
+        return digit_before + r"\frac"  # not a fraction of two numbers
     return f"{digit_before} {over.strip()}/{under.strip()}" if digit_before else f"{over.strip()}/{under.strip()}"
 
 
@@ -121,7 +121,7 @@ def _signed(text: str) -> Fraction | None:
 
 
 def _run_value(run: str) -> Fraction | None:
-    """The value of digits with an optional point and well-placed thousands separators."""
+    """The value of digits with an optional decimal point and valid thousands separators."""
     if len(run) > MAXIMUM_DIGITS or not (_PLAIN.fullmatch(run) or _GROUPED.fullmatch(run)):
         return None
     digits = "".join(character for character in run if character in "0123456789.")

@@ -1,4 +1,4 @@
-"""What this distribution offers to rlcore."""
+"""The hook implementations of this plugin."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
             id="string-equal",
             target=_REWARD + "StringEqual",
             config=_CONFIG + "StringEqualConfig",
-            summary="1 when the final response is the expected answer, as text",
+            summary="1 if the final response equals the expected answer, as text",
         ),
         RewardSpec(
             id="math-numeric-equal",
             target=_REWARD + "MathNumericEqual",
             config=_CONFIG + "MathNumericEqualConfig",
-            summary="1 when the final response states the expected number, compared exactly",
+            summary="1 if the number in the final response equals the expected one exactly",
         ),
         RewardSpec(
             id="math-reward-string-equal",
             target=_REWARD + "MathRewardStringEqual",
             config=_CONFIG + "MathRewardStringEqualConfig",
-            summary="AgentFly's math_reward_string_equal to the letter, its faults included",
+            summary="AgentFly's math_reward_string_equal, including its known errors",
         ),
     ]

@@ -1,4 +1,4 @@
-"""The rewards. ``value=None`` means *not scored* (the task's own answer is unusable), which is not zero."""
+"""The rewards. ``value=None`` means *not scored*, because the task's answer is invalid. It is different from 0."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DIGITS = re.compile(r"\d+")
 
 
 class StringEqual:
-    """1 when the final response is the expected text (or one of the accepted texts), else 0."""
+    """1 if the final response equals the expected text or one of the accepted texts, else 0."""
 
     def __init__(self, config: StringEqualConfig):
         self.config = config
 
     async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
-        """Compare the whole final response."""
+        """Compare the final response with the accepted texts."""
         expected = task.fields.get(self.config.field)
         accepted = expected if isinstance(expected, (list, tuple)) else (expected,)
         texts = [normalise(str(item), self.config.ignore) for item in accepted if isinstance(item, (str, int, float))]
@@ -32,13 +32,13 @@ class StringEqual:
 
 
 class MathNumericEqual:
-    """1 when the number that the final response states equals the expected one, as exact fractions."""
+    """1 if the number in the final response equals the expected one, compared as exact fractions."""
 
     def __init__(self, config: MathNumericEqualConfig):
         self.config = config
 
     async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
-        """Read both numbers and compare."""
+        """Parse both numbers and compare them."""
         expected = expected_number(task.fields.get(self.config.field))
         if expected is None:
             return _not_scored(task, self.config.field, "a number, such as 72, '1,000', '72.00' or '7/2'")
@@ -59,17 +59,17 @@ class MathNumericEqual:
 
 
 class MathRewardStringEqual:
-    """AgentFly's ``math_reward_string_equal``: 0.0 without a tool message, 1.0 when right, else 0.1.
+    """AgentFly's ``math_reward_string_equal``: 0.0 without a tool message, 1.0 if the answer is correct, else 0.1.
 
-    Right means that the last run of digits in the text of the last message, whether assistant or *tool*, is the same
-    string as the task's ``answer``, which is taken as it is. A missing ``answer`` is not scored (there it crashed).
+    The answer is correct if the last run of digits in the text of the last assistant or *tool* message is the same
+    string as the unmodified ``answer`` of the task. A task without ``answer`` is not scored (AgentFly raises an error).
     """
 
     def __init__(self, config: MathRewardStringEqualConfig):
         self.config = config
 
     async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
-        """Judge as the old system did."""
+        """Compare as AgentFly does."""
         if "answer" not in task.fields:
             return _not_scored(task, "answer", "the expected answer")
         if tool_messages(trajectory) < 1:
@@ -81,11 +81,11 @@ class MathRewardStringEqual:
 
 
 def tool_messages(trajectory: Trajectory) -> int:
-    """How often a tool answered, error answers included."""
+    """Number of tool messages, including error messages."""
     return sum(message.role == "tool" for message in trajectory.messages)
 
 
 def _not_scored(task: Task, field: str, wanted: str) -> RewardResult:
     fields: Mapping[str, Any] = task.fields
     found = repr(fields[field])[:80] if field in fields else f"no such field among {sorted(fields)}"
-    return RewardResult(value=None, error=f"task {task.id!r}: field {field!r} should hold {wanted}; found {found}")
+    return RewardResult(value=None, error=f"task {task.id!r}: field {field!r} must contain {wanted}; found {found}")

@@ -1,4 +1,4 @@
-"""The ``rlcore`` command. Each command is imported when it is typed, so that help is instant."""
+"""The ``rlcore`` command. Subcommands are imported on use, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import click
 
 from rlcore.cli.text import examples
 from rlcore.errors import EngineError, PluginError, ProcessError, UserError, did_you_mean
-from rlcore.weights import let_waiting_threads_sleep
+from rlcore.models.weights import let_waiting_threads_sleep
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
-    "eval": ("rlcore.cli.evaluate:evaluate", "Measure a policy on held-out tasks."),
-    "data": ("rlcore.cli.data:data", "Prepare data, and look at it."),
+    "eval": ("rlcore.cli.evaluate:evaluate", "Evaluate a policy on held-out tasks."),
+    "data": ("rlcore.cli.data:data", "Prepare and inspect data."),
     "config": ("rlcore.cli.config:config", "Show, explain and compare configurations."),
-    "plugins": ("rlcore.cli.plugins:plugins", "List what is installed, and what is wrong with it."),
-    "doctor": ("rlcore.cli.doctor:doctor", "Check this machine; every finding says what mends it."),
+    "plugins": ("rlcore.cli.plugins:plugins", "List installed plugins and their problems."),
+    "doctor": ("rlcore.cli.doctor:doctor", "Check this machine, and suggest fixes."),
 }
-"""rlcore's own commands: target and one line. A plugin's command of the same name is never reached."""
+"""rlcore's own commands: target and summary. They take precedence over plugin commands of the same name."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands as strings and asks plugins only for names that are not its own."""
+    """A group that imports commands on use, and loads plugins only for unknown names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Rlcore's own commands, in the order of a first day."""
+        """Names of the built-in commands, in the order of typical use."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None for a name that nobody offers."""
+        """Import a command; None when it does not exist."""
         if cmd_name in COMMANDS:
-            from rlcore.loading import load_attribute
+            from rlcore.plugins.loading import load_attribute
 
             target, _ = COMMANDS[cmd_name]
             command = load_attribute(target, what=f"the command {cmd_name!r}", needs=("rlcore-core",))
@@ -45,14 +45,14 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their one line, nothing imported."""
+        """Write the commands and their summaries without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click, but unknown names are compared with all commands, those of plugins included."""
+        """Like click, but suggest similar commands, including those of plugins."""
         name = args[0]
         command = self.get_command(ctx, name)
         if command is not None:
@@ -68,13 +68,13 @@ class LazyGroup(click.Group):
 
 
 def _plugin_command_names() -> list[str]:
-    from rlcore.registry import Registry
+    from rlcore.plugins.registry import Registry
 
     return [spec.id for spec in Registry().specs("command")]
 
 
 def _plugin_command(name: str) -> click.Command | None:
-    from rlcore.registry import Registry
+    from rlcore.plugins.registry import Registry
 
     registry = Registry()
     if name not in [spec.id for spec in registry.specs("command")]:
@@ -87,20 +87,20 @@ def _plugin_command(name: str) -> click.Command | None:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
-        "rlcore run --plugin gsm8k-tools        learn on this machine, in minutes",
-        "rlcore run -p gsm8k-tools --dry-run    show what a run would do",
-        "rlcore plugins list                    what is installed",
-        "rlcore doctor                          what this machine can do",
+        "rlcore run --plugin gsm8k-tools        train on this machine, in minutes",
+        "rlcore run -p gsm8k-tools --dry-run    show the configuration of a run",
+        "rlcore plugins list                    list installed plugins",
+        "rlcore doctor                          check this machine",
     )
-    + "\n\nPlugins may add commands of their own: rlcore plugins show NAME lists them.",
+    + "\n\nPlugins can add commands; rlcore plugins show NAME lists them.",
 )
 @click.version_option(None, "--version", package_name="rlcore-core", prog_name="rlcore", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Train any agent that acts with a model by reinforcement learning."""
+    """Train LLM agents with reinforcement learning."""
 
 
 def _machine_failure(error: Exception) -> str | None:
-    """What a full disk or a folder that may not be written to says, whichever library met it; None for all else."""
+    """The message of a full disk or missing write permission, from any library; None for other errors."""
     full = os.strerror(errno.ENOSPC)
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
         return str(error)
@@ -108,12 +108,12 @@ def _machine_failure(error: Exception) -> str | None:
 
 
 def main() -> int:
-    """Run the command line; returns its exit status."""
+    """Run the command line, and return the exit status."""
     return exit_status(cli, "rlcore")
 
 
 def exit_status(command: click.Command, name: str) -> int:
-    """Run a command under ``name``: 2 is bad input, 1 a failed engine or process of the run, 130 Ctrl-C."""
+    """Run a command under ``name``. Exit status: 2 for bad input, 1 for a failed engine or process, 130 for Ctrl-C."""
     let_waiting_threads_sleep()
     try:
         status = command.main(prog_name=name, standalone_mode=False)
@@ -132,6 +132,6 @@ def exit_status(command: click.Command, name: str) -> int:
     except Exception as error:
         if (found := _machine_failure(error)) is None:
             raise
-        click.echo(f"error: {found}\n  fix    make room or give the permission, or work in another folder", err=True)
+        click.echo(f"error: {found}\n  fix    free disk space, change the permissions, or use another folder", err=True)
         return 2
     return status if isinstance(status, int) else 0

@@ -1,4 +1,4 @@
-"""``rlcore config``: what a run would be, what may be set, how two runs differ."""
+"""``rlcore config``: show, document and compare configurations."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rlcore.config.schema import RunConfig
 from rlcore.config.secrets import is_secret
 from rlcore.config.write import toml_text, toml_value
 from rlcore.errors import UserError
-from rlcore.registry import Registry
-from rlcore.run_directory import run_of
+from rlcore.plugins.registry import Registry
+from rlcore.runs.directory import run_of
 
 
 @click.group(
@@ -40,8 +40,8 @@ def config() -> None:
 
 @config.command(epilog="\b\nExample:\n  rlcore config show -p gsm8k-tools rollout.group_size=4 --origin")
 @layer_options
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of TOML.")
+@click.option("--origin", is_flag=True, help="Show the origin of each value.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
 def show(
     plugin: str | None,
     recipe: str | None,
@@ -50,7 +50,7 @@ def show(
     origin: bool,
     as_json: bool,
 ) -> None:
-    """Print every value that a run would have. The output is itself a recipe."""
+    """Print the complete configuration of a run. The output is a valid recipe."""
     registry = Registry()
     layered = gather(registry, plugin=plugin, recipe=recipe, files=files, overrides=overrides)
     resolved = resolve(layered.layers, registry, recipe=layered.recipe)
@@ -64,11 +64,11 @@ def show(
 
 
 @config.command(epilog="\b\nExamples:\n  rlcore config schema\n  rlcore config schema -p gsm8k-tools --json")
-@click.option("-p", "--plugin", metavar="PLUGIN", help="Also the tables of this plugin's default recipe.")
-@click.option("-r", "--recipe", metavar="NAME|FILE", help="Another recipe.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON schema, for editors.")
+@click.option("-p", "--plugin", metavar="PLUGIN", help="Include the tables of the plugin's default recipe.")
+@click.option("-r", "--recipe", metavar="NAME|FILE", help="Use another recipe.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON schema, for editors.")
 def schema(plugin: str | None, recipe: str | None, as_json: bool) -> None:
-    """Print every key that may be set: its type, its default and what it means."""
+    """Print all configuration keys with type, default and description."""
     registry = Registry()
     tables: dict[str, type[BaseModel]] = {}
     if plugin is not None or recipe is not None:
@@ -88,7 +88,7 @@ def schema(plugin: str | None, recipe: str | None, as_json: bool) -> None:
 @click.argument("first", metavar="RUN_A")
 @click.argument("second", metavar="RUN_B")
 def diff(first: str, second: str) -> None:
-    """Show the values in which two runs (or two configuration files) differ."""
+    """Show the differences between two runs or configuration files."""
     before, after = _values(first), _values(second)
     changed = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     width = max((len(key) for key in changed), default=0)
@@ -96,7 +96,7 @@ def diff(first: str, second: str) -> None:
         old, new = (toml_value(side[key]) if key in side else "(not set)" for side in (before, after))
         click.echo(f"{key:<{width}}  {old} → {new}")
     if not changed:
-        click.echo("no value differs")
+        click.echo("no differences")
 
 
 def _values(source: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _values(source: str) -> dict[str, Any]:
     if path.is_dir():
         found = run_of(path)
         if found is None:
-            raise UserError(f"{source} is not a run directory", mend="name a run directory or a configuration file")
+            raise UserError(f"{source} is not a run directory", fix="give a run directory or a configuration file")
         path = found[0] / "config.toml"
     return {".".join(key): value for key, value in leaves(merge_layers([file_layer(path)]).tree)}
 
@@ -122,7 +122,7 @@ def _tables_of(resolved: Resolved) -> dict[str, type[BaseModel]]:
 
 
 def json_schema(tables: dict[str, type[BaseModel]]) -> dict[str, Any]:
-    """RunConfig's schema with the components' own keys put into their tables."""
+    """The schema of `RunConfig`, with the keys of components in their tables."""
     tree = RunConfig.model_json_schema()
     definitions = tree.setdefault("$defs", {})
     for name, model in tables.items():
@@ -141,7 +141,7 @@ def json_schema(tables: dict[str, type[BaseModel]]) -> dict[str, Any]:
 def field_rows(
     model: type[BaseModel], prefix: str, *, values: BaseModel | None = None, skip: Collection[str] = ()
 ) -> Iterator[str]:
-    """One row a key: name, type, default; its docstring below. ``values`` holds other defaults than the model's own."""
+    """Name, type and default of each key, followed by its docstring. ``values`` overrides the defaults of the model."""
     for name, field in model.model_fields.items():
         inner = list(inner_models(field.annotation))
         default = getattr(values, name) if values is not None else field.get_default(call_default_factory=True)
@@ -154,7 +154,7 @@ def field_rows(
             continue
         shown = f"{prefix}{name}: {_type_name(field.annotation)}"
         if default is PydanticUndefined:
-            shown += "   (needed)"
+            shown += "   (required)"
         elif default is not None:
             shown += f" = {toml_value(default)}"
         yield shown
@@ -172,7 +172,7 @@ def _type_name(annotation: Any) -> str:
         return " | ".join(toml_value(argument) for argument in arguments)
     if origin is not None and arguments:
         return f"{_type_name(origin)}[{', '.join(_type_name(a) for a in arguments if a is not Ellipsis)}]"
-    return {"NoneType": "null", "str": "text", "Path": "path"}.get(_name(annotation), _name(annotation))
+    return {"NoneType": "null", "str": "string", "Path": "path"}.get(_name(annotation), _name(annotation))
 
 
 def _name(annotation: Any) -> str:

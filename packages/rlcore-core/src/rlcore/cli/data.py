@@ -1,4 +1,4 @@
-"""``rlcore data``: what datasets there are, preparing one, looking at rows; `rlcore.cli.rescore` judges again."""
+"""``rlcore data``: list, prepare and show datasets. `rlcore.cli.rescore` implements rescoring."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from rlcore.cli.text import printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
 from rlcore.errors import DataError, NotInstalledError, UserError, did_you_mean
-from rlcore.registry import Registry
+from rlcore.plugins.registry import Registry
 from rlcore.specs import DatasetSpec
+from rlcore.types import media_hash, to_json
 from rlcore.wording import counted
 
 
 @click.group(
-    short_help="Prepare data, and look at it.",
+    short_help="Prepare and inspect data.",
     epilog="""\b
     Examples:
       rlcore data list
@@ -34,7 +35,7 @@ from rlcore.wording import counted
       rlcore data rescore runs/NAME reward.0.id=string-equal""",
 )
 def data() -> None:
-    """Prepare data, and look at it."""
+    """Prepare and inspect data."""
 
 
 data.add_command(rescore)
@@ -46,7 +47,7 @@ def list_() -> None:
     registry = Registry()
     offers = registry.offers("dataset")
     if not offers:
-        click.echo("no installed plugin offers a dataset")
+        click.echo("no installed plugin provides a dataset")
     width = max((len(offer.spec.id) for offer in offers), default=0)
     for offer in offers:
         spec = offer.spec
@@ -62,19 +63,19 @@ def list_() -> None:
 )
 @click.argument("name")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--help-options", is_flag=True, help="List the options of this dataset and what they mean.")
-@click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
+@click.option("--help-options", is_flag=True, help="List the options of this dataset.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
-    """Make from raw files what training reads. Which options there are is the dataset's affair."""
+    """Convert raw files to training data. Options depend on the dataset."""
     registry = Registry()
     spec = registry.spec("dataset", name)
     if not isinstance(spec, DatasetSpec) or spec.prepare is None:
-        raise UserError(f"the dataset {name!r} has nothing to prepare", mend=f"rlcore data show {name}")
+        raise UserError(f"the dataset {name!r} has nothing to prepare", fix=f"rlcore data show {name}")
     model = registry.load_for("dataset", spec, spec.prepare_config) if spec.prepare_config else None
     if help_options:
         from rlcore.cli.config import field_rows
 
-        for row in field_rows(model, "") if model is not None else ["it takes no options"]:
+        for row in field_rows(model, "") if model is not None else ["this dataset takes no options"]:
             click.echo(row)
         return
     values = validate_options(model, override_layers(options), subject=f"the options of rlcore data prepare {name}")
@@ -98,8 +99,8 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
 )
 @click.argument("source", metavar="FILE|RUN|NAME")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="How many rows.")
-@click.option("--split", default="train", show_default=True, help="Which tasks of a dataset.")
+@click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="Number of rows.")
+@click.option("--split", default="train", show_default=True, help="Split of a dataset.")
 def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
     """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset."""
     path = Path(source).expanduser()
@@ -108,7 +109,7 @@ def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
         click.echo(f"{path}\n")
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
-        raise _nothing(source)
+        raise _source_not_found(source)
     rows = _file_rows(path) if is_file else _tasks(source, options, split)
     shown = 0
     for number, row in enumerate(itertools.islice(rows, count), start=1):
@@ -121,31 +122,29 @@ def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
 
 
 def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[str, Any]]:
-    from rlcore.records import task_to_json
-
     registry = Registry()
     model = registry.config_model("dataset", name)
     config = validate_options(model, override_layers(options), subject=f"the options of the dataset {name}")
     target = registry.load("dataset", name)
     dataset = target() if config is None else target(config)
     for task in dataset.tasks(split):
-        row = {**task_to_json(task), "images": counted(len(task.images), "image")}
+        row = {**to_json(task, encode_bytes=media_hash), "images": counted(len(task.images), "image")}
         if not task.images:
             del row["images"]
         yield row
 
 
-def _nothing(source: str) -> DataError:
+def _source_not_found(source: str) -> DataError:
     ids = [spec.id for spec in Registry().specs("dataset")]
     near = None if "/" in source else did_you_mean(source, ids)
     return DataError(
         f"there is no file, run or dataset {source!r}",
-        mend=near or "give the path of a file, a run directory, or a name that rlcore data list shows",
+        fix=near or "give a file, a run directory, or a dataset from rlcore data list",
     )
 
 
 def _newest_rollouts(folder: Path) -> Path:
-    """The stored rollouts of the latest step, those of its evaluation where there are any."""
+    """The stored rollouts of the latest step, preferably those of its evaluation."""
 
     def place(file: Path) -> tuple[int, bool]:
         purpose, step = purpose_and_step(file)
@@ -156,7 +155,7 @@ def _newest_rollouts(folder: Path) -> Path:
 
 def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     if not path.is_file():
-        raise DataError(f"there is no file {path}", mend="give the path of a file, or the name of a dataset")
+        raise DataError(f"there is no file {path}", fix="give a file, or the name of a dataset")
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
         return
@@ -181,7 +180,7 @@ def _json_row(line: bytes, where: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
-        raise DataError("this line is not JSON", found=str(error), where=where) from None
+        raise DataError("the line is not valid JSON", found=str(error), where=where) from None
     return row if isinstance(row, dict) else {"value": row}
 
 
@@ -189,7 +188,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise NotInstalledError(f"reading {path} needs pyarrow", mend="pip install pyarrow") from None
+        raise NotInstalledError(f"reading {path} needs pyarrow", fix="pip install pyarrow") from None
     try:
         file = pyarrow.parquet.ParquetFile(path)
         for batch in file.iter_batches(batch_size=16):
@@ -199,7 +198,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """A row's fields, conversations as conversations; of stored rollouts the first trajectory of the group."""
+    """The fields of a row, conversations as conversations; of stored rollouts the first trajectory of the group."""
     if set(row) == {"task", "trajectories"}:
         yield from _group_lines(row)
         return
@@ -213,21 +212,28 @@ def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    trajectories = row["trajectories"]
-    rewards = [trajectory["reward"] for trajectory in trajectories]
-    yield f"  task {row['task']['id']}"
-    for trajectory in trajectories[:1]:
-        metrics = trajectory["metrics"]
-        told = int(metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0))  # by an endpoint
-        tokens = len(trajectory["token_ids"]) or told
-        reward = f"reward {_reward(rewards[0])}"
-        yield f"  trajectory 1 of {len(trajectories)}: {trajectory['end_reason']}, {counted(tokens, 'token')}, {reward}"
-        if rewards[1:]:
-            yield f"  rewards of the others: {', '.join(map(_reward, rewards[1:]))}"
-        for turn in trajectory["turns"]:
-            yield from (line for message in turn["messages"] for line in _message_lines(message))
-        if trajectory["error"]:
-            yield f"  error: {printable(trajectory['error'])}"
+    from rlcore.runs.records import group_from_json
+
+    try:
+        group = group_from_json(row, decode_bytes=str.encode)  # images are not shown, and not read
+    except ValueError as error:
+        raise DataError("this is not a stored group", found=str(error)) from None
+    yield f"  task {group.task.id}"
+    for trajectory in group.trajectories[:1]:
+        metrics = trajectory.metrics
+        reported = int(metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0))  # by an endpoint
+        tokens = counted(sum(map(len, trajectory.segments)) or reported, "token")
+        place = f"trajectory 1 of {len(group.trajectories)}"
+        yield f"  {place}: {trajectory.stop}, {tokens}, reward {_reward(trajectory.reward)}"
+        if group.rewards_G[1:]:
+            yield f"  rewards of the others: {', '.join(map(_reward, group.rewards_G[1:]))}"
+        for number, segment in enumerate(trajectory.segments):
+            if number:
+                yield f"    (context rewritten: {counted(len(segment.context), 'message')} before the next)"
+            for turn in segment.turns:
+                yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
+        if trajectory.failure is not None:
+            yield f"  failure: {printable(str(trajectory.failure))}"
 
 
 def _reward(value: float | None) -> str:
@@ -239,7 +245,7 @@ def _message_lines(message: Any) -> Iterator[str]:
         yield f"    {printable(str(message))}"
         return
     content = message.get("content", "")
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
     parts = [printable(line) for line in (text or "").splitlines()]
     for call in message.get("tool_calls") or ():
         arguments = json.dumps(call.get("arguments"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""``rlcore doctor``: what this machine can do, and what mends what it cannot."""
+"""``rlcore doctor``: check this machine, and suggest fixes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
 
 @click.command(epilog=examples("rlcore doctor", "rlcore doctor -p gsm8k-tools", "rlcore doctor --json"))
-@click.option("-p", "--plugin", metavar="NAME", help="Also check what the plugin's default recipe needs.")
+@click.option("-p", "--plugin", metavar="NAME", help="Also check the requirements of the plugin's default recipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(plugin: str | None, as_json: bool) -> None:
-    """Check this machine; every finding says what mends it. Exit 1 when something fails."""
+    """Check this machine, and suggest fixes. Exit with 1 if a check fails."""
     from rlcore.doctor import examine
 
     rows = []

@@ -1,4 +1,4 @@
-"""``rlcore eval``: an engine, no trainer; a table with an interval."""
+"""``rlcore eval``: evaluate a policy and print a table with a confidence interval."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from rlcore.checks import check_run
+from rlcore.abilities import NamedModelConfig
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.run import skipped_rows
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import resolve
+from rlcore.episodes.evaluation import Summary, evaluation_request, summarise
 from rlcore.errors import UserError
-from rlcore.evaluation import Summary, evaluation_request, summarise
-from rlcore.model_folder import BUILTIN
-from rlcore.output import Output
-from rlcore.records import write_groups
-from rlcore.registry import Registry
-from rlcore.run import Run
-from rlcore.run_directory import config_layer, recipe_of, run_of
+from rlcore.models.folder import BUILTIN
+from rlcore.models.weights import FolderWeights
+from rlcore.plugins.registry import Registry
+from rlcore.runs.directory import config_layer, recipe_of, run_of
+from rlcore.runs.output import Output
+from rlcore.runs.records import write_groups
+from rlcore.session.checks import check_run
+from rlcore.session.plan import RunPlan
+from rlcore.session.session import RunSession
 from rlcore.specs import EngineSpec
 from rlcore.types import Group
-from rlcore.weights import FolderWeights
 from rlcore.wording import counted
 
 
 @click.command(
     name="eval",
-    short_help="Measure a policy on held-out tasks.",
+    short_help="Evaluate a policy on held-out tasks.",
     epilog="""\b
     Examples:
       rlcore eval runs/NAME                            the best checkpoint of a run, with that run's configuration
       rlcore eval runs/NAME/checkpoints/000040         another checkpoint
-      rlcore eval -p gsm8k-tools model=FOLDER          any Hugging Face folder
-      rlcore eval runs/NAME evaluation.samples=8 evaluation.temperature=1.0    pass@k too
+      rlcore eval -p gsm8k-tools model=FOLDER          a Hugging Face folder
+      rlcore eval runs/NAME evaluation.samples=8 evaluation.temperature=1.0    also pass@k
       rlcore eval -p gsm8k-tools rollout.engine=openai rollout.openai.base_url=http://localhost:8000/v1 \\
         rollout.openai.model=NAME                      a chat-completions endpoint; needs no model.path""",
 )
 @layer_options
-@click.option("--split", default="evaluation", show_default=True, help="Which tasks of the dataset.")
+@click.option("--split", default="evaluation", show_default=True, help="Split of the dataset.")
 @click.option(
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.jsonl.gz",
     help="Store the trajectories, for rlcore data show.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the table.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def evaluate(
     plugin: str | None,
     recipe: str | None,
@@ -60,10 +62,10 @@ def evaluate(
     save: Path | None,
     as_json: bool,
 ) -> int:
-    """Measure a policy on held-out tasks.
+    """Evaluate a policy on held-out tasks.
 
-    Takes the same layers as rlcore run. The model is model.path; a run directory or a checkpoint may stand alone, and
-    then brings the configuration of its run. An engine that asks an endpoint brings a model of its own.
+    Takes the same layers as rlcore run and evaluates the model in model.path. A run directory or a checkpoint can be
+    given alone: it provides the configuration of its run. An engine that uses an endpoint provides its own model.
     """
     _check_save(save)
     registry = Registry()
@@ -82,15 +84,15 @@ def evaluate(
     tables = {table for layer in layered.layers for table in layer.tree}
     if base is not None and (missing := [table for table in ("environment", "reward") if table not in tables]):
         raise UserError(
-            "this run does not say where its model acts and what it is judged by",
-            found=f"no {' and no '.join(missing)} in its configuration: it imitated conversations",
-            mend=f"name a plugin that does: rlcore eval -p PLUGIN model={_model_path(overrides)}",
+            "the configuration of this run has no environment or reward",
+            found=f"no {' and no '.join(missing)}: the run was supervised training on conversations",
+            fix=f"give a plugin that provides them: rlcore eval -p PLUGIN model={_model_path(overrides)}",
         )
     resolved = resolve(layered.layers, registry, recipe=layered.recipe, purpose="evaluation")
     output = Output(sys.stderr if as_json else None)
-    run = Run(resolved, registry, output=output)
+    run = RunSession(RunPlan(resolved=resolved, purpose="evaluation"), registry, output=output)
     try:
-        check_run(run, purpose="evaluation", split=split)
+        check_run(run, split=split)
         for line in skipped_rows(run, split):
             output.say(line)
         groups, seconds = _collect(run, split)
@@ -109,16 +111,16 @@ def evaluate(
 
 
 def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, ...], Layer | None, str]:
-    """A folder that stands alone becomes ``model=FOLDER``; a run's own configuration is the base unless ``-p`` is."""
+    """Turn a bare folder into ``model=FOLDER``. The run's configuration is the base, unless ``-p`` is given."""
     folders = [text for text in overrides if "=" not in text and Path(text).expanduser().is_dir()]
     strange = [text for text in overrides if "=" not in text and text not in folders]
     if strange:
         if not Path(strange[0]).expanduser().exists():
             raise _no_folder(strange[0])
-        mend = "name a run directory, a checkpoint in one or a model folder; everything else is KEY=VALUE"
-        raise UserError(f"{strange[0]!r} cannot be evaluated", found="a file", mend=mend)
+        fix = "give a run directory, a checkpoint of a run or a model folder; give other settings as KEY=VALUE"
+        raise UserError(f"{strange[0]!r} cannot be evaluated", found="a file", fix=fix)
     if len(folders) > 1:
-        raise UserError("there is more than one folder to evaluate", found=", ".join(folders), mend="name one")
+        raise UserError("more than one folder to evaluate is given", found=", ".join(folders), fix="give one folder")
     overrides = tuple(f"model.path={text}" if text in folders else text for text in overrides)
     path = _model_path(overrides)
     found = run_of(Path(path).expanduser()) if wanted and path and Path(path).expanduser().is_dir() else None
@@ -128,33 +130,34 @@ def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, 
 
 
 def _model_path(overrides: tuple[str, ...]) -> str | None:
-    """What the last override says that the model is."""
+    """The model given by the last override."""
     values = [text.partition("=")[2] for text in overrides if text.partition("=")[0] in {"model", "model.path"}]
     return values[-1].strip("\"'") if values else None
 
 
 def _check_folder(overrides: tuple[str, ...]) -> None:
-    """Refuse a folder that is not there when nothing else says what to do."""
+    """Reject a missing folder when no other configuration is given."""
     path = _model_path(overrides)
     if path and not path.startswith(BUILTIN) and not Path(path).expanduser().exists():
         raise _no_folder(path)
 
 
 def _no_folder(path: str) -> UserError:
-    mend = "name a run directory or a checkpoint in one; with --plugin NAME, a model folder or model.path=ID of the hub"
-    return UserError(f"there is no run or model folder {path}", mend=mend)
+    fix = "give a run directory or a checkpoint of a run; with --plugin NAME, a model folder or model.path=HUB_ID"
+    return UserError(f"there is no run or model folder {path}", fix=fix)
 
 
-def own_model(run: Run) -> str | None:
-    """What the engine calls the model that it brings; None when the model is ``model.path``."""
+def own_model(run: RunSession) -> str | None:
+    """The engine's name for the model that it provides; None when the model is ``model.path``."""
     engine = run.registry.spec("engine", run.config.rollout.engine)
     if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
         return None
-    return str(getattr(run.options("engine"), "model", engine.id))
+    options = run.options("engine")
+    return options.model if isinstance(options, NamedModelConfig) else engine.id
 
 
-def _collect(run: Run, split: str) -> tuple[Sequence[Group], float]:
-    """The scored groups of the split's tasks, and the seconds that they took."""
+def _collect(run: RunSession, split: str) -> tuple[Sequence[Group], float]:
+    """The scored groups of the split's tasks, and the duration in seconds."""
     executor = run.executor(FolderWeights(folder=_folder(run)))
     try:
         started = time.perf_counter()
@@ -166,46 +169,44 @@ def _collect(run: Run, split: str) -> tuple[Sequence[Group], float]:
     return groups, seconds
 
 
-def _folder(run: Run) -> Path | None:
-    """The model's folder, after a line that says which model it is; None when the engine brings its own."""
+def _folder(run: RunSession) -> Path | None:
+    """Print a line that identifies the model, and return its folder; None when the engine provides its own model."""
     if (name := own_model(run)) is not None:
         origin = run.resolved.origin(("model", "path"))
         if origin.startswith("command line"):
             raise UserError(
-                f"the engine {run.config.rollout.engine!r} brings its own model, {name}",
+                f"the engine {run.config.rollout.engine!r} provides its own model, {name}",
                 found=f"model.path={run.config.model.path}",
                 where=origin,
-                mend="leave the folder out; -c RUN/config.toml takes the configuration of a run",
+                fix="remove the folder; use -c RUN/config.toml for the configuration of a run",
             )
-        run.say(f"model     {name}, asked by the engine {run.config.rollout.engine!r}")
+        run.say(f"model     {name}, provided by the engine {run.config.rollout.engine!r}")
         return None
     path = run.config.model.path
     if path.startswith(BUILTIN):
-        run.say(f"model     {path} is built afresh and has learned nothing yet")
+        run.say(f"model     {path}, newly built and untrained")
         return run.model_folder()
     folder = run.model_folder()
     quantized = run.config.model.quantization
-    run.say(f"model     {folder}" + (f", its base in {quantized}" if quantized != "none" else ""))
+    run.say(f"model     {folder}" + (f", base quantized to {quantized}" if quantized != "none" else ""))
     return folder
 
 
 def _check_save(path: Path | None) -> None:
-    """Refuse a place for the trajectories before they are collected."""
+    """Reject an unusable path for the trajectories before they are collected."""
     if path is None:
         return
     if not path.name.endswith(".jsonl.gz"):
-        raise UserError(
-            "trajectories are stored as .jsonl.gz", found=str(path), where="--save", mend=f"{path}.jsonl.gz"
-        )
+        raise UserError("trajectories are stored as .jsonl.gz", found=str(path), where="--save", fix=f"{path}.jsonl.gz")
     if not path.parent.is_dir():
-        raise UserError(f"there is no folder {path.parent}", where="--save", mend="make it, or name another")
+        raise UserError(f"the folder {path.parent} does not exist", where="--save", fix="create it")
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """What the table shows, name and value."""
+    """The rows of the table: name and value."""
     rows = []
     if summary.accuracy is None or summary.interval is None:
-        rows.append(("accuracy", "nothing could be scored"))
+        rows.append(("accuracy", "no trajectory was scored"))
     else:
         low, high = summary.interval
         rows.append(("accuracy", f"{summary.accuracy:.3f}   (95 % interval {low:.3f} to {high:.3f})"))
@@ -217,16 +218,22 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("reward", f"{summary.reward:.3f}"))
     rows += [(f"reward {id}", f"{value:.3f}") for id, value in summary.rewards.items()]
     rows += [(f"  {name}", f"{value:.3f}") for name, value in summary.components.items()]
-    rows.append(("ended by", ", ".join(f"{reason} {count}" for reason, count in summary.end_reasons.items())))
+    rows.append(("stopped by", _counts(summary.stops)))
+    if summary.failures:
+        rows.append(("failures", _counts(summary.failures)))
     if summary.not_scored:
-        rows.append(("not scored", ", ".join(f"{reason} {count}" for reason, count in summary.not_scored.items())))
+        rows.append(("not scored", f"{summary.not_scored} of {counted(summary.trajectories, 'trajectory')}"))
     rows.append(("per trajectory", f"{summary.turns:.1f} turns, {summary.tool_calls:.1f} tool calls, "))
     rows[-1] = (rows[-1][0], rows[-1][1] + f"{summary.tokens:.0f} tokens")
     rows += [("error", message.splitlines()[0]) for message in summary.errors if message]
     return rows
 
 
-def _print_table(run: Run, summary: Summary, split: str, seconds: float) -> None:
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _print_table(run: RunSession, summary: Summary, split: str, seconds: float) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

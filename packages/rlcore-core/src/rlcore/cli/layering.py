@@ -1,4 +1,4 @@
-"""The options that ``run``, ``eval`` and ``config`` share, and the layers that they stand for."""
+"""Options shared by ``run``, ``eval`` and ``config``, and the layers that they define."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
-from rlcore.config.foreign_files import read_files
+from rlcore.config.dialects import translate
 from rlcore.config.layers import Layer, file_layer, override_layers
-from rlcore.config.verl import VERL
-from rlcore.config.vocabulary import read_words
 from rlcore.errors import UserError
-from rlcore.processes import speaks_first
-from rlcore.registry import KINDS, Registry
-from rlcore.run_directory import Asked
+from rlcore.plugins.registry import KINDS, Registry
+from rlcore.runs.directory import Asked
+from rlcore.session.processes import speaks_first
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -26,23 +24,28 @@ def layer_options(command: Command) -> Command:
     """``-p PLUGIN -r RECIPE -c FILE… KEY=VALUE…``."""
     command = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")(command)
     command = click.option(
-        "-c", "--config", "files", multiple=True, metavar="FILE", help="TOML or YAML on top of the recipe; repeatable."
+        "-c",
+        "--config",
+        "files",
+        multiple=True,
+        metavar="FILE",
+        help="TOML or YAML file that overrides the recipe; repeatable.",
     )(command)
     command = click.option(
-        "-r", "--recipe", metavar="NAME|FILE", help="A recipe of the plugin (default: default), or a file."
+        "-r", "--recipe", metavar="NAME|FILE", help="Recipe of the plugin (default: default), or a file."
     )(command)
-    return click.option("-p", "--plugin", metavar="PLUGIN", help="The plugin whose recipe is the base.")(command)
+    return click.option("-p", "--plugin", metavar="PLUGIN", help="Plugin that provides the recipe.")(command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layered:
-    """What was asked, as layers."""
+    """The requested configuration as layers."""
 
     layers: list[Layer]
     recipe: str
-    """Id or file, empty when there is none."""
+    """Id or file; empty without a recipe."""
     summary: str
-    """Who brings the recipe, for the first line of a run."""
+    """The plugin that provides the recipe, for the first line of a run."""
     asked: Asked
 
 
@@ -56,21 +59,20 @@ def gather(
     base: Layer | None = None,
     base_recipe: str = "",
 ) -> Layered:
-    """Recipe (or ``base``, the configuration of an earlier run), files and overrides, in this order.
+    """Collect layers: recipe (or ``base``, the configuration of an earlier run), files and overrides, in this order.
 
-    For each override or key of a file in the words of another system a line on stderr says what it is here; a recipe
-    that is a file is read as any other file.
+    Prints the translation of each key of another system to stderr. A recipe that is a file is read like any other file.
 
     Raises:
-        UserError: there is no such plugin, recipe or file; nothing names what to do.
+        UserError: the plugin, recipe or file does not exist, or none is given.
     """
     layers: list[Layer] = []
     name, summary, read = base_recipe, "", tuple(files)
     if base is not None and plugin is None and recipe is None:
         layers.append(base)
     elif plugin is None and recipe is None and not files and not _names_a_trainer(overrides):
-        mend = "name a plugin: --plugin NAME; or give a file: -c FILE; or say it all: trainer.id=ID model=FOLDER …"
-        raise UserError("nothing says what to do", found=_installed(registry), mend=mend)
+        fix = "give a plugin: --plugin NAME; or a file: -c FILE; or all settings: trainer.id=ID model=FOLDER …"
+        raise UserError("no plugin, recipe or file is given", found=_installed(registry), fix=fix)
     elif recipe is not None and recipe.endswith((".toml", ".yaml", ".yml")):
         if plugin is not None:
             registry.plugin(plugin)
@@ -78,11 +80,10 @@ def gather(
     elif plugin is not None or recipe is not None:
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)
-    reading = read_words(overrides, VERL)
-    given = read_files(read, reading.own)
-    for line in (*given.lines, *reading.lines) if speaks_first() else ():
+    translated = translate(registry, files=read, overrides=overrides)
+    for line in translated.lines if speaks_first() else ():
         click.echo(line, err=True)
-    layers += [*given.layers, reading.layer, *override_layers(reading.own)]
+    layers += [*translated.files, *translated.overrides, *override_layers(translated.own)]
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
     return Layered(layers=layers, recipe=name, summary=summary, asked=asked)
 
@@ -94,11 +95,11 @@ def _names_a_trainer(overrides: Sequence[str]) -> bool:
 def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[Layer, str, str]:
     if plugin is None:
         if recipe is None or "/" not in recipe:
-            mend = "name the plugin too: -p PLUGIN -r NAME, or -r PLUGIN/NAME, or -r FILE.toml"
-            raise UserError(f"whose recipe is {recipe!r}?", mend=mend)
+            fix = "give the plugin too: -p PLUGIN -r NAME, or -r PLUGIN/NAME, or -r FILE.toml"
+            raise UserError(f"the recipe {recipe!r} needs a plugin", fix=fix)
         id = recipe
     else:
-        _check_brings_recipes(registry, plugin)
+        _check_has_recipes(registry, plugin)
         id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
     offer = registry.offer("recipe", id)
     origin = offer.plugin.origin if offer is not None else ""
@@ -106,21 +107,21 @@ def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple
     return file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}"), id, origin
 
 
-def _check_brings_recipes(registry: Registry, name: str) -> None:
-    """Say what a plugin without recipes brings instead, and how that is used."""
+def _check_has_recipes(registry: Registry, name: str) -> None:
+    """Reject a plugin without recipes, and explain how to use its components."""
     plugin = registry.plugin(name)
-    brings = {
+    provides = {
         kind: [offer.spec.id for offer in registry.offers(kind) if offer.plugin.name == plugin.name] for kind in KINDS
     }
-    kinds = [kind for kind, ids in brings.items() if ids]
-    if not kinds or brings["recipe"]:
+    kinds = [kind for kind, ids in provides.items() if ids]
+    if not kinds or provides["recipe"]:
         return
-    found = "it brings " + "; ".join(f"{kind.replace('_', ' ')}: {', '.join(brings[kind])}" for kind in kinds)
-    mend = "name a plugin with a recipe, and use an id of this one in it"
-    if brings["reward"]:
-        id = plugin.name if plugin.name in brings["reward"] else brings["reward"][0]
-        mend += f": rlcore run -p PLUGIN reward.0.id={id}"
-    raise UserError(f"the plugin {plugin.name!r} has no recipe to run", found=found, where=plugin.origin, mend=mend)
+    found = "it provides " + "; ".join(f"{kind.replace('_', ' ')}: {', '.join(provides[kind])}" for kind in kinds)
+    fix = "run a plugin with a recipe, and select a component of this one by id"
+    if provides["reward"]:
+        id = plugin.name if plugin.name in provides["reward"] else provides["reward"][0]
+        fix += f": rlcore run -p PLUGIN reward.0.id={id}"
+    raise UserError(f"the plugin {plugin.name!r} has no recipe to run", found=found, where=plugin.origin, fix=fix)
 
 
 def _installed(registry: Registry) -> str:

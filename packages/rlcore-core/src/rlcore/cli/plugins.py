@@ -1,4 +1,4 @@
-"""``rlcore plugins``: what is installed, in which state, and what it offers."""
+"""``rlcore plugins``: list installed plugins, their states and components."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING
 import click
 
 from rlcore.cli.text import examples
-from rlcore.discovery import Plugin, State, discover
+from rlcore.plugins.discovery import Plugin, State, discover
 from rlcore.wording import counted
 
 if TYPE_CHECKING:
-    from rlcore.registry import Registry
+    from rlcore.plugins.registry import Registry
 
 MARKS = {State.OK: "✓", State.FOUND: "·", State.DISABLED: "-"}
 Key = tuple[str, str]
 """Distribution and name of a plugin."""
 Offered = dict[str, list[dict[str, str]]]
-"""What a plugin offers, by kind."""
+"""The components of a plugin, by kind."""
 
 
 @click.group(epilog=examples("rlcore plugins list --check", "rlcore plugins show gsm8k-tools"))
 def plugins() -> None:
-    """List what is installed, and what is wrong with it."""
+    """List installed plugins and their problems."""
 
 
 @plugins.command("list", epilog=examples("rlcore plugins list", "rlcore plugins list --check --json"))
-@click.option("--check", is_flag=True, help="Import every plugin and call its hooks; exit 1 if something is wrong.")
+@click.option("--check", is_flag=True, help="Import plugins and call their hooks; exit with 1 on problems.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_plugins(check: bool, as_json: bool) -> None:
-    """List the installed plugins. Without --check nothing of theirs is imported."""
+    """List installed plugins. They are imported only with --check."""
     found, offered = discover(), dict[Key, Offered]()
     if check:
-        from rlcore.examination import examine
-        from rlcore.registry import Registry
+        from rlcore.plugins.examination import examine
+        from rlcore.plugins.registry import Registry
 
         registry = Registry()
         complaints = examine(registry)
@@ -47,7 +47,7 @@ def list_plugins(check: bool, as_json: bool) -> None:
     else:
         _print_table(found, offered)
         if not check:
-            click.echo("\n· found, not imported: --check imports each and tells what it offers")
+            click.echo("\n· found, not imported; --check imports plugins and lists their components")
     if check and any(plugin.complaints or plugin.state not in (State.OK, State.DISABLED) for plugin in found):
         sys.exit(1)
 
@@ -56,8 +56,8 @@ def list_plugins(check: bool, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(name: str, as_json: bool) -> None:
-    """Show what one plugin offers."""
-    from rlcore.registry import Registry
+    """Show the components of a plugin."""
+    from rlcore.plugins.registry import Registry
 
     registry = Registry()
     offered = _offered(registry)
@@ -74,8 +74,8 @@ def show(name: str, as_json: bool) -> None:
 
 
 def _offered(registry: Registry) -> dict[Key, Offered]:
-    """By plugin, what it offers. All register hooks are called."""
-    from rlcore.registry import KINDS
+    """The components of each plugin. Calls all register hooks."""
+    from rlcore.plugins.registry import KINDS
 
     offered: dict[Key, Offered] = {}
     for kind in KINDS:
@@ -120,4 +120,4 @@ def _print_table(found: list[Plugin], offered: dict[Key, Offered]) -> None:
             if text:
                 click.echo(f"    {text}")
     if not found:
-        click.echo("no plugin is installed; pip install rlcore brings the first ones")
+        click.echo("no plugins are installed; run pip install rlcore")

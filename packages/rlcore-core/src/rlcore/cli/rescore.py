@@ -1,4 +1,4 @@
-"""``rlcore data rescore``: stored trajectories judged again, and what that changes."""
+"""``rlcore data rescore``: score stored trajectories again and compare the results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import click
 
+from rlcore.atomic_files import beside, told
 from rlcore.cli.text import printable
 from rlcore.errors import DataError, UserError
-from rlcore.records import read_groups, write_groups
-from rlcore.registry import Registry
-from rlcore.rescoring import STATES, Comparison, Plan, plan, rescored
-from rlcore.run_directory import config_layer
+from rlcore.plugins.registry import Registry
+from rlcore.runs.directory import config_layer
+from rlcore.runs.records import read_groups, write_groups
+from rlcore.session.rescoring import STATES, Comparison, Plan, plan, rescored
 from rlcore.types import Group
-from rlcore.whole_files import beside, told
 from rlcore.wording import counted
 
 PROGRESS_EVERY_S = 5.0
@@ -31,22 +31,23 @@ LONGEST_REASON = 160
 @click.command(
     epilog="""\b
     Examples:
-      rlcore data rescore runs/NAME                                  the run's own rewards, once more
-      rlcore data rescore runs/NAME reward.0.id=string-equal         another reward in place of the first
-      rlcore data rescore runs/NAME reward.1.id=rewards.py:Polite    one more
+      rlcore data rescore runs/NAME                                  the rewards of the run
+      rlcore data rescore runs/NAME reward.0.id=string-equal         replace the first reward
+      rlcore data rescore runs/NAME reward.1.id=rewards.py:Polite    add a second reward
       rlcore data rescore runs/NAME/rollouts/evaluation-000030.jsonl.gz reward.0.id=string-equal out=again"""
 )
 @click.argument("source", metavar="RUN|FILE")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
 def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
-    """Judge stored trajectories again, by any rewards, and show what changes.
+    """Score stored trajectories again, with the same or other rewards, and show the differences.
 
-    The run's own rewards are the base; reward.N.id=… takes the place of one of them, or adds one at the next free
-    place. An id, module:Class or file.py:Class will do. evaluation.success and rollout.reward_timeout_s count as in a
-    run. out=FOLDER writes the rescored records into a new folder; the run itself is never touched.
+    The default is the rewards of the run. reward.N.id=… replaces one of them, or adds one at the next free index. It
+    takes an id, module:Class or file.py:Class. evaluation.success and rollout.reward_timeout_s work as in a run.
+    out=FOLDER writes the rescored records to a new folder. The run itself is not changed.
 
-    What ended in a failure of engine or environment stays not scored; what a reward failed on is judged again.
+    A trajectory with a failure of the engine, the environment or a tool stays not scored. A trajectory with a failure
+    of a reward is scored again.
     """
     path = Path(source).expanduser()
     files = stored_rollouts(path)
@@ -55,11 +56,11 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
     session = _Session(how, files)
     if how.out is None:
         for file in files:
-            deque(session.judge(file), maxlen=0)
+            deque(session.score(file), maxlen=0)
     else:
         with _new_folder(how.out, run) as folder:
             for file in files:
-                write_groups(folder / f"rescored-{file.name}", session.judge(file))
+                write_groups(folder / f"rescored-{file.name}", session.score(file))
     if as_json:
         click.echo(json.dumps({name: _as_json(comparison) for name, comparison in session.found.items()}))
         return
@@ -73,15 +74,15 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
 
 
 class _Session:
-    """Goes through the files, counts by file, and says now and then how far it is."""
+    """Rescores the files, compares the results of each file, and prints the progress from time to time."""
 
     def __init__(self, how: Plan, files: Sequence[Path]) -> None:
         self.found: dict[str, Comparison] = {}
         self._how, self._files = how, files
         self._groups, self._told = 0, time.monotonic()
 
-    def judge(self, file: Path) -> Iterator[Group]:
-        """The groups of a file as they are judged now."""
+    def score(self, file: Path) -> Iterator[Group]:
+        """The rescored groups of a file."""
         comparison = self.found.setdefault(_name(file), Comparison(success=self._how.success))
         for before, now in rescored(read_groups(file), self._how):
             comparison.add(before, now)
@@ -89,25 +90,25 @@ class _Session:
             if time.monotonic() - self._told >= PROGRESS_EVERY_S:
                 self._told = time.monotonic()
                 place = f"file {self._files.index(file) + 1} of {len(self._files)}"
-                click.echo(f"{counted(self._groups, 'group')} judged, {place}", err=True)
+                click.echo(f"{counted(self._groups, 'group')} scored, {place}", err=True)
             yield now
 
 
 def stored_rollouts(path: Path) -> list[Path]:
-    """The files that a path names: a file, a run, or a folder of stored rollouts. In the order of their steps.
+    """The files of stored rollouts at a path (a file, a run, or a folder of rollouts), ordered by step.
 
     Raises:
-        DataError: there are none.
+        DataError: there are no such files.
     """
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise DataError(f"there is no run and no file {path}", mend="name a run directory, or a file in its rollouts/")
+        raise DataError(f"there is no run or file {path}", fix="give a run directory, or a file in its rollouts/")
     folder = path / "rollouts" if (path / "rollouts").is_dir() else path
     files = [file for pattern in ("*.jsonl", "*.jsonl.gz") for file in folder.glob(pattern) if file.name[0] != "."]
     if not files:
-        mend = "name a run that has collected rollouts, or a file"
-        raise DataError(f"{path} holds no stored rollouts", found=f"none in {folder}", mend=mend)
+        fix = "give a run with stored rollouts, or a file"
+        raise DataError(f"{path} has no stored rollouts", found=f"none in {folder}", fix=fix)
     return sorted(files, key=purpose_and_step)
 
 
@@ -116,7 +117,7 @@ def _is_run(path: Path) -> bool:
 
 
 def purpose_and_step(file: Path) -> tuple[str, int]:
-    """``("train", 12)`` of ``train-000012.jsonl.gz``; the whole name and -1 of a file that has no step in it."""
+    """``("train", 12)`` of ``train-000012.jsonl.gz``; the whole name and -1 when the name has no step."""
     name = _name(file)
     purpose, _, step = name.rpartition("-")
     return (purpose, int(step)) if step.isdecimal() and purpose else (name, -1)
@@ -128,12 +129,12 @@ def _name(file: Path) -> str:
 
 @contextmanager
 def _new_folder(out: Path, run: Path | None) -> Iterator[Path]:
-    """A folder that is there whole in the end, or not at all."""
+    """Create a folder atomically: it appears under its name only when it is complete."""
     if out.exists():
-        raise UserError(f"{out} is there already", where=f"command line: out={out}", mend="name a new folder")
+        raise UserError(f"{out} already exists", where=f"command line: out={out}", fix="give a new folder")
     if run is not None and out.resolve().is_relative_to(run.resolve()):
-        raise UserError(f"{out} lies in the run, which stays as it is", mend="name a folder elsewhere: out=FOLDER")
-    partial = beside(out.with_name(f"{out.name}.{os.getpid()}"))  # another process may be at the same folder
+        raise UserError(f"{out} is inside the run directory", fix="give a folder outside of the run: out=FOLDER")
+    partial = beside(out.with_name(f"{out.name}.{os.getpid()}"))  # another process may write to the same folder
     try:
         with told(out):
             partial.mkdir(parents=True)
@@ -146,7 +147,7 @@ def _new_folder(out: Path, run: Path | None) -> Iterator[Path]:
 
 
 def _table(found: Mapping[str, Comparison]) -> Iterator[str]:
-    """One row a file: every step is another policy, so nothing is averaged over steps."""
+    """One row per file. Each step has a different policy, so there is no average over steps."""
     width = max(map(len, found))
     yield f"{'before → now':<{width}}{'scored':>18}{'mean reward':>18}{'solved':>18}{'95 % now':>16}{'changed':>10}"
     for name, comparison in found.items():
@@ -161,7 +162,7 @@ def _table(found: Mapping[str, Comparison]) -> Iterator[str]:
 
 
 def _counts(purpose: str, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Trajectories of a purpose by what they were and are, and why some are not scored."""
+    """The number of trajectories of a purpose by state before and after, and the reasons for those not scored."""
     confusion = sum((comparison.confusion for comparison in comparisons), Counter[tuple[str, str]]())
     yield f"{purpose}: {counted(confusion.total(), 'trajectory')}"
     yield f"  {'before / now':<18}" + "".join(f"{state:>14}" for state in STATES)
@@ -174,7 +175,7 @@ def _counts(purpose: str, comparisons: Sequence[Comparison]) -> Iterator[str]:
         for reason, count in reasons.most_common(5):
             yield f"  {count:>6}  {printable(reason, LONGEST_REASON)}"
         if len(reasons) > 5:
-            yield f"  and {len(reasons) - 5} reasons more"
+            yield f"  and {len(reasons) - 5} more reasons"
 
 
 def _number(value: float | None) -> str:

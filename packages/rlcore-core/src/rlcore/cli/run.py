@@ -1,4 +1,4 @@
-"""``rlcore run``: resolve, check, train."""
+"""``rlcore run``: resolve the configuration, check it and train."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from types import FrameType
 
 import click
 
-from rlcore.checkpoint_folder import read_checkpoint
-from rlcore.checks import check_run
+from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
 from rlcore.errors import EngineError, ProcessError, UserError
-from rlcore.output import Output
-from rlcore.processes import Processes, local_rank, processes_of, rank, world_size
-from rlcore.registry import Registry
-from rlcore.run import Run
-from rlcore.run_directory import (
+from rlcore.plugins.registry import Registry
+from rlcore.runs.checkpoint_folder import read_checkpoint
+from rlcore.runs.directory import (
     RunDirectory,
     best_checkpoint,
     check_name,
@@ -34,14 +31,19 @@ from rlcore.run_directory import (
     last_checkpoint,
     recipe_of,
 )
-from rlcore.signals import stops_handled
-from rlcore.specs import StrategySpec
+from rlcore.runs.output import Output
+from rlcore.session.checks import check_run
+from rlcore.session.plan import RunPlan
+from rlcore.session.processes import Processes, local_rank, processes_of, rank, world_size
+from rlcore.session.session import RunSession
+from rlcore.session.signals import stops_handled
+from rlcore.specs import StrategySpec, TrainerSpec
 from rlcore.wording import counted
 
 
 @contextmanager
 def _refused_once() -> Iterator[None]:
-    """Until the processes of a run know each other they find the same mistakes: one of each machine tells them."""
+    """Errors before the processes are connected are the same in all; one process of each machine prints them."""
     try:
         yield
     except UserError as error:
@@ -55,16 +57,16 @@ def _refused_once() -> Iterator[None]:
     epilog="""\b
     Examples:
       rlcore run -p gsm8k-tools                          the default recipe
-      rlcore run -p gsm8k-tools --dry-run                every value and where it comes from
-      rlcore run -p gsm8k-tools trainer.steps=10 seed=1  with other values
-      rlcore run -p gsm8k-tools -r qwen2.5-3b model=DIR  another recipe, another model
-      rlcore run --resume runs/NAME                      go on from the last checkpoint
-      rlcore run --resume runs/NAME trainer.steps=200    … and further than first asked""",
+      rlcore run -p gsm8k-tools --dry-run                show every value and its origin
+      rlcore run -p gsm8k-tools trainer.steps=10 seed=1  override values
+      rlcore run -p gsm8k-tools -r qwen2.5-3b model=DIR  use another recipe and model
+      rlcore run --resume runs/NAME                      resume from the last checkpoint
+      rlcore run --resume runs/NAME trainer.steps=200    resume and train for more steps""",
 )
 @layer_options
-@click.option("--dry-run", is_flag=True, help="Check everything, print the configuration, start nothing.")
-@click.option("--resume", metavar="DIR", help="A run directory, or a folder in its checkpoints/.")
-@click.option("--json", "as_json", is_flag=True, help="End with one JSON object; everything else goes to stderr.")
+@click.option("--dry-run", is_flag=True, help="Check and print the configuration without starting the run.")
+@click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
 def run(
     plugin: str | None,
@@ -75,21 +77,21 @@ def run(
     resume: str | None,
     as_json: bool,
 ) -> int:
-    """Train a policy as a recipe says.
+    """Train a policy with the configuration of a recipe.
 
-    Later layers win: defaults, the recipe, -c files from left to right, KEY=VALUE. A value is read as TOML, else it is
-    text: rollout.group_size=4, reward.string-equal.weight=0.5, model=FOLDER (short for model.path). null unsets a key
-    that may be unset.
+    Later layers override earlier ones: defaults, the recipe, -c files from left to right, KEY=VALUE. A value is parsed
+    as TOML; if that fails, it is text: rollout.group_size=4, reward.string-equal.weight=0.5, model=FOLDER (short for
+    model.path). null unsets an optional key.
     """
     registry = Registry()
     if resume is not None and (plugin is not None or recipe is not None):
-        raise UserError("--resume goes on with the recipe of that run", mend="leave -p and -r out")
+        raise UserError("--resume uses the recipe of the resumed run", fix="remove -p and -r")
     folder, checkpoint = checkpoint_to_resume(Path(resume)) if resume is not None else (None, None)
     directory: RunDirectory | None = None
     if resume is not None and folder is not None and not dry_run and rank() == 0:
         directory = RunDirectory.open(folder)
         click.get_current_context().call_on_close(directory.close)
-        folder, checkpoint = checkpoint_to_resume(Path(resume))  # another process may have written there until now
+        folder, checkpoint = checkpoint_to_resume(Path(resume))  # again, now that the run is locked
     if checkpoint is not None and (checkpoint / "trainer.json").exists():
         read_checkpoint(checkpoint)
     base = config_layer(folder) if folder is not None else None
@@ -106,7 +108,7 @@ def run(
     resolved = resolve(layered.layers, registry, recipe=layered.recipe)
     if folder is None:
         check_name(resolved)
-    trial = Run(resolved, registry, resume_from=checkpoint)
+    trial = RunSession(RunPlan(resolved=resolved, resume_from=checkpoint), registry)
     notes = check_run(trial)
     if dry_run:
         click.echo("".join(f"# note: {note}\n" for note in notes) + resolved.text(), nl=False)
@@ -114,7 +116,7 @@ def run(
     processes = processes_of(trial, sys.argv[1:])
     if callable(processes):
         if directory is not None:
-            directory.close()  # the main one of those that are started takes it
+            directory.close()  # the main process of those that are started opens it
         return processes()
     output = Output(sys.stderr if as_json else None)
     first_lines = [*headline(trial, layered), *(f"note      {note}" for note in notes)]
@@ -129,7 +131,7 @@ def run(
             job.say(f"run       {job.directory.path}")
         if folder is not None:
             last = job.resume_from
-            job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: no checkpoint yet'}")
+            job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: there is no checkpoint'}")
         for line in changes:
             job.say(line)
         metrics = _train(job, trainer, new=folder is None, skip=("console",) if as_json else ())
@@ -139,14 +141,14 @@ def run(
 
 
 def _begin(
-    trial: Run,
+    trial: RunSession,
     layered: Layered,
     processes: Processes,
     directory: RunDirectory | None,
     checkpoint: Path | None,
     output: Output,
-) -> tuple[Run, list[str]]:
-    """The run to train, and what has changed since it was left; the main process makes or takes up its directory."""
+) -> tuple[RunSession, list[str]]:
+    """The run to train, and the changes since its last start. The main process creates or opens its directory."""
     resolved, opened = trial.resolved, directory
 
     def open_directory() -> tuple[Path | None, list[str]]:
@@ -155,10 +157,10 @@ def _begin(
             opened = RunDirectory.create(resolved, layered.asked)
             return None, []
         changed, aside = opened.resume(resolved, layered.asked, checkpoint)
-        told = [f"changed   {', '.join(changed)}: numbers may differ from an uninterrupted run"] if changed else []
+        told = [f"changed   {', '.join(changed)}: results may differ from an uninterrupted run"] if changed else []
         if aside:
             named = ", ".join(map(str, aside))
-            told.append(f"left      {named}: later than the checkpoint; remove them when not wanted")
+            told.append(f"kept      {named}: later than the checkpoint and unused; remove them if you do not need them")
         return checkpoint, told
 
     try:
@@ -167,11 +169,10 @@ def _begin(
         if directory is None and opened is not None:
             opened.remove()
         raise
-    job = Run(
-        resolved,
+    job = RunSession(
+        trial.plan.resuming(start),
         trial.registry,
         directory=opened,
-        resume_from=start,
         output=output,
         dataset=trial.dataset,
         is_main=processes.is_main,
@@ -181,7 +182,7 @@ def _begin(
 
 @contextmanager
 def _told_by_main(processes: Processes) -> Iterator[None]:
-    """Tell the other processes how this one ended; what ends them all, or warns, is said by the main one alone."""
+    """Report the result of this process to the others. Only the main process prints shared errors and warnings."""
     error: BaseException | None = None
     warned = logging.root.manager.disable
     if not processes.is_main:
@@ -199,44 +200,49 @@ def _told_by_main(processes: Processes) -> Iterator[None]:
         processes.end(error)
 
 
-def headline(run: Run, layered: Layered) -> list[str]:
-    """The first lines: which recipe, and what was decided."""
+def headline(run: RunSession, layered: Layered) -> list[str]:
+    """The first lines of a run: its recipe and its main settings."""
     config = run.config
     algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
     quantized = config.model.quantization
     strategy = run.registry.spec("strategy", config.strategy.id)
     shared = isinstance(strategy, StrategySpec) and strategy.launch is not None
     spread = [f"strategy  {strategy.id}, {counted(world_size(), 'process')}"] if shared else []
-    tasks, steps = getattr(trainer, "tasks_per_step", None), getattr(trainer, "steps", None)
-    decided = [config.trainer.id, getattr(algorithm, "advantage", None)]
-    acts = getattr(run.registry.spec("trainer", config.trainer.id), "needs_environment", True)
+    tasks = trainer.tasks_per_step if isinstance(trainer, TasksConfig) else None
+    steps = trainer.steps if isinstance(trainer, StepsConfig) else None
+    advantage = getattr(algorithm, "advantage", None)
+    decided = [config.trainer.id, getattr(advantage, "id", advantage)]
+    spec = run.registry.spec("trainer", config.trainer.id)
+    acts = not isinstance(spec, TrainerSpec) or spec.needs_environment
     decided += [f"{config.rollout.engine} engine" if acts else None, f"device {config.model.device}"]
     if acts:
         of_each = f" × {counted(tasks, 'task')}" if tasks else " a task"
         decided.append(counted(config.rollout.group_size, "trajectory") + of_each)
-    if (conversations := getattr(trainer, "conversations_per_step", None)) is not None:
-        decided.append(f"{counted(conversations, 'conversation')} a step")
+    if isinstance(trainer, ConversationsConfig):
+        decided.append(f"{counted(trainer.conversations_per_step, 'conversation')} per step")
     decided += [counted(steps, "step") if steps else None, f"seed {config.seed}"]
     brings = f" ({layered.summary})" if layered.summary else ""
     name = f"{layered.recipe or 'no recipe'}{brings}"
     return [
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
         f"decided   {' · '.join(str(part) for part in decided if part)}",
-        f"model     {config.model.path}" + (f", its base in {quantized}" if quantized != "none" else ""),
+        f"model     {config.model.path}" + (f", base quantized to {quantized}" if quantized != "none" else ""),
         *spread,
         *skipped_rows(run, "train", "evaluation"),
     ]
 
 
-def skipped_rows(run: Run, *splits: str) -> list[str]:
-    """A line for each split whose dataset left rows out, where the dataset counts them."""
-    count = getattr(run.dataset, "skipped", None)
-    counts = {split: count(split) for split in splits} if count is not None else {}
-    return [f"skipped   {counted(n, 'row')} of data.{split} that cannot be used" for split, n in counts.items() if n]
+def skipped_rows(run: RunSession, *splits: str) -> list[str]:
+    """A line for each split with skipped rows, if the dataset counts them."""
+    dataset = run.dataset
+    counts = {split: dataset.skipped(split) for split in splits} if isinstance(dataset, CountsSkipped) else {}
+    return [f"skipped   {counted(n, 'row')} of data.{split} that are not usable" for split, n in counts.items() if n]
 
 
-def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tuple[str, ...]) -> Mapping[str, float]:
-    """Train with trackers open and signals handled; whatever happens is in the log and told to observers."""
+def _train(
+    job: RunSession, trainer: Callable[[RunSession], Trainer], *, new: bool, skip: tuple[str, ...]
+) -> Mapping[str, float]:
+    """Train with trackers open and signals handled. The result or error goes to the log and to observers."""
     error: BaseException | None = None
     try:
         job.open_trackers(skip=skip)
@@ -260,32 +266,32 @@ def _train(job: Run, trainer: Callable[[Run], Trainer], *, new: bool, skip: tupl
 
 
 def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed: bool) -> None:
-    """Say where the log is and how to go on; a new run that bad input stopped before anything was done goes away."""
+    """Print the path of the log and the resume command. Remove a new run that stopped on bad input before any work."""
     refused = isinstance(error, UserError)
     if not directory.checkpoints.is_dir():
-        return  # somebody removed it; the error says so
+        return  # it was removed while the run was active; the error reports that
     if new and refused and directory.is_blank:
         directory.remove()
-        click.echo(f"nothing was done; {directory.path} is removed", err=True)
+        click.echo(f"the run did not start; {directory.path} was removed", err=True)
         return
-    click.echo(f"the run ended early; its log is {directory.path / 'output.log'}", err=True)
+    click.echo(f"the run ended early; the log is {directory.path / 'output.log'}", err=True)
     if checkpoints_of(directory.path) and not (resumed and refused):
-        click.echo(f"go on with: rlcore run --resume {directory.path}", err=True)
+        click.echo(f"resume with: rlcore run --resume {directory.path}", err=True)
 
 
-def _stopping(job: Run) -> Callable[[int, FrameType | None], None]:
+def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:
     """The first SIGINT or SIGTERM asks the trainer to stop after its step, the second interrupts."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if job.stop_requested:
             raise KeyboardInterrupt
         job.request_stop()
-        job.say("stopping  after this step, and keeps what can be resumed (once more to stop at once)")
+        job.say("stopping  after this step, with a checkpoint; interrupt again to stop immediately")
 
     return handle
 
 
-def _last_lines(job: Run, metrics: Mapping[str, float], as_json: bool) -> None:
+def _last_lines(job: RunSession, metrics: Mapping[str, float], as_json: bool) -> None:
     assert job.directory is not None
     path = job.directory.path
     best = best_checkpoint(path)
@@ -294,11 +300,11 @@ def _last_lines(job: Run, metrics: Mapping[str, float], as_json: bool) -> None:
         click.echo(json.dumps({"directory": str(path), "best": str(best) if best else None, "metrics": numbers}))
         return
     if job.stop_requested:
-        job.say(f"stopped   go on with: rlcore run --resume {path}")
+        job.say(f"stopped   resume with: rlcore run --resume {path}")
     job.say(f"run       {path}")
     if best is not None:
         job.say(f"best      {best}")
     if checkpoint := best or last_checkpoint(path):
-        # A run that did not roll out does not say where its model acts.
+        # The configuration of a run without rollouts has no environment.
         own = bool(job.config.environment.id and job.config.reward)
         job.say(f"next      rlcore eval {checkpoint}" if own else f"next      rlcore eval -p PLUGIN model={checkpoint}")

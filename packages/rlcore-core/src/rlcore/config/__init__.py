@@ -1,1 +1,1 @@
-"""The configuration of a run: files, overrides, their origins and their mistakes."""
+"""Run configuration: files, overrides, the origin of each value, and validation errors."""

@@ -1,4 +1,4 @@
-"""What a pydantic model accepts: its dotted keys, and the docstring of the field at a path."""
+"""The dotted keys of a pydantic model, and the docstring and type of the field at a path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[str]:
-    """Every dotted key of a model and of the models in it; tables of a list stand at place 0."""
+    """All dotted keys of a model, including nested models. Tables in a list have index 0."""
     for name, field in model.model_fields.items():
         yield name
         for inner, place in inner_models(field.annotation):
@@ -19,7 +19,7 @@ def keys_of(model: type[BaseModel]) -> Iterator[str]:
 
 
 def doc_of(model: type[BaseModel], path: tuple[str, ...]) -> str | None:
-    """The docstring of the field at ``path``, None when it has none."""
+    """The docstring of the field at ``path``, or None."""
     if not path or path[0] not in model.model_fields:
         return None
     field = model.model_fields[path[0]]
@@ -32,7 +32,7 @@ def doc_of(model: type[BaseModel], path: tuple[str, ...]) -> str | None:
 
 
 def annotation_of(model: type[BaseModel], path: tuple[str, ...]) -> Any:
-    """The annotation of the field at ``path``, None when there is no such field."""
+    """The annotation of the field at ``path``, or None when the field does not exist."""
     if not path or path[0] not in model.model_fields:
         return None
     annotation = model.model_fields[path[0]].annotation
@@ -44,16 +44,16 @@ def annotation_of(model: type[BaseModel], path: tuple[str, ...]) -> Any:
     return None
 
 
-def takes_texts(annotation: Any) -> bool:
-    """Whether an annotation is a list of texts."""
+def is_string_list(annotation: Any) -> bool:
+    """Whether an annotation is a list of strings."""
     if typing.get_origin(annotation) is not list:
         return False
     (item,) = typing.get_args(annotation)
     return item is str or (typing.get_origin(item) is typing.Annotated and typing.get_args(item)[0] is str)
 
 
-def number_wanted(annotation: Any) -> str | None:
-    """``int`` or ``float`` where an annotation is a number and true and false are none of its values."""
+def number_type(annotation: Any) -> str | None:
+    """``int`` or ``float`` when an annotation accepts numbers but not booleans, else None."""
     if typing.get_origin(annotation) in {typing.Union, types.UnionType, typing.Annotated}:
         inside = [argument for argument in typing.get_args(annotation) if isinstance(argument, type)]
     else:
@@ -64,7 +64,7 @@ def number_wanted(annotation: Any) -> str | None:
 
 
 def inner_models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
-    """The models within an annotation, each with ``0.`` when it stands in a list."""
+    """The models inside an annotation, each with the prefix ``0.`` when it is in a list."""
     origin = typing.get_origin(annotation)
     if isinstance(annotation, type) and origin is None:
         if issubclass(annotation, BaseModel):

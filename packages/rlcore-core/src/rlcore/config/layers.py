@@ -1,4 +1,4 @@
-"""The layers of a configuration: a recipe, files, overrides; later ones win, every value keeps its origin."""
+"""Configuration layers: recipe, files and overrides. Later layers win; each value keeps its origin."""
 
 from __future__ import annotations
 
@@ -15,42 +15,65 @@ from rlcore.errors import did_you_mean
 
 SHORT_FORMS = {"model": "path", "environment": "id", "trainer": "id", "strategy": "id", "executor": "id"}
 """``model=PATH`` is short for ``model.path=PATH``; a component's name alone for its ``id``."""
+WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))
+"""Tables of components within another table. A word on top of such a table, or below one, is its ``id``, and a layer
+with another id leaves behind what recipes and files set for the component that it replaces."""
 DEFAULT = "default"
+COMMAND_LINE = "command line: "
 BARE_WORD = re.compile(r"[\w./:@-]+")
 BARE_LIST = re.compile(rf"\[\s*({BARE_WORD.pattern}(?:\s*,\s*{BARE_WORD.pattern})*)\s*\]")
-"""``[console,wandb]``: a list of words without quotes."""
+"""``[console,wandb]``: a list of strings without quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Values of one source, and where each stands."""
+    """Values from one source, with their origins."""
 
     tree: Mapping[str, Any]
     origins: Mapping[KeyPath, str]
     problems: tuple[Problem, ...] = ()
-    """What was found wrong while it was read; shown together with all other mistakes."""
+    """Problems found while reading the source, reported together with all others."""
 
     def origin(self, path: KeyPath) -> str:
-        """The origin of the value at ``path``: its own or its nearest parent's."""
+        """The origin of the value at ``path``, or of its nearest parent."""
         return nearest_origin(self.origins, path)
 
 
 @dataclass(slots=True)
 class Merged:
-    """All layers on top of each other."""
+    """The result of merging layers."""
 
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def origin(self, path: KeyPath) -> str:
-        """The origin of the value at ``path``: its own or its nearest parent's; ``default`` when nobody set it."""
+        """The origin of the value at ``path``, or of its nearest parent; ``default`` when no layer sets it."""
         return nearest_origin(self.origins, path)
 
     def add(self, layer: Layer) -> None:
-        """Put a layer on top."""
+        """Merge a layer; its values take precedence."""
         self.problems += layer.problems
-        self._merge(self.tree, layer.tree, (), (), layer)
+        tree = layer.tree
+        for path in WITHIN:
+            tree = self._within(path, tree)
+        self._merge(self.tree, tree, (), (), layer)
+
+    def _within(self, path: KeyPath, over: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Prepare the table of a component for a layer; the layer's tree as it is to be merged."""
+        table, key = path
+        tables = [tree.get(table) for tree in (self.tree, over)]
+        base, new = (tree if isinstance(tree, Mapping) else {} for tree in tables)
+        old, value = base.get(key), new.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = self.tree[table][key] = {"id": old}
+        if isinstance(old, dict) and isinstance(value, str):
+            over = {**over, table: {**new, key: {"id": value}}}
+        id = value.get("id") if isinstance(value, Mapping) else value
+        if isinstance(old, dict) and "id" in old and id not in (None, old["id"]):
+            for own in [own for own in old if not self.origin((*path, own)).startswith(COMMAND_LINE)]:
+                del old[own]  # overrides stay: their order does not matter
+        return over
 
     def _merge(
         self, base: dict[str, Any], over: Mapping[str, Any], path: KeyPath, source: KeyPath, layer: Layer
@@ -65,12 +88,12 @@ class Merged:
                 self._merge_into_list(old, value, (*path, key), (*source, key), layer)
             else:
                 base[key] = _plain(value)
-                self._take_origins((*path, key), (*source, key), layer)
+                self._copy_origins((*path, key), (*source, key), layer)
 
     def _merge_into_list(
         self, base: list[Any], over: Mapping[str, Any], path: KeyPath, source: KeyPath, layer: Layer
     ) -> None:
-        """``reward.0.weight`` and ``reward.ID.weight``: a place in the list, or the id of the table there."""
+        """``reward.0.weight`` and ``reward.ID.weight``: select a table by index or by id."""
         names = [item["id"] if isinstance(item, dict) and "id" in item else str(n) for n, item in enumerate(base)]
         for key, value in over.items():
             place = int(key) if key.isdecimal() else names.index(key) if key in names else -1
@@ -86,9 +109,9 @@ class Merged:
                 self._merge(base[place], value, (*path, str(place)), (*source, key), layer)
             else:
                 base[place] = _plain(value)
-                self._take_origins((*path, str(place)), (*source, key), layer)
+                self._copy_origins((*path, str(place)), (*source, key), layer)
 
-    def _take_origins(self, path: KeyPath, source: KeyPath, layer: Layer) -> None:
+    def _copy_origins(self, path: KeyPath, source: KeyPath, layer: Layer) -> None:
         for old in [known for known in self.origins if known[: len(path)] == path]:
             del self.origins[old]
         self.origins[path] = layer.origin(source)
@@ -98,7 +121,7 @@ class Merged:
 
 
 def nearest_origin(origins: Mapping[KeyPath, str], path: KeyPath) -> str:
-    """The origin of ``path`` or of the nearest parent that has one."""
+    """The origin of ``path``, or of the nearest parent that has one."""
     for length in range(len(path), 0, -1):
         if path[:length] in origins:
             return origins[path[:length]]
@@ -106,7 +129,7 @@ def nearest_origin(origins: Mapping[KeyPath, str], path: KeyPath) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A copy of its own; ``null`` as a whole value is None in every layer, because TOML has no word for it."""
+    """A deep copy. The string ``null`` becomes None in every layer, because TOML has no null."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -115,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 
 def leaves(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value below a tree with its path; empty tables and lists count as values."""
+    """Every value in a tree with its path. Empty tables and lists count as values."""
     if isinstance(tree, Mapping) and tree:
         for key, value in tree.items():
             yield from leaves(value, (*path, str(key)))
@@ -127,7 +150,7 @@ def leaves(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def file_layer(path: Path, *, text: str | None = None, name: str | None = None) -> Layer:
-    """A TOML or YAML file; ``name`` is how messages call it."""
+    """Read a TOML or YAML file. Messages refer to it as ``name``."""
     name = name or str(path)
     text = read_text(path) if text is None else text
     parse = parse_yaml if path.suffix in {".yaml", ".yml"} else parse_toml
@@ -136,15 +159,15 @@ def file_layer(path: Path, *, text: str | None = None, name: str | None = None) 
 
 
 def values_layer(tree: Mapping[str, Any], origin: str) -> Layer:
-    """Plain values that all come from one place."""
+    """Plain values with a common origin."""
     return Layer(tree=tree, origins={path: origin for path, _ in leaves(tree)})
 
 
 def override_layers(overrides: Sequence[str]) -> list[Layer]:
-    """``a.b=c`` each; the value is read as `parse_value` does.
+    """One layer for each ``a.b=c`` override. Values are parsed with `parse_value`.
 
     Raises:
-        ConfigError: naming every override without a key or an equals sign.
+        ConfigError: names every override without a key or an equals sign.
     """
     layers: list[Layer] = []
     problems: list[Problem] = []
@@ -158,7 +181,7 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
         tree: Any = parse_value(value)
         for part in reversed(path):
             tree = {part: tree}
-        origin = f"command line: {text}"
+        origin = f"{COMMAND_LINE}{text}"
         layers.append(Layer(tree=tree, origins={path: origin, path[:1]: origin}))
     if problems:
         raise ProblemsError(problems)
@@ -166,17 +189,17 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value, else a list of bare words, else the bare text."""
+    """Parse as a TOML value, else as a list of unquoted strings, else return the text itself."""
     try:
         tree = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
-        words = BARE_LIST.fullmatch(text.strip())
-        return [word.strip() for word in words[1].split(",")] if words else text
+        bare = BARE_LIST.fullmatch(text.strip())
+        return [item.strip() for item in bare[1].split(",")] if bare else text
     return tree["value"] if set(tree) == {"value"} else text
 
 
 def merge_layers(layers: Iterable[Layer]) -> Merged:
-    """All layers, the last one on top."""
+    """Merge layers in order; the last one takes precedence."""
     merged = Merged()
     for layer in layers:
         merged.add(layer)

@@ -1,4 +1,4 @@
-"""Mistakes in a configuration: all of them at once, each with its origin and what is near."""
+"""Configuration problems, reported together, each with its origin and a suggestion."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rlcore.wording import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One mistake."""
+    """One configuration problem."""
 
     kind: str
-    """``unknown key``, ``bad value``, ``missing key``, ``not found``."""
+    """``unknown key``, ``bad value``, ``missing key``, ``not found``, ``bad override`` or ``refused``."""
     path: str
     """The dotted key."""
     origin: str
     """File and line, or the override."""
     reason: str
     value: str | None = None
-    """The value as it was given, when that helps."""
+    """The value as given, when it helps."""
     doc: str | None = None
-    """The field's own docstring."""
+    """The docstring of the field."""
 
     def __str__(self) -> str:
         shown = self.path if self.value is None else f"{self.path} = {self.value}"
@@ -33,7 +33,7 @@ class Problem:
 
 
 class ProblemsError(ConfigError):
-    """All mistakes of a configuration."""
+    """All problems of a configuration."""
 
     def __init__(self, problems: Sequence[Problem], *, subject: str = "the run's configuration") -> None:
         self.problems = tuple(problems)
@@ -42,7 +42,7 @@ class ProblemsError(ConfigError):
 
 
 def nearest_key(path: str, known: Iterable[str]) -> str | None:
-    """The valid key that was probably meant: a sibling, the same name elsewhere, or a similar one anywhere."""
+    """The valid key closest to ``path``: a sibling, the same name in another table, or a similar name."""
     known = list(known)
     parent, _, name = path.rpartition(".")
     siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == parent}

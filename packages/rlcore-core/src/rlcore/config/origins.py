@@ -1,4 +1,4 @@
-"""Where each value of a TOML or YAML file stands: paths to line numbers, and values without a library's surprises."""
+"""Parse TOML and YAML files and record the line number of each value."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from rlcore.errors import ConfigError, NotInstalledError
 
 KeyPath = tuple[str, ...]
-"""Keys from the root; places in lists are digits: ``("reward", "0", "weight")``."""
+"""Keys from the root. List indices are digits: ``("reward", "0", "weight")``."""
 
-MOST_VALUES = 100_000
-"""In one YAML file. Aliases of aliases make a few lines stand for more than any memory holds."""
+MAX_VALUES = 100_000
+"""Limit per YAML file. Nested aliases can expand a few lines to more values than fit in memory."""
 
 _NUMBER: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
     (re.compile(r"[-+]?[0-9]+"), int),
@@ -30,19 +30,23 @@ _NUMBER: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
 
 
 def read_text(path: Path) -> str:
-    """The file's text, or a `ConfigError` that says why not."""
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: the file is missing or cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(
-            f"there is no configuration file {path}", mend="name an existing .toml or .yaml file"
+            f"there is no configuration file {path}", fix="give an existing .toml or .yaml file"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration file {path}", found=str(error)) from None
 
 
 def parse_toml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The tree of a TOML text and the line of each key."""
+    """The values of a TOML text, and the line of each key."""
     try:
         tree = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -51,7 +55,10 @@ def parse_toml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
 
 
 def toml_lines(text: str) -> dict[KeyPath, int]:
-    """The line, from 1, of every table header and every key of a valid TOML text (inline tables: of their key)."""
+    """The line number, from 1, of every table header and key in a valid TOML text.
+
+    Keys of an inline table have the line of the table.
+    """
     lines: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}
     table: KeyPath = ()
@@ -105,7 +112,7 @@ def _end_of_line(text: str, position: int) -> int:
 
 
 def _skip(text: str, position: int, stop: str) -> int:
-    """Where ``stop`` next stands outside strings, brackets and comments."""
+    """The next position of ``stop`` outside strings, brackets and comments."""
     depth = 0
     while position < len(text):
         character = text[position]
@@ -117,7 +124,7 @@ def _skip(text: str, position: int, stop: str) -> int:
             while not text.startswith(quote, position):
                 position += 2 if character == '"' and text[position] == "\\" else 1
             position += 3
-            while position < len(text) and text[position] == character:  # a string may end in one or two quotes more
+            while position < len(text) and text[position] == character:  # up to two additional quotes
                 position += 1
             continue
         if character in "\"'":
@@ -136,13 +143,16 @@ def _skip(text: str, position: int, stop: str) -> int:
 
 
 def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The tree of a YAML text, scalars read by YAML 1.2's core schema (``5e-7`` is a number, ``no`` a string)."""
+    """The values of a YAML text, and the line of each key.
+
+    Scalars follow the YAML 1.2 core schema: ``5e-7`` is a number, ``no`` is a string.
+    """
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError:
         raise NotInstalledError(
-            f"{name} is YAML, and no YAML reader is installed",
-            mend="pip install 'rlcore-core[yaml]'   (or write the file as TOML)",
+            f"{name} is a YAML file, and no YAML parser is installed",
+            fix="pip install 'rlcore-core[yaml]'   (or convert the file to TOML)",
         ) from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -157,13 +167,13 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
         count += 1
         where = f"{name}:{node.start_mark.line + 1}"
         if id(node) in open_nodes:
-            raise ConfigError(f"{name} refers to itself", where=where)
-        if count > MOST_VALUES:
-            found = f"more than {MOST_VALUES:,} values, each *name counted as what it repeats"
+            raise ConfigError(f"{name} contains an alias to itself", where=where)
+        if count > MAX_VALUES:
+            found = f"more than {MAX_VALUES:,} values after expanding aliases"
             raise ConfigError(f"{name} is too large for a configuration", found=found, where=where)
         if not _is_plain(node):
             tag = str(node.tag).replace("tag:yaml.org,2002:", "!!")
-            raise ConfigError(f"{name} asks for what is no plain value", found=tag, where=where, mend="leave it out")
+            raise ConfigError(f"{name} has an unsupported YAML tag", found=tag, where=where, fix="remove the tag")
         open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.ScalarNode):
@@ -176,15 +186,15 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
                 where = f"{name}:{key_node.start_mark.line + 1}"
                 if key_node.tag == "tag:yaml.org,2002:merge":
                     raise ConfigError(
-                        f"{name} merges tables with <<",
-                        found="it is YAML 1.1, and files are read as YAML 1.2",
+                        f"{name} uses a merge key (<<)",
+                        found="merge keys are YAML 1.1; files are read as YAML 1.2",
                         where=where,
-                        mend="write the keys out, or give several files: -c COMMON.yaml -c THIS.yaml",
+                        fix="write out the keys, or pass several files: -c COMMON.yaml -c THIS.yaml",
                     )
                 if not isinstance(key_node, yaml.ScalarNode):
-                    raise ConfigError(f"{name} has a key that is no word", where=where)
+                    raise ConfigError(f"{name} has a key that is not a string", where=where)
                 if key in table:
-                    raise ConfigError(f"{'.'.join((*path, key))} stands twice in {name}", where=where)
+                    raise ConfigError(f"duplicate key {'.'.join((*path, key))} in {name}", where=where)
                 table[key] = convert(value_node, (*path, key))
                 lines[(*path, key)] = key_node.start_mark.line + 1
             return table
@@ -197,12 +207,12 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
 
     tree = {} if node is None else convert(node, ())
     if not isinstance(tree, dict):
-        raise ConfigError(f"{name} is not a table of keys", found=type(tree).__name__, where=name)
+        raise ConfigError(f"{name} must contain a table of keys", found=type(tree).__name__, where=name)
     return tree, lines
 
 
 def _is_plain(node: Any) -> bool:
-    """Whether a node is what YAML has without tags; dates and the like are read as text."""
+    """Whether a node has a standard tag. Dates and similar values are read as strings."""
     kinds = {"str", "int", "float", "bool", "null", "timestamp", "value", "merge", "seq", "map"}
     return str(node.tag).removeprefix("tag:yaml.org,2002:") in kinds
 

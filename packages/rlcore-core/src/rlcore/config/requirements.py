@@ -1,4 +1,4 @@
-"""What a recipe requires: distributions in pip syntax, all that is missing named in one line."""
+"""Check the distributions that a recipe requires, and report all missing ones at once."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ def check_requirements(merged: Merged) -> None:
     """Raise `NotInstalledError` naming every required distribution that is missing or too old."""
     required = merged.tree.get("requires", [])
     if not isinstance(required, list):
-        return  # the model says so
+        return  # reported by the model
     missing = [(text, found) for text in required if isinstance(text, str) and (found := unmet(text))]
     if missing:
         raise NotInstalledError(
             f"this recipe requires {', '.join(text for text, _ in missing)}",
             found="; ".join(found for _, found in missing),
             where=merged.origin(("requires",)),
-            mend="pip install " + " ".join(f"'{text}'" for text, _ in missing),
+            fix="pip install " + " ".join(f"'{text}'" for text, _ in missing),
         )
 
 
 def unmet(requirement: str) -> str | None:
-    """Why a requirement such as ``rl-plugin-x>=0.1`` is not met, None when it is.
+    """Why a requirement such as ``rl-plugin-x>=0.1`` is not met, or None when it is.
 
-    Reads names and ``>=``/``==``/``<``/``<=``/``>``/``!=`` on plain version numbers; anything else is left to pip.
+    Supports names and ``>=``/``==``/``<``/``<=``/``>``/``!=`` with plain version numbers; pip checks anything else.
     """
     match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*([^;]*)", requirement)
     if match is None:
-        return f"{requirement!r} is not a requirement"
+        return f"{requirement!r} is not a valid requirement"
     name, _, clauses = match.groups()
     try:
         version = metadata.version(name)
@@ -40,12 +40,12 @@ def unmet(requirement: str) -> str | None:
     for clause in filter(None, (part.strip() for part in clauses.split(","))):
         comparison = re.fullmatch(r"(>=|<=|==|!=|<|>)\s*([0-9][0-9.]*)", clause)
         if comparison and not _holds(_release(version), comparison[1], _release(comparison[2])):
-            return f"{name} {version} is installed, {clause} is wanted"
+            return f"{name} {version} is installed, {clause} is required"
     return None
 
 
 def unmet_with_extras(requirement: str) -> str | None:
-    """As `unmet`, and what the extras in ``name[extra]`` bring is looked for as well."""
+    """Like `unmet`, and also check the dependencies of the extras in ``name[extra]``."""
     if found := unmet(requirement):
         return found
     match = re.match(r"\s*([A-Za-z0-9._-]+)\s*\[([^\]]*)\]", requirement)

@@ -1,29 +1,32 @@
-"""The tables of a run's configuration that rlcore itself reads.
+"""The tables of a run configuration that rlcore itself reads.
 
-Tables that belong to a component (``environment``, each ``reward``, ``data``, ``trainer``, ``algorithm``, ``strategy``,
-``executor``, ``rollout.<engine>``) are validated by the component's own model once its spec is found.
+Tables of components (``environment``, each ``reward``, ``data``, ``trainer``, ``algorithm``, ``strategy``,
+``executor``, ``rollout.<engine>``) are validated by the model of the component.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class Table(BaseModel):
-    """A table: unknown keys are errors, values do not change, numbers are finite, docstrings document fields."""
+    """Base class of tables: immutable, rejects unknown keys and non-finite numbers, documents fields by docstring."""
+
+    FOLLOWING: ClassVar[frozenset[str]] = frozenset()
+    """Keys whose values follow from others where nobody sets them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ComponentTable(BaseModel):
-    """A table that names a component by ``id`` and carries the component's own keys."""
+    """A table that selects a component by ``id`` and holds the component's own keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     id: str
-    """Which component: an id of ``rlcore plugins list``, ``module:Class`` or ``file.py:Class``."""
+    """Component: an id from ``rlcore plugins list``, ``module:Class`` or ``file.py:Class``."""
 
     @property
     def own(self) -> dict[str, Any]:
@@ -32,138 +35,138 @@ class ComponentTable(BaseModel):
 
 
 class RewardTable(ComponentTable):
-    """One reward. The run's reward of a trajectory is the weighted sum."""
+    """One reward. The total reward of a trajectory is the weighted sum."""
 
     weight: float = 1.0
-    """Weight in the sum; 0 makes it a metric."""
+    """Weight in the sum; 0 only logs it as a metric."""
 
 
 class ModelTable(Table):
     """The policy."""
 
     path: str
-    """A local Hugging Face folder, a hub id, or ``builtin:NAME`` for a model built on the spot from the run's seed."""
+    """A local Hugging Face folder, a hub id, or ``builtin:NAME`` for a model built from the run's seed."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the weights; ``auto`` is float32 on a CPU and bfloat16 on a GPU."""
+    """Data type of the weights; ``auto`` is float32 on a CPU and bfloat16 on a GPU."""
     quantization: Literal["none", "nf4"] = "none"
-    """How the base of an adapter is held in memory: whole, or in 4 bits a weight (QLoRA, arXiv:2305.14314)."""
+    """Quantization of the base model of an adapter: none, or 4-bit NF4 (QLoRA, arXiv:2305.14314)."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     chat_format: str = "auto"
-    """How messages become tokens: ``auto`` asks the folder's tokenizer; or ``qwen2.5``, ``qwen3``, ``plain``."""
+    """Chat format: ``auto`` chooses by the model's tokenizer; or the id of a format, such as ``plain``."""
     tool_parser: str = "auto"
-    """How tool calls are read: ``auto`` is the chat format's own; or an id such as ``hermes`` or ``react``."""
+    """Parser of tool calls: ``auto`` is that of the chat format; or an id such as ``hermes`` or ``react``."""
     builder: dict[str, Any] = {}
     """Options of a ``builtin:`` model, such as ``layers = 4``."""
 
 
 class RolloutTable(BaseModel):
-    """How the policy acts. Options of the engine stand in a table of its id, such as ``rollout.torch.slots``."""
+    """Rollouts. Options of the engine are in a table named after its id, such as ``rollout.torch.slots``."""
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     engine: str = "torch"
-    """What samples: an id of ``rlcore plugins list --check``, such as ``torch``, ``vllm`` or ``openai``."""
+    """Inference engine: an id from ``rlcore plugins list --check``, such as ``torch``, ``vllm`` or ``openai``."""
     group_size: Annotated[int, Field(ge=1)] = 8
     """Trajectories per task, G."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 256
-    """Tokens of one generation (one turn)."""
+    """Maximum number of tokens per generation (one turn)."""
     max_context_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Tokens of a whole trajectory; None is the model's own limit."""
+    """Maximum number of tokens in a segment, which is what the model sees at once; None is the limit of the model."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Sampling temperature in training."""
+    """Sampling temperature during training."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus in training; below 1 the sampled distribution is no longer the trained one."""
+    """Nucleus sampling during training. Below 1, the sampled distribution differs from the trained one."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Most likely tokens kept in training; 0 keeps all."""
+    """Number of most likely tokens to sample from during training; 0 keeps all."""
     stop: list[Annotated[str, Field(min_length=1)]] = []
-    """Texts that end a generation, besides the chat format's own tokens; each is kept."""
+    """Stop strings, in addition to the tokens of the chat format. The matched string stays in the output."""
     concurrency: Annotated[int, Field(ge=1)] = 256
-    """Trajectories alive at a time."""
+    """Maximum number of concurrent trajectories."""
     environment_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """Deadline of one ``reset``, ``step`` or ``close``, in seconds."""
+    """Timeout of one ``reset``, ``step`` or ``close``, in seconds."""
     engine_timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    """Deadline of one generation, waiting included, in seconds."""
+    """Timeout of one generation, including time in the queue, in seconds."""
     reward_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """Deadline of one reward, in seconds."""
+    """Timeout of one reward, in seconds."""
     trajectory_timeout_s: Annotated[float, Field(gt=0)] = 1800.0
-    """Deadline of a whole trajectory, in seconds."""
+    """Timeout of a trajectory, in seconds."""
 
     @property
     def engine_tables(self) -> dict[str, Any]:
-        """The engines' own tables by engine id."""
+        """The tables of the engines by engine id."""
         return dict(self.model_extra or {})
 
 
 class EvaluationTable(Table):
-    """When and how held-out tasks are tried. Never touches the randomness of training."""
+    """Evaluation on held-out tasks. It does not affect the random state of training."""
 
     every: Annotated[int, Field(ge=0)] = 10
-    """Steps between evaluations; also before the first and after the last step. 0 switches evaluation off."""
+    """Steps between evaluations, which also run before the first and after the last step. 0 disables evaluation."""
     tasks: Annotated[int, Field(ge=1)] | None = None
-    """How many held-out tasks, the first ones; None takes all."""
+    """Number of held-out tasks to use, from the start; None uses all."""
     samples: Annotated[int, Field(ge=1)] = 1
     """Trajectories per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy decoding."""
     success: float = 1.0
-    """A trajectory counts as solved (accuracy) when its reward is at least this."""
+    """Minimum reward of a trajectory that counts as solved (accuracy)."""
 
 
 class CheckpointTable(Table):
-    """What is kept to go on from. The best (by evaluation) and the last are always kept."""
+    """Checkpoints. The best one (by evaluation) and the last one are always kept."""
 
     every: Annotated[int, Field(ge=0)] = 20
-    """Steps between checkpoints; 0 writes only the last."""
+    """Steps between checkpoints; 0 writes only the last one."""
     keep: Annotated[int, Field(ge=1)] = 2
-    """How many of the newest stay, besides the best."""
+    """Number of recent checkpoints to keep, in addition to the best one."""
 
 
 class TrackersTable(BaseModel):
-    """Who shows or stores the numbers. Options of a tracker stand in a table of its id."""
+    """Metric trackers. Options of a tracker are in a table named after its id."""
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     use: list[str] = ["console", "jsonl"]
-    """Ids, such as ``console``, ``jsonl``, ``tensorboard``, ``wandb``, ``trackio``."""
+    """Ids of trackers, such as ``console``, ``jsonl``, ``tensorboard``, ``wandb``, ``trackio``."""
 
 
 class RunConfig(Table):
-    """Everything that decides a run."""
+    """The configuration of a run."""
 
     summary: str = ""
-    """One line for people."""
+    """One-line description."""
     requires: list[str] = []
-    """Distributions that the recipe needs besides its own plugin, in pip syntax."""
+    """Distributions that the recipe needs in addition to its own plugin, in pip syntax."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """The one seed: data order, model building and sampling all derive from it."""
+    """Random seed for data order, model initialization and sampling."""
     runs: str = "runs"
-    """Folder in which run directories are made."""
+    """Folder in which run directories are created."""
     name: str | None = None
-    """Name of the run directory; None makes one from date, recipe and a short id. See also ``layout``."""
+    """Name of the run directory; None generates one from date, recipe and a short id. See also ``layout``."""
     model: ModelTable
     """The policy."""
     layout: Literal["plain", "stamped"] = "plain"
-    """``stamped`` names the run directory ``<date>_<time>_<name>``, with ``backup``, ``ckpt`` and ``result`` in it."""
+    """``stamped`` names the run directory ``<date>_<time>_<name>`` and adds ``backup``, ``ckpt`` and ``result``."""
     environment: ComponentTable
-    """Where it acts; ``-p PLUGIN`` brings it. A trainer that does not roll out can do without; the id is empty then."""
+    """Environment, usually set by ``-p PLUGIN``. Optional for trainers without rollouts; the id is then empty."""
     reward: list[RewardTable]
-    """What it is judged by: at least one, but for a trainer that does not roll out."""
+    """Rewards: at least one, unless the trainer does not use rollouts."""
     data: dict[str, Any] = {}
-    """Which tasks; ``id`` names the dataset and defaults to the environment's id."""
+    """Dataset; ``id`` defaults to the id of the environment."""
     rollout: RolloutTable = RolloutTable()
-    """How it acts."""
+    """Rollouts."""
     algorithm: dict[str, Any] = {}
-    """Advantage, loss and KL; read by the trainer."""
+    """Advantage, loss and KL penalty; read by the trainer."""
     trainer: ComponentTable = ComponentTable(id="policy-gradient")
-    """How it improves."""
+    """Trainer."""
     strategy: ComponentTable = ComponentTable(id="single")
-    """Over which processes and devices the update is spread."""
+    """How updates are distributed over processes and devices."""
     executor: ComponentTable = ComponentTable(id="local")
-    """Where rollouts run."""
+    """Where rollouts are executed."""
     evaluation: EvaluationTable = EvaluationTable()
-    """Held-out tasks."""
+    """Evaluation on held-out tasks."""
     checkpoint: CheckpointTable = CheckpointTable()
-    """What is kept."""
+    """Checkpoints."""
     trackers: TrackersTable = TrackersTable()
-    """Who is told."""
+    """Metric trackers."""

@@ -1,24 +1,21 @@
-"""The keys and values of tables against pydantic models: mistakes are collected, each with its origin."""
+"""Validate tables with pydantic models, and collect all problems with their origins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlcore.config.fields import annotation_of, doc_of, inner_models, keys_of, number_wanted, takes_texts
+from rlcore.config.fields import annotation_of, doc_of, inner_models, is_string_list, keys_of, number_type
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
 from rlcore.config.messages import Problem, ProblemsError, nearest_key
-from rlcore.config.reinforced_cot import GRPO, SFT
 from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
-from rlcore.config.verl import VERL
 
 Model = type[BaseModel] | Literal["missing"] | None
-"""A component's model; None when it takes no keys; ``missing`` when it could not be imported, which was said."""
-WANTED = {
+"""A component's model. None: it takes no keys. ``missing``: its import failed, which is already reported."""
+EXPECTED = {
     "int_parsing": "an integer",
     "int_type": "an integer",
     "int_from_float": "an integer",
@@ -27,75 +24,85 @@ WANTED = {
     "finite_number": "a finite number",
     "bool_parsing": "true or false",
     "bool_type": "true or false",
-    "string_type": "a text",
+    "string_type": "a string",
     "list_type": "a list",
     "dict_type": "a table",
 }
-"""What a field needs, by pydantic's name of the mistake."""
+"""What a field needs, by the type of pydantic's error."""
 
 
 def validate_options(model: type[BaseModel] | None, layers: Sequence[Layer], *, subject: str) -> BaseModel | None:
-    """One component's own table on its own, such as the options of ``rlcore data prepare``.
+    """Validate the table of a single component, such as the options of ``rlcore data prepare``.
 
     Raises:
-        ConfigError: every mistake in it.
+        ConfigError: all problems in the table.
     """
     merged = merge_layers(layers)
-    judge = Judge(merged)
-    found = judge.own(model, merged.tree, ())
-    judge.finish(subject)
+    validator = TableValidator(merged)
+    found = validator.own(model, merged.tree, ())
+    validator.finish(subject)
     return found
 
 
-class Judge:
-    """Validates one table after another, remembering mistakes and the keys that would have been right."""
+class TableValidator:
+    """Validates tables one by one, and collects problems and valid keys."""
 
-    def __init__(self, merged: Merged) -> None:
+    def __init__(
+        self,
+        merged: Merged,
+        *,
+        nearest_dialect_key: Callable[[str], str | None] = lambda key: None,
+        hint: str | None = None,
+    ) -> None:
+        # nearest_dialect_key: the closest key of another system to an unknown key, or None;
+        # hint: advice for an unknown top-level key.
         self.merged = merged
+        self.nearest_dialect_key = nearest_dialect_key
+        self.hint = hint
         self.problems: list[Problem] = list(merged.problems)
         self.unknown: list[KeyPath] = []
         self.known: set[str] = set()
 
     def finish(self, subject: str = "the run's configuration") -> None:
-        """Raise `ConfigError` with everything that was wrong."""
-        self._name_unknown_keys()
+        """Raise `ConfigError` with all problems, if there are any."""
+        self._report_unknown_keys()
         if self.problems:
             raise ProblemsError(sorted(self.problems, key=lambda problem: problem.origin == DEFAULT), subject=subject)
 
     def own(self, model: Model, values: Mapping[str, Any], path: KeyPath) -> BaseModel | None:
-        """A component's own keys by its own model; None when there is none or something is wrong."""
+        """Validate a component's keys with its own model; None when it has no model or there are problems."""
         if model == "missing":
             return None
         if model is None:
             self.unknown += [(*path, key) for key in values]
             return None
         self.known |= {".".join((*path, key)) for key in keys_of(model)}
-        if model.model_config.get("extra", "ignore") == "ignore":  # what a model would drop in silence is a mistake
+        if model.model_config.get("extra", "ignore") == "ignore":  # ignored keys are errors too
             names = set(model.model_fields) | {field.alias for field in model.model_fields.values()}
             self.unknown += [(*path, key) for key in values if key not in names]
         found = self.validate(model, values, path)
         return found if isinstance(found, BaseModel) else None
 
     def validate(self, model: type[Any], values: Mapping[str, Any], path: KeyPath) -> Any:
-        """The model of the values that stand at ``path``; None when something is wrong with them.
+        """Validate the values at ``path``; None when there are problems.
 
-        One word where a list of texts belongs is a list of one.
+        A single string is accepted where the model needs a list of strings.
         """
-        values = _words_in_lists(model, values)
-        truths = set()
-        for place, value, kind in _truths_for_numbers(model, values):  # pydantic takes true for 1
-            self.bad((*path, *place), value, f"needs {WANTED[f'{kind}_type']}", doc_of(model, place))
-            truths.add((*path, *place))
+        values = _wrap_strings(model, values)
+        booleans = set()
+        for place, value, kind in _bools_for_numbers(model, values):  # pydantic accepts true as 1
+            self.bad((*path, *place), value, f"needs {EXPECTED[f'{kind}_type']}", doc_of(model, place))
+            booleans.add((*path, *place))
         try:
             found = model.model_validate(values)
-            return None if truths else found
+            return None if booleans else found
         except ValidationError as error:
             reasons: dict[KeyPath, list[ErrorDetails]] = {}
             for detail in error.errors(include_url=False):
                 place = _existing(values, tuple(map(str, detail["loc"])), detail["type"])
                 reasons.setdefault((*path, *place), []).append(detail)
             for place, details in reasons.items():
-                if place not in truths:
+                if place not in booleans:
                     self._explain(model, place, path, details)
             return None
 
@@ -107,7 +114,7 @@ class Judge:
         doc = doc_of(model, place[len(path) :])
         if any(detail["type"] == "missing" for detail in details):
             origin = self.merged.origin(place[:-1]) if len(place) > 1 else "no layer sets it"
-            reason = f"needed: give it a value, such as {'.'.join(place)}=…"
+            reason = f"required: set it, for example {'.'.join(place)}=…"
             self.problems.append(
                 Problem(kind="missing key", path=".".join(place), origin=origin, reason=reason, doc=doc)
             )
@@ -116,7 +123,7 @@ class Judge:
         self.bad(place, details[0]["input"], "\nor: ".join(messages), doc, secret=secret)
 
     def bad(self, path: KeyPath, value: object, reason: str, doc: str | None = None, *, secret: bool = False) -> None:
-        """A value that cannot be; neither it nor the override that holds it is shown when it is a secret."""
+        """Report an invalid value. A secret is masked, and so is the override that sets it."""
         secret = secret or is_secret(path[-1])
         origin = self.merged.origin(path)
         shown = MASK if secret else repr(value)
@@ -132,65 +139,66 @@ class Judge:
         self.problems.append(problem)
 
     def not_found(self, path: KeyPath, reason: str, value: str | None = None) -> None:
-        """Something that the value at ``path`` names is not there."""
+        """Report that something named by the value at ``path`` does not exist."""
         origin = self.merged.origin(path)
         problem = Problem(kind="not found", path=".".join(path), value=value, origin=origin, reason=reason)
         if problem not in self.problems:
             self.problems.append(problem)
 
-    def _name_unknown_keys(self) -> None:
+    def _report_unknown_keys(self) -> None:
         for path in dict.fromkeys(self.unknown):
             shown = ".".join(path)
-            near = nearest_key(shown, self.known) or nearest_key(_first_place(shown), self.known)
-            near = near or next(iter(get_close_matches(shown, VERL.meanings, n=1, cutoff=0.85)), None)
-            near = near or next(iter(get_close_matches(shown.upper(), (SFT.block, GRPO.block), n=1, cutoff=0.75)), None)
+            near = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
+            near = near or self.nearest_dialect_key(shown)
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if near is not None:
                 reason = f"did you mean {near} ?"
             elif siblings:
-                reason = f"{parent or 'the top level'} has: {', '.join(siblings)}"
+                reason = f"valid keys of {parent or 'the top level'}: {', '.join(siblings)}"
             else:
-                reason = f"{parent or 'it'} takes no keys of its own"
+                reason = f"{parent or 'it'} takes no keys"
+            if near is None and not parent and self.hint:
+                reason += f"\n{self.hint}"
             (origin,) = mask_arguments([self.merged.origin(path)])
             self.problems.append(Problem(kind="unknown key", path=shown, origin=origin, reason=reason))
 
 
-def _words_in_lists(model: type[BaseModel], values: Mapping[str, Any], place: KeyPath = ()) -> dict[str, Any]:
-    """A copy of the values in which one word is a list of one where ``model`` takes a list of texts."""
+def _wrap_strings(model: type[BaseModel], values: Mapping[str, Any], place: KeyPath = ()) -> dict[str, Any]:
+    """A copy of the values with single strings wrapped in a list where ``model`` needs a list of strings."""
     copy = dict(values)
     for key, value in values.items():
         if isinstance(value, Mapping):
-            copy[key] = _words_in_lists(model, value, (*place, key))
-        elif isinstance(value, str) and BARE_WORD.fullmatch(value) and takes_texts(annotation_of(model, (*place, key))):
-            copy[key] = [value]
+            copy[key] = _wrap_strings(model, value, (*place, key))
+        elif isinstance(value, str) and is_string_list(annotation_of(model, (*place, key))):
+            copy[key] = [value] if BARE_WORD.fullmatch(value) else value
     return copy
 
 
-def _truths_for_numbers(model: type[BaseModel], value: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, bool, str]]:
-    """Every true or false that stands where ``model`` takes a number alone, with the kind of number."""
+def _bools_for_numbers(model: type[BaseModel], value: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, bool, str]]:
+    """Booleans where ``model`` needs a number, with the type of the number."""
     if isinstance(value, bool):
-        if kind := number_wanted(annotation_of(model, place)):
+        if kind := number_type(annotation_of(model, place)):
             yield place, value, kind
         return
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from _truths_for_numbers(model, item, (*place, str(key)))
+        yield from _bools_for_numbers(model, item, (*place, str(key)))
 
 
 def _sentence(model: type[BaseModel], place: KeyPath, detail: ErrorDetails) -> str:
-    """What a field needs, in our words; the value is shown elsewhere, because it may be a secret."""
-    if detail["type"] in WANTED:
-        return f"needs {WANTED[detail['type']]}"
+    """What a field needs. The value is not part of the text, because it may be a secret."""
+    if detail["type"] in EXPECTED:
+        return f"needs {EXPECTED[detail['type']]}"
     if detail["type"] in {"model_type", "model_attributes_type"}:
         inner = [found for found, where in inner_models(annotation_of(model, place)) if not where]
         keys = ", ".join(key for found in inner for key in found.model_fields)
-        return f"is a table; its keys are {keys}" if keys else "needs a table"
+        return f"needs a table with the keys {keys}" if keys else "needs a table"
     return detail["msg"].removeprefix("Value error, ")
 
 
 def _existing(values: Any, location: KeyPath, kind: str) -> KeyPath:
-    """The part of pydantic's location that is a path in the values: it also names the branches of unions."""
+    """The path in the values for a location of pydantic, which also contains the branches of unions."""
     place: KeyPath = ()
     for index, part in enumerate(location):
         if isinstance(values, Mapping) and part in values:
@@ -205,6 +213,6 @@ def _existing(values: Any, location: KeyPath, kind: str) -> KeyPath:
     return place
 
 
-def _first_place(key: str) -> str:
-    """``a.3.b`` as ``a.0.b``: the keys of a list's tables are known by its first place."""
+def _first_index(key: str) -> str:
+    """``a.3.b`` as ``a.0.b``: known keys of tables in a list have index 0."""
     return ".".join("0" if part.isdecimal() else part for part in key.split("."))

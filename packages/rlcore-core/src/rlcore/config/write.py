@@ -1,4 +1,4 @@
-"""A configuration as TOML text, every value with its origin as a comment."""
+"""Write a configuration as TOML, with the origin of each value as a comment."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def toml_text(
     *,
     following: Collection[KeyPath] = (),
 ) -> str:
-    """The tree as TOML. Secrets become a comment; None is left out where it is the default, else ``"null"``.
+    """The tree as TOML. Secrets become a comment. None is omitted when it is the default, else written as ``"null"``.
 
     Args:
         tree: plain data
-        origin: who set a value, which is written behind it
-        following: values that follow from others, written as comments: whoever reads the text makes them anew
+        origin: the origin of a value, written as a comment on the same line
+        following: values derived from others, written as comments so that reading the text derives them again
     """
     lines: list[str] = []
     _table(tree, (), (), origin, following, lines)
@@ -41,7 +41,7 @@ def _table(
     following: Collection[KeyPath],
     lines: list[str],
 ) -> None:
-    """``header`` is the path as TOML writes it, without places in lists."""
+    """``header`` is the path as written in TOML, without list indices."""
     values: list[tuple[str, str]] = []
     for key, value in tree.items():
         if _is_table(value):

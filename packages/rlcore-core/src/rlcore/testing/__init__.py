@@ -1,4 +1,4 @@
-"""The conformance suite: what every environment, reward and plugin must keep, as one line of a plugin's tests.
+"""The conformance suite for environments, rewards and plugins. A plugin's tests need one line.
 
 ::
 
@@ -7,8 +7,8 @@
     def test_the_plugin_keeps_the_contracts():
         check_plugin("gsm8k-tools")
 
-Each check raises one `AssertionError` that lists every broken promise as a sentence. Nothing here needs a model, an
-engine or torch.
+Each check raises a single `AssertionError` that lists every violation as a sentence. No model, engine or torch is
+needed.
 """
 
 from rlcore.testing.environments import check_environment

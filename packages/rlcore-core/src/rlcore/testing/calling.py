@@ -1,4 +1,4 @@
-"""Calls plugins as the agent loop does: sync or async, in threads where it must, with a deadline."""
+"""Calls plugins like the agent loop does: sync or async, in threads where required, with a deadline."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rlcore.threads import run_in_thread
+from rlcore.episodes.threads import run_in_thread
 
 DEADLINE_S = 30.0
 
 
 async def call(function: Callable[..., Any], *arguments: Any, threaded: bool = False, **keywords: Any) -> Any:
-    """The answer, awaited where it is awaitable; `TimeoutError` after `DEADLINE_S`."""
+    """Return the result, awaited if it is awaitable. Raises `TimeoutError` after `DEADLINE_S`."""
     async with asyncio.timeout(DEADLINE_S):
         if threaded and not inspect.iscoroutinefunction(function):
             answer = await run_in_thread(function, *arguments, **keywords)
@@ -23,20 +23,20 @@ async def call(function: Callable[..., Any], *arguments: Any, threaded: bool = F
 
 
 class Findings:
-    """Broken promises, collected so that an author sees all of them at once."""
+    """Collects contract violations, so that an author sees all of them at once."""
 
     def __init__(self, subject: str) -> None:
         self._subject = subject
         self._sentences: list[str] = []
 
     def expect(self, kept: bool, sentence: str) -> bool:
-        """Note the sentence unless the promise is kept; returns ``kept``."""
+        """Record the sentence if the expectation is not met. Returns ``kept``."""
         if not kept and sentence not in self._sentences:
             self._sentences.append(sentence)
         return kept
 
     async def attempt(self, what: str, check: Any) -> None:
-        """Await a check; whatever it raises is a broken promise too."""
+        """Await a check. Any exception that it raises is recorded as a violation."""
         try:
             await check
         except (asyncio.CancelledError, KeyboardInterrupt):
@@ -47,7 +47,7 @@ class Findings:
             self.expect(False, f"{what}: {type(error).__name__}: {error}")
 
     def conclude(self) -> None:
-        """Raise one `AssertionError` with all sentences, or nothing."""
+        """Raise one `AssertionError` with all sentences if there are any."""
         if self._sentences:
             raise AssertionError(
                 "\n".join([f"{self._subject} breaks the contract:", *map("  - {}".format, self._sentences)])

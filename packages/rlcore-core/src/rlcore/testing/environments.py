@@ -1,4 +1,4 @@
-"""What every environment must keep."""
+"""The conformance checks for environments."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlcore.contracts import Environment
-from rlcore.records import message_from_json, message_to_json
-from rlcore.registry import Registry
+from rlcore.contracts import Environment, Solvable
+from rlcore.episodes.context import EpisodeContext
+from rlcore.plugins.registry import Registry
 from rlcore.specs import EnvironmentSpec
 from rlcore.testing.calling import Findings, call
 from rlcore.testing.components import component
 from rlcore.testing.episodes import Oracle, Stage, is_end, silence, then_silence
 from rlcore.testing.hostile import hostile_actions
 from rlcore.testing.leaks import growth
-from rlcore.testing.rewards import select_reward, verdict_of
-from rlcore.types import Message, Observation, Step, Task
+from rlcore.testing.results import select_reward
+from rlcore.types import Message, Observation, Step, Task, from_json, to_json
 
 if TYPE_CHECKING:
-    from rlcore.run import SelectedReward
+    from rlcore.episodes.rewards import SelectedReward
 
 TOGETHER = 8
-"""Episodes that must be able to run beside each other."""
+"""Number of episodes that must be able to run concurrently."""
 
 
 def check_environment(
@@ -37,22 +37,28 @@ def check_environment(
     oracle: Oracle | None = None,
     needs_oracle: bool = True,
 ) -> None:
-    """Raise an `AssertionError` that lists every promise of the contract that the environment breaks.
+    """Raise an `AssertionError` that lists every contract violation of the environment.
 
-    Checked: the observation of a reset repeats with its seed and leaves Python's random numbers alone; observations
-    survive JSON and hold only what is new; perfect play scores the maximum of every reward and silence the minimum;
-    no action makes it raise or end without a word; a step after the end does not go on; ``close`` may come at any time
-    and twice; eight episodes run beside each other; nothing leaks.
+    The checks cover:
+
+    - The observation of a reset is reproducible from its seed and leaves Python's global random state alone.
+    - Observations survive JSON, contain only new messages and include their images.
+    - An ideal episode scores the maximum of every reward, and silence scores the minimum.
+    - No action makes the environment raise or end without an answer.
+    - A step after the end does not continue the episode.
+    - ``close`` may be called at any time and twice.
+    - Eight episodes run concurrently.
+    - Nothing leaks, and nothing is written to the scratch folder of the context after the episode.
 
     Args:
-        environment: an id of ``rlcore plugins list``, ``module:Class``, or a function that makes a new environment.
+        environment: an id of ``rlcore plugins list``, ``module:Class``, or a function that creates an environment.
         options: keys of the ``[environment]`` table, for an id.
-        tasks: what to try it on; by default the first three of the dataset of the same id, made from ``data``.
+        tasks: the tasks to use; by default the first three of the dataset with the same id, made from ``data``.
         data: keys of the ``[data]`` table.
-        rewards: ids, or rewards of a run, that perfect play and silence are judged by.
-        oracle: perfect play: the assistant's messages of a whole episode. By default the environment's own attribute
+        rewards: ids, or rewards of a run, that score an ideal episode and silence.
+        oracle: returns the assistant's messages of an ideal episode. Defaults to the environment's own attribute
             ``oracle(task)``.
-        needs_oracle: False for an environment whose perfect play nobody knows.
+        needs_oracle: False for an environment without a known ideal episode.
     """
     stage, together, tasks = _prepare(environment, options, tasks, data)
     findings = Findings(f"The environment {environment if isinstance(environment, str) else _name(environment)}")
@@ -81,7 +87,8 @@ class _Checks:
         if not self.expect(bool(self.tasks), "there is no task to try it on"):
             return
         if self.oracle is None:
-            self.oracle = getattr(await call(self.stage.make), "oracle", None)
+            made = await call(self.stage.make)
+            self.oracle = made.oracle if isinstance(made, Solvable) else None
         if self.oracle is None and self.needs_oracle:
             sentence = (
                 "perfect play is unknown: give it an attribute oracle(task) that returns the assistant's messages"
@@ -98,7 +105,7 @@ class _Checks:
         await attempt(f"{self.together} episodes at a time", self.episodes_keep_apart_and_leak_nothing())
 
     async def reset_repeats(self, task: Task) -> None:
-        """The same seed shows the same thing, whatever happened to Python's global random numbers."""
+        """The same seed gives the same observation, regardless of Python's global random state."""
         outside = random.getstate()
         random.seed()  # a state that no reset can reach by chance
         before = random.getstate()
@@ -120,25 +127,32 @@ class _Checks:
         self._observation("reset", first)
 
     async def silence_scores_the_minimum(self, task: Task) -> None:
-        """An agent that says nothing reaches an end and earns nothing."""
-        episode = await self.stage.play(task, silence())
+        """An agent that says nothing reaches an end and scores the minimum."""
+        episode = await self.stage.play(task, silence(), rewards=self.rewards)
         if not self.expect(episode.ended, f"{len(episode.steps)} empty answers do not end the episode"):
             return
-        for reward in self.rewards:
-            value = await verdict_of(reward, episode.trajectory, task)
+        for reward, value in zip(self.rewards, episode.values, strict=True):
             self.expect(
                 value == reward.minimum,
                 f"an empty answer must score the minimum of {reward.id} ({reward.minimum:g}), it scores {value}",
             )
 
     async def oracle_scores_the_maximum(self, task: Task, oracle: Oracle) -> None:
-        """Perfect play ends the episode and earns everything."""
-        episode = await self.stage.play(task, then_silence(await call(oracle, task)))
+        """An ideal episode ends and scores the maximum."""
+        episode = await self.stage.play(task, then_silence(await call(oracle, task)), rewards=self.rewards)
+        self.expect(
+            episode.tidy,
+            "the scratch folder of the context is there after the episode: write nothing to it after close",
+        )
         self.expect(episode.ended, f"perfect play of task {task.id!r} does not end the episode")
+        shown = {image for message in episode.trajectory.messages for image in message.images}
+        self.expect(
+            shown <= set(episode.trajectory.images),
+            "a message shows an image that neither task nor observations carry: put its bytes into Observation.images",
+        )
         for step in episode.steps:
             self._observation("step", step.observation)
-        for reward in self.rewards:
-            value = await verdict_of(reward, episode.trajectory, task)
+        for reward, value in zip(self.rewards, episode.values, strict=True):
             self.expect(
                 value == reward.maximum,
                 f"perfect play must score the maximum of {reward.id} ({reward.maximum:g}), it scores {value} "
@@ -146,7 +160,7 @@ class _Checks:
             )
 
     async def hostile_actions_are_answered(self, task: Task) -> None:
-        """Whatever a model writes is answered: no exception, no silent end."""
+        """Any model output gets an answer: no exception and no silent end."""
         tools = (await self.stage.play(task, ())).first.tools
         for name, action in hostile_actions(tools):
             try:
@@ -156,17 +170,18 @@ class _Checks:
                 continue
             step = episode.steps[0]
             self._observation("step", step.observation)
-            silent = step.terminated and not step.observation.messages and step.end_reason is None
+            silent = step.terminated and not step.observation.messages and step.stop is None
             self.expect(
                 not (silent and action.tool_calls and tools),
                 f"{name} ends the episode without a word: tell the model what was wrong, so that it can learn",
             )
 
     async def the_end_is_the_end(self, task: Task) -> None:
-        """After the end an action is refused, or ended again."""
+        """After the end an action is rejected, or ends again."""
         environment = await call(self.stage.make, threaded=self.stage.blocking)
+        context = EpisodeContext(task)
         try:
-            await call(environment.reset, task, seed=7, threaded=self.stage.blocking)
+            await self.stage.reset(environment, task, context, 7)
             for action in silence():
                 step: Step = await call(environment.step, action, threaded=self.stage.blocking)
                 if is_end(step):
@@ -174,40 +189,43 @@ class _Checks:
             try:
                 after = await call(environment.step, Message(role="assistant"), threaded=self.stage.blocking)
             except Exception:
-                return  # a refusal is an answer
+                return  # a rejection is an answer
             self.expect(is_end(after), "a step after the end goes on as if nothing had ended")
         finally:
             await call(environment.close, threaded=self.stage.blocking)
+            context.close()
 
     async def close_comes_at_any_time(self, task: Task) -> None:
-        """Before the reset, in the middle, and twice."""
+        """``close`` works before the reset, in the middle of an episode, and twice."""
         for when, resets in (("before the reset", False), ("in the middle of an episode", True)):
             environment = await call(self.stage.make, threaded=self.stage.blocking)
+            context = EpisodeContext(task)
             if resets:
-                await call(environment.reset, task, seed=7, threaded=self.stage.blocking)
+                await self.stage.reset(environment, task, context, 7)
             for times in ("", " a second time"):
                 try:
                     await call(environment.close, threaded=self.stage.blocking)
                 except Exception as error:
                     self.expect(False, f"close {when}{times} raises {type(error).__name__}: {error}")
+            context.close()
 
     async def episodes_keep_apart_and_leak_nothing(self) -> None:
-        """Episodes beside each other see what each sees alone, and leave nothing behind."""
+        """Concurrent episodes see the same as single ones, and leave nothing behind."""
         tasks = [self.tasks[index % len(self.tasks)] for index in range(self.together)]
         actions = [await self._actions(task) for task in tasks]
-        alone = [await self.stage.play(task, played) for task, played in zip(tasks, actions, strict=True)]
+        play, rewards = self.stage.play, self.rewards
+        alone = [await play(task, played, rewards=rewards) for task, played in zip(tasks, actions, strict=True)]
 
         async def beside_each_other() -> None:
-            games = (self.stage.play(task, played) for task, played in zip(tasks, actions, strict=True))
+            games = (play(task, played, rewards=rewards) for task, played in zip(tasks, actions, strict=True))
             for task, single, beside in zip(tasks, alone, await asyncio.gather(*games), strict=True):
                 self.expect(
                     single.first == beside.first and single.ended == beside.ended,
                     f"task {task.id!r} looks different with {self.together} episodes at a time: they share state",
                 )
-                for reward in self.rewards:
-                    value = await verdict_of(reward, single.trajectory, task)
+                for reward, value, other in zip(rewards, single.values, beside.values, strict=True):
                     self.expect(
-                        value == await verdict_of(reward, beside.trajectory, task),
+                        value == other,
                         f"{reward.id} of the same play differs with {self.together} episodes at a time",
                     )
 
@@ -218,15 +236,15 @@ class _Checks:
         return list(then_silence(await call(self.oracle, task) if self.oracle is not None else ()))
 
     def _observation(self, method: str, observation: Observation) -> None:
-        """An observation is plain data, and only what is new."""
+        """An observation is plain data that contains only new messages."""
         try:
-            texts = [json.dumps(message_to_json(message)) for message in observation.messages]
-            json.dumps([tool.as_json() for tool in observation.tools])
-            back = tuple(message_from_json(json.loads(text)) for text in texts)
+            plain = json.dumps(to_json(observation))
+            back = from_json(Observation, json.loads(plain))
         except Exception as error:
             self.expect(False, f"an observation of {method} is no plain data: {type(error).__name__}: {error}")
             return
-        self.expect(back == tuple(observation.messages), f"an observation of {method} does not survive JSON")
+        same = (tuple(back.messages), tuple(back.tools)) == (tuple(observation.messages), tuple(observation.tools))
+        self.expect(same, f"an observation of {method} is no plain data: it does not survive JSON")
         self.expect(isinstance(observation.messages, tuple), f"the messages of {method} must be a tuple")
         if method == "step":
             roles = {message.role for message in observation.messages}
@@ -242,7 +260,7 @@ def _prepare(
     tasks: Sequence[Task] | None,
     data: Mapping[str, Any] | None,
 ) -> tuple[Stage, int, Sequence[Task]]:
-    """How to make it, how many may be alive, and what to try it on."""
+    """Return how to create the environment, how many may be alive, and the tasks to use."""
     if not isinstance(environment, str):
         assert tasks is not None, "check_environment needs tasks=[…] for an environment without an id"
         return Stage(make=environment), TOGETHER, tasks
@@ -256,7 +274,7 @@ def _prepare(
 
 
 def _select(rewards: Sequence[str | SelectedReward]) -> list[SelectedReward]:
-    """Rewards that judge one trajectory and count, those given by id with their default options."""
+    """Return weighted rewards of single trajectories. Rewards given by id use their default options."""
     found = [select_reward(reward) if isinstance(reward, str) else reward for reward in rewards]
     return [reward for reward in found if reward.weight > 0 and reward.scope == "trajectory"]
 

@@ -1,4 +1,4 @@
-"""Plays an environment with given assistant messages, as the agent loop would with a model's."""
+"""Plays an environment with given assistant messages, as the agent loop does with model output."""
 
 from __future__ import annotations
 
@@ -10,38 +10,80 @@ from itertools import chain, repeat
 from numbers import Real
 
 from rlcore.contracts import Environment
+from rlcore.episodes.context import EpisodeContext, takes_context
+from rlcore.episodes.rewards import SelectedReward
 from rlcore.testing.calling import call
+from rlcore.testing.results import value_of
 from rlcore.testing.trajectories import make_trajectory
-from rlcore.types import EndReason, Message, Observation, Step, Task, Trajectory
+from rlcore.types import Message, Observation, Step, Stop, Task, Trajectory
 
 LONGEST_EPISODE = 64
-"""Turns after which a silent player gives up."""
+"""Maximum number of turns of a silent player."""
 
 Oracle = Callable[[Task], Sequence[Message]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One episode that was played to its end, or to the end of its actions."""
+    """An episode played to its end, or until its actions run out."""
 
     first: Observation
     steps: tuple[Step, ...]
     ended: bool
     trajectory: Trajectory
+    values: tuple[float | None, ...]
+    """The values of the given rewards."""
+    tidy: bool
+    """Whether the scratch folder of the context was deleted after the episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """An environment and how it wants to be called."""
+    """An environment and how to call it."""
 
     make: Callable[[], Environment]
     blocking: bool = False
 
-    async def play(self, task: Task, actions: Iterable[Message], *, seed: int = 7) -> Episode:
-        """Reset, one step for each action until the end, close."""
+    async def reset(self, environment: Environment, task: Task, context: EpisodeContext, seed: int) -> Observation:
+        """Return the first observation. Passes the context if ``reset`` declares it."""
+        declared = {"context": context} if takes_context(environment.reset) else {}
+        first: Observation = await call(environment.reset, task, seed=seed, threaded=self.blocking, **declared)
+        return first
+
+    async def play(
+        self, task: Task, actions: Iterable[Message], *, rewards: Sequence[SelectedReward] = (), seed: int = 7
+    ) -> Episode:
+        """Reset, step once per action until the end, and close. The rewards then score the episode."""
+        context = EpisodeContext(task, seed=seed)
+        scratch = context.scratch
+        try:
+            first, messages, steps, ended = await self._episode(task, actions, context, seed)
+            trajectory = make_trajectory(
+                *messages,
+                task_id=task.id,
+                stop=stop_of(steps),
+                tools=first.tools,
+                images=[*task.images, *first.images, *(i for step in steps for i in step.observation.images)],
+                metrics=totals(steps),
+            )
+            values = [await value_of(reward, trajectory, task, context) for reward in rewards]
+        finally:
+            context.close()
+        return Episode(
+            first=first,
+            steps=tuple(steps),
+            ended=ended,
+            trajectory=trajectory,
+            values=tuple(values),
+            tidy=not scratch.exists(),
+        )
+
+    async def _episode(
+        self, task: Task, actions: Iterable[Message], context: EpisodeContext, seed: int
+    ) -> tuple[Observation, list[Message], list[Step], bool]:
         environment = await call(self.make, threaded=self.blocking)
         try:
-            first = await call(environment.reset, task, seed=seed, threaded=self.blocking)
+            first = await self.reset(environment, task, context, seed)
             expect_type("reset", first, Observation)
             messages, steps, ended = list(first.messages), [], False
             for action in actions:
@@ -53,42 +95,35 @@ class Stage:
                 if ended:
                     break
         finally:
-            with suppress(Exception):  # what close may not do is looked at on its own
+            with suppress(Exception):  # close has its own check
                 await call(environment.close, threaded=self.blocking)
-        trajectory = make_trajectory(
-            *messages,
-            task_id=task.id,
-            end_reason=end_reason(steps),
-            tools=first.tools,
-            metrics=totals(steps),
-        )
-        return Episode(first=first, steps=tuple(steps), ended=ended, trajectory=trajectory)
+        return first, messages, steps, ended
 
 
 def silence() -> Iterable[Message]:
-    """A player that says nothing, for a long time."""
+    """Yield empty answers, many times."""
     return repeat(Message(role="assistant", content=""), LONGEST_EPISODE)
 
 
 def then_silence(actions: Iterable[Message]) -> Iterable[Message]:
-    """The actions, then nothing but silence."""
+    """Yield the actions, then empty answers."""
     return chain(actions, silence())
 
 
 def is_end(step: Step) -> bool:
-    """Whether no action may follow."""
-    return step.terminated or step.truncated or step.end_reason is not None
+    """Return whether no action may follow."""
+    return step.terminated or step.truncated or step.stop is not None
 
 
-def end_reason(steps: Sequence[Step]) -> EndReason:
-    """Why the episode ended; ``max_turns`` when it had not."""
+def stop_of(steps: Sequence[Step]) -> Stop:
+    """Return why the episode stopped, or ``max_turns`` if it had not stopped."""
     if not steps:
-        return EndReason.MAX_TURNS
-    return steps[-1].end_reason or (EndReason.DONE if steps[-1].terminated else EndReason.MAX_TURNS)
+        return Stop.MAX_TURNS
+    return steps[-1].stop or (Stop.DONE if steps[-1].terminated else Stop.MAX_TURNS)
 
 
 def totals(steps: Sequence[Step]) -> dict[str, float]:
-    """The sums that the agent loop keeps: ``turns``, ``step_reward`` and the numbers of ``info``."""
+    """Return the totals of the agent loop: ``turns``, ``step_reward`` and the numbers of ``info``."""
     sums: dict[str, float] = {"turns": float(len(steps))}
     for step in steps:
         numbers = dict(step.info)
@@ -101,6 +136,6 @@ def totals(steps: Sequence[Step]) -> dict[str, float]:
 
 
 def expect_type(name: str, value: object, kind: type) -> None:
-    """Raise unless a method returned what the contract says."""
+    """Raise `TypeError` unless a method returned the type required by the contract."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must return a {kind.__name__}, it returned a {type(value).__name__}")

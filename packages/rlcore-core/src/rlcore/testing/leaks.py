@@ -1,4 +1,4 @@
-"""What a process holds: threads, tasks, open files and children, counted before and after."""
+"""Counts the resources of a process before and after: threads, tasks, open files and child processes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 
 ROUNDS = 4
-"""Pools and caches fill in the first rounds; a leak grows in every round."""
+"""Number of repetitions. Pools and caches fill in the first rounds; a leak grows in every round."""
 
 
 POOLS = ("rlcore", "asyncio_")
-"""Names of threads that are kept for the next call: how many there are depends on the clock."""
+"""Name prefixes of pooled threads. The number of pooled threads depends on timing."""
 
 
 def holdings() -> dict[str, int]:
-    """How many of each this process holds now."""
+    """Return how many resources of each kind this process holds."""
     return {
         "threads": sum(not thread.name.startswith(POOLS) for thread in threading.enumerate()),
         "asyncio tasks": len(asyncio.all_tasks()),
@@ -29,7 +29,7 @@ def holdings() -> dict[str, int]:
 
 
 async def growth(work: Callable[[], Awaitable[None]]) -> dict[str, int]:
-    """What every repetition of ``work`` adds to the process; empty when some repetition adds nothing."""
+    """Return what every repetition of ``work`` adds to the process; empty when a repetition adds nothing."""
     await work()
     grown: dict[str, int] = {}
     for _ in range(ROUNDS - 1):
@@ -42,7 +42,7 @@ async def growth(work: Callable[[], Awaitable[None]]) -> dict[str, int]:
 
 
 async def _after_settling(before: dict[str, int]) -> dict[str, int]:
-    """What is more than before, once what is ending had a moment to end."""
+    """Return the increase over ``before``, after a short wait for resources that are being released."""
     for _ in range(10):
         now = holdings()
         grown = {name: now[name] - before[name] for name in now if now[name] > before[name]}
@@ -60,9 +60,9 @@ def _entries(*folders: Path) -> int:
 
 
 def _children() -> int:
-    """Child processes by the kernel's list (Linux), zombies included."""
+    """Return the number of child processes from the kernel's list (Linux), including zombies."""
     count = 0
     for path in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended meanwhile
+        with suppress(OSError):  # the thread has ended in the meantime
             count += len(path.read_text(encoding="ascii").split())
     return count

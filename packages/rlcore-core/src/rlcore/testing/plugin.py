@@ -1,4 +1,4 @@
-"""What every plugin must keep: its specs, its recipes, its environments and its rewards."""
+"""The conformance checks for plugins: specs, recipes, environments and rewards."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from pydantic import BaseModel, ValidationError
 
 from rlcore.config.layers import Layer, file_layer
 from rlcore.config.resolve import resolve
+from rlcore.episodes.rewards import SelectedReward
 from rlcore.errors import RlcoreError
-from rlcore.loading import load_attribute
-from rlcore.plugin_import import HEAVY
-from rlcore.plugins import Offer
-from rlcore.registry import KINDS, Registry
-from rlcore.run import SelectedReward
-from rlcore.specs import AlgorithmSpec, DatasetSpec, TrainerSpec
+from rlcore.plugins.importing import HEAVY
+from rlcore.plugins.installed import Offer
+from rlcore.plugins.loading import load_attribute
+from rlcore.plugins.registry import KINDS, Registry
+from rlcore.specs import AlgorithmSpec, DatasetSpec, DialectSpec, TrainerSpec
 from rlcore.testing.calling import Findings
 from rlcore.testing.components import component
 from rlcore.testing.environments import check_environment
 from rlcore.testing.episodes import Oracle
-from rlcore.testing.rewards import RewardCase, check_reward, select_reward
+from rlcore.testing.results import select_reward
+from rlcore.testing.rewards import RewardCase, check_reward
 
 FULL = ("rlcore-rollout", "rlcore-trainer")
-"""What a recipe can only be resolved with."""
+"""The packages required to resolve a recipe."""
 
 
 def check_plugin(
@@ -37,17 +38,21 @@ def check_plugin(
     cases: Mapping[str, Sequence[RewardCase]] | None = None,
     oracles: Mapping[str, Oracle] | None = None,
 ) -> None:
-    """Raise an `AssertionError` that lists every promise that an installed plugin breaks.
+    """Raise an `AssertionError` that lists every contract violation of an installed plugin.
 
-    Checked: it loads, without heavy imports; its specs can be imported and their models refuse unknown keys; an
-    environment comes with a recipe ``NAME/default``; recipes resolve (those parts that can be without
-    rlcore-rollout and rlcore-trainer, where these are missing); each environment keeps `check_environment`, with the
-    tables of its recipe; each reward keeps `check_reward`.
+    The checks cover:
+
+    - The plugin loads without heavy imports.
+    - Its specs can be imported, and their models reject unknown keys.
+    - An environment has a recipe ``NAME/default``.
+    - Recipes resolve. Without rlcore-rollout and rlcore-trainer, only the parts that do not need them are resolved.
+    - Each environment passes `check_environment`, with the tables of its recipe.
+    - Each reward passes `check_reward`.
 
     Args:
-        name: the plugin, as ``rlcore plugins list`` shows it.
+        name: the plugin, as shown by ``rlcore plugins list``.
         cases: right and wrong answers by reward id, for `check_reward`.
-        oracles: perfect play by environment id, where the environment itself has no ``oracle``.
+        oracles: oracles by environment id, for environments without an ``oracle`` attribute.
     """
     findings = Findings(f"The plugin {name}")
     registry = Registry()
@@ -61,7 +66,7 @@ def check_plugin(
         for offer in registry.offers(kind)
         if (offer.plugin.name, offer.plugin.distribution) == (plugin.name, plugin.distribution)
     ]
-    findings.expect(bool(offers), "it offers nothing: none of its hooks returns a spec")
+    findings.expect(bool(offers), "none of its hooks returns a spec")
     for kind, offer in offers:
         _spec_is_sound(registry, kind, offer, findings)
     environments = [offer.spec.id for kind, offer in offers if kind == "environment"]
@@ -86,7 +91,7 @@ def check_plugin(
 
 
 def _imports_lightly(module: str, findings: Findings) -> None:
-    """The hooks' module, in an interpreter of its own."""
+    """Import the module of the hooks in a separate interpreter."""
     module = module.partition(":")[0]
     code = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
@@ -102,7 +107,10 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
     findings.expect(bool(spec.summary) or isinstance(spec, AlgorithmSpec), f"the {what} has no summary")
     try:
         target = registry.load(kind, spec.id)
-        findings.expect(kind == "recipe" or callable(target), f"the target of the {what} cannot be called")
+        callable_kind = kind not in ("recipe", "dialect")
+        findings.expect(not callable_kind or callable(target), f"the target of the {what} cannot be called")
+        if isinstance(spec, DialectSpec):
+            _dialect_reads_what_its_spec_says(spec, target, what, findings)
         models = {"config": spec.config}
         if isinstance(spec, DatasetSpec):
             models["prepare_config"] = spec.prepare_config
@@ -116,8 +124,16 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
         findings.expect(False, f"the {what} cannot be loaded: {error}")
 
 
+def _dialect_reads_what_its_spec_says(spec: DialectSpec, target: object, what: str, findings: Findings) -> None:
+    findings.expect(spec.overrides or bool(spec.files), f"the {what} reads neither overrides nor files")
+    wanted = {"overrides": ("keys", "claims", "read_overrides"), "files": ("read_file",)}
+    for field, names in wanted.items():
+        lacking = [name for name in names if getattr(spec, field) and not hasattr(target, name)]
+        findings.expect(not lacking, f"the {what} says that it reads {field}, and has no {', '.join(lacking)}")
+
+
 def _model_is_strict(model: type[BaseModel], path: str, findings: Findings) -> None:
-    """An unknown key is an error, among whatever else is missing."""
+    """Check that an unknown key is an error, regardless of other missing keys."""
     try:
         model.model_validate({"no_such_key_anywhere": 1})
         kinds = set()
@@ -131,7 +147,7 @@ def _model_is_strict(model: type[BaseModel], path: str, findings: Findings) -> N
 def _recipes(
     registry: Registry, offers: Iterable[tuple[str, Offer]], findings: Findings
 ) -> Iterator[tuple[str, Layer]]:
-    """Ids and contents of the plugin's recipes, the default one first."""
+    """Yield the ids and contents of the plugin's recipes, the default one first."""
     ids = [offer.spec.id for kind, offer in offers if kind == "recipe"]
     for id in sorted(ids, key=lambda id: (not id.endswith("/default"), id)):
         try:
@@ -142,13 +158,13 @@ def _recipes(
 
 
 def _recipe_resolves(registry: Registry, id: str, layer: Layer, findings: Findings) -> None:
-    """As a run would; without the packages of a run, only the tables of the plugin's own components."""
+    """Resolve as a run would. Without the packages of a run, resolve only the tables of the plugin's components."""
     try:
         if all(_is_installed(distribution) for distribution in FULL):
             resolve([layer], registry, recipe=id)
         elif "environment" in layer.tree:
             _tables(registry, layer.tree)
-        else:  # of supervised training
+        else:  # supervised training
             _dataset(registry, layer.tree)
     except (RlcoreError, ValidationError) as error:
         findings.expect(False, f"the recipe {id!r} does not resolve: {error}")
@@ -157,7 +173,7 @@ def _recipe_resolves(registry: Registry, id: str, layer: Layer, findings: Findin
 def _tables(
     registry: Registry, tree: Mapping[str, Any]
 ) -> tuple[Callable[[], Any], Callable[[], Any], list[SelectedReward]]:
-    """What a recipe's tables of environment, data and rewards make."""
+    """Return what a recipe's environment, data and reward tables create."""
     environment, environment_id = _without_id(tree["environment"])
     rewards = []
     for table in tree.get("reward", ()):
@@ -193,7 +209,7 @@ def _is_installed(distribution: str) -> bool:
 
 
 class _collected:
-    """Turns what a check raises into findings."""
+    """Converts exceptions raised by a check into findings."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings

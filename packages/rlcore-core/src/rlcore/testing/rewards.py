@@ -1,4 +1,4 @@
-"""What every reward must keep."""
+"""The conformance checks for rewards."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any
 
-from rlcore.registry import Registry
-from rlcore.run import SelectedReward
-from rlcore.specs import RewardSpec
-from rlcore.testing.calling import Findings, call
-from rlcore.testing.components import component
+from rlcore.episodes.rewards import SelectedReward
+from rlcore.testing.calling import Findings
+from rlcore.testing.results import select_reward, value_of
 from rlcore.testing.trajectories import make_trajectory
-from rlcore.types import Group, Message, RewardResult, Task, Trajectory
+from rlcore.types import Message, Task, Trajectory
 
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardCase:
-    """A trajectory and what it deserves; None says that it must not be scored."""
+    """A trajectory and its expected value. None means that it must not be scored."""
 
     task: Task
     trajectory: Trajectory
@@ -38,19 +35,23 @@ def check_reward(
     maximum: float = 1.0,
     empty: bool = True,
 ) -> None:
-    """Raise an `AssertionError` that lists every promise of the contract that the reward breaks.
+    """Raise an `AssertionError` that lists every contract violation of the reward.
 
-    Checked: each case gets its value; where there are cases, one of them is the maximum, and an empty answer scores the
-    minimum; values are finite numbers within the bounds, equal when asked again, in another order and at the same time;
-    a broken trajectory, a hostile text or a task without its fields is scored within the bounds or not at all, and
-    never as if the answer were wrong.
+    The checks cover:
+
+    - Each case gets its expected value. If there are cases, one of them scores the maximum, and an empty answer scores
+      the minimum.
+    - Values are finite numbers within the bounds. They are equal when computed again, in another order and
+      concurrently.
+    - A broken trajectory, a hostile text or a task without its fields is scored within the bounds or not at all, and
+      never as if the answer were wrong.
 
     Args:
         reward: an id of ``rlcore plugins list``, ``module:attribute``, or the reward itself.
-        cases: trajectories (`make_trajectory`) and their values. Group rewards judge all of them as one group.
+        cases: trajectories (`make_trajectory`) and their values. Group rewards score all of them as one group.
         options: keys of the ``[[reward]]`` table, for an id.
-        minimum: the bound, where the reward is not given by id.
-        maximum: the bound, where the reward is not given by id.
+        minimum: the lower bound, if the reward is not given by id.
+        maximum: the upper bound, if the reward is not given by id.
         empty: False for a reward that does not give an empty answer the minimum, such as one for brevity.
     """
     if isinstance(reward, str):
@@ -65,37 +66,6 @@ def check_reward(
     findings.conclude()
 
 
-def select_reward(id: str, options: Mapping[str, Any] | None = None) -> SelectedReward:
-    """The reward of an id, as a run selects it, with weight 1."""
-    registry = Registry()
-    spec = registry.spec("reward", id)
-    assert isinstance(spec, RewardSpec)
-    return SelectedReward(
-        id=id,
-        weight=1.0,
-        scope=spec.scope,
-        function=component(registry, "reward", id, options)(),
-        minimum=spec.minimum,
-        maximum=spec.maximum,
-    )
-
-
-async def verdict_of(reward: SelectedReward, trajectory: Trajectory, task: Task) -> float | None:
-    """The value that the reward gives, None where it says *not scored*. What the reward raises is raised."""
-    if reward.scope == "group":
-        (answer,) = await call(reward.function, Group(task=task, trajectories=(trajectory,)), threaded=True)
-    else:
-        answer = await call(reward.function, trajectory, task, threaded=True)
-    value = answer.value if isinstance(answer, RewardResult) else answer
-    if value is None:
-        if not isinstance(answer, RewardResult) or not answer.error:
-            raise TypeError("not scored must say why: RewardResult(value=None, error=…)")
-        return None
-    if not isinstance(value, Real):
-        raise TypeError(f"a reward is a number or a RewardResult, it gave a {type(value).__name__}")
-    return float(value)
-
-
 class _Checks:
     def __init__(self, reward: SelectedReward, cases: list[RewardCase], empty: bool, findings: Findings) -> None:
         self.reward, self.cases, self.empty, self.findings = reward, cases, empty, findings
@@ -108,7 +78,7 @@ class _Checks:
         await attempt("a broken trajectory", self.broken_input_is_not_scored_as_wrong())
 
     async def cases_get_their_values(self) -> None:
-        """Every case its value, the maximum among them, and nothing for nothing."""
+        """Each case gets its value, one case scores the maximum, and an empty answer scores the minimum."""
         for case in self.cases:
             value = await self._value(case)
             right = value is None if case.value is None else value is not None and abs(value - case.value) <= TOLERANCE
@@ -129,7 +99,7 @@ class _Checks:
                 )
 
     async def values_repeat(self) -> None:
-        """In another order, twice, and all at the same time."""
+        """Values are equal in another order, when repeated, and when computed concurrently."""
         first = [await self._value(case) for case in self.cases]
         again = [await self._value(case) for case in reversed(self.cases)][::-1]
         for case, one, other in zip(self.cases, first, again, strict=True):
@@ -142,7 +112,7 @@ class _Checks:
         self.expect(together == first * 8, "values differ when eight of each are asked for at the same time")
 
     async def broken_input_is_not_scored_as_wrong(self) -> None:
-        """A failure is no value; a hostile text is a text."""
+        """A failed trajectory gets no value. A hostile text is scored like any other text."""
         tasks = [case.task for case in self.cases[:1]] or [Task(id="task", messages=())]
         for task in tasks:
             for name, text in _hostile_texts():
@@ -163,9 +133,9 @@ class _Checks:
             )
 
     async def _tolerates(self, name: str, trajectory: Trajectory, task: Task) -> float | None:
-        """The value, None when it was refused. Raising is allowed: it means *not scored*."""
+        """Return the value, or None if it was refused. Raising is allowed and means *not scored*."""
         try:
-            value = await verdict_of(self.reward, trajectory, task)
+            value = await value_of(self.reward, trajectory, task)
         except TimeoutError:
             raise
         except Exception:
@@ -174,10 +144,10 @@ class _Checks:
         return value
 
     async def _value(self, case: RewardCase) -> float | None:
-        """The value of a case; a case that must not be scored may raise."""
+        """Return the value of a case. A case that must not be scored may raise."""
         if case.value is None:
             return await self._tolerates(_answer(case), case.trajectory, case.task)
-        value = await verdict_of(self.reward, case.trajectory, case.task)
+        value = await value_of(self.reward, case.trajectory, case.task)
         self._within(_answer(case), value)
         return value
 
@@ -190,7 +160,7 @@ class _Checks:
 
 
 def _with_answer(case: RewardCase, text: str) -> RewardCase:
-    """The case with one assistant message of this text after the task's own messages."""
+    """Return the case with one assistant message of this text after the task's own messages."""
     trajectory = make_trajectory(*case.task.messages, text, task_id=case.task.id)
     return replace(case, trajectory=trajectory, value=0.0)
 

@@ -1,25 +1,27 @@
-"""Trajectories made of messages, without a tokenizer, for tests of rewards."""
+"""Creates trajectories from messages, without a tokenizer, for tests of rewards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from rlcore.types import EndReason, Message, ToolSchema, Trajectory, Turn
+from rlcore.types import Failure, Message, Segment, Stop, ToolSchema, Trajectory, Turn, media_hash
 
 
 def make_trajectory(
     *messages: Message | str,
     task_id: str = "task",
     sibling: int = 0,
-    end_reason: EndReason = EndReason.DONE,
+    stop: Stop = Stop.DONE,
+    failure: Failure | None = None,
     tools: Iterable[ToolSchema] = (),
+    images: Iterable[bytes] = (),
     metrics: Mapping[str, float] | None = None,
 ) -> Trajectory:
-    """A trajectory of these messages; a plain text is an answer of the assistant.
+    """Return a trajectory of these messages in one segment. A plain text is an answer of the assistant.
 
-    Assistant messages are policy turns, all others observations. The tokens are the bytes of the texts: they have the
-    right shape and mean nothing.
+    Assistant messages are policy turns, all others are observations. The tokens are the bytes of the texts; only their
+    shape is meaningful.
     """
     chat = [Message(role="assistant", content=item) if isinstance(item, str) else item for item in messages]
     token_ids: list[int] = []
@@ -34,14 +36,19 @@ def make_trajectory(
             turns.append(
                 Turn(kind=kind, start=start, end=len(token_ids), messages=turn, finish_reason=finish)  # type: ignore[arg-type]
             )
+    segment = Segment(
+        token_ids=token_ids,  # type: ignore[arg-type]
+        loss_mask=loss_mask,  # type: ignore[arg-type]
+        logprobs=(0.0,) * len(token_ids),  # type: ignore[arg-type]
+        turns=tuple(turns),
+    )
     return Trajectory(
         task_id=task_id,
         sibling=sibling,
-        token_ids=tuple(token_ids),
-        loss_mask=tuple(loss_mask),
-        logprobs=(0.0,) * len(token_ids),
-        turns=tuple(turns),
-        end_reason=end_reason,
+        segments=(segment,),
+        stop=stop,
+        failure=failure,
         tools=tuple(tools),
+        images={media_hash(image): image for image in images},
         metrics=dict(metrics or {}),
     )

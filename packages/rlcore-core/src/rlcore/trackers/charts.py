@@ -1,4 +1,4 @@
-"""Small pictures in a terminal: sparklines and area charts of eighth blocks. Text only, honest in a pipe."""
+"""Sparklines and area charts for the terminal, drawn with block characters. Plain text, so they work in pipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], *, width: int = 24, low: float | None = None, high: float | None = None) -> str:
-    """The last ``width`` values, one character each, scaled to ``low`` … ``high`` (their own range by default)."""
+    """The last ``width`` values, one character each, scaled to ``low`` … ``high`` (by default, their range)."""
     shown = list(values)[-width:]
     if not shown:
         return ""
@@ -22,9 +22,9 @@ def sparkline(values: Sequence[float], *, width: int = 24, low: float | None = N
 def area_chart(
     steps: Sequence[int], values: Sequence[float], *, title: str, width: int = 56, height: int = 8
 ) -> list[str]:
-    """Rows of a chart of ``values`` over ``steps``, with both axes labelled. Values between steps are not invented.
+    """The rows of a chart of ``values`` over ``steps`` with labelled axes. Values are not interpolated.
 
-    More values than columns are averaged; fewer are drawn wider, each as a flat piece.
+    If there are more values than columns, they are averaged; if there are fewer, each spans several columns.
     """
     columns = _columns(values, width)
     low, high = min(0.0, *columns), max(*columns, 0.0)

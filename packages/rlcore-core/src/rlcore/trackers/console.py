@@ -1,4 +1,4 @@
-"""One aligned line a step for the person who watches, and a summary with a curve at the end."""
+"""Print one aligned line per step, and a summary with a curve at the end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.output import Output
-from rlcore.run_directory import read_metrics
+from rlcore.runs.directory import read_metrics
+from rlcore.runs.output import Output
 from rlcore.trackers.charts import area_chart, sparkline
 
 COLUMNS = (
@@ -19,15 +19,15 @@ COLUMNS = (
     ("loss", "loss", "8.4f"),
     ("tokens", "tokens/sampled", "7,.0f"),
 )
-"""Label, metric and format. A column whose metric has not come yet takes no room."""
+"""Label, metric and format. A column without a value is omitted."""
 EVALUATED = {"loss": "7.4f", "perplexity": "9.3f", "accuracy": ".3f", "reward": ".3f"}
-"""What an evaluation shows, and how. The first of them that came is the one with a curve."""
+"""Metrics of an evaluation and their formats. The first available one is drawn as a curve."""
 CURVES = {"reward/mean": "mean reward in training", "loss": "loss in training"}
-"""What a step has a curve of, one or the other."""
+"""Training metrics that are drawn as a curve; a run has one of them."""
 
 
 class ConsoleTracker:
-    """Writes plain text, nothing moves: the same lines on a screen, in a pipe and in ``output.log``."""
+    """Writes plain text without cursor movement: the same lines in a terminal, in a pipe and in ``output.log``."""
 
     def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
         self._output = Output()
@@ -37,11 +37,11 @@ class ConsoleTracker:
         self._what = "accuracy"
         if directory is not None:
             self._output.log = directory / "output.log"
-            for line in read_metrics(directory / "metrics.jsonl"):  # a resumed run goes on with its curve
+            for line in read_metrics(directory / "metrics.jsonl"):  # continue the curve of a resumed run
                 self._remember(line["step"], {name: value for name, value in line.items() if value is not None})
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Print what came: a line for training, one for an evaluation, one for anything else."""
+        """Print one line for training, one for an evaluation, or one for other metrics."""
         self._remember(step, metrics)
         if is_step := any(name in metrics for name in CURVES):
             self._output.say(self._step_line(step, metrics))
@@ -88,7 +88,7 @@ class ConsoleTracker:
         return "  ".join(parts)
 
     def close(self) -> None:
-        """The curve, and the first, best and last evaluation."""
+        """Print the curve, and the first, best and last evaluation."""
         rows: list[str] = []
         what = "conversations" if self._what == "loss" else "tasks"
         if len(self._values) > 1:

@@ -1,4 +1,4 @@
-"""Numbers as JSON lines: ``metrics.jsonl`` in the run directory."""
+"""Write metrics as JSON lines to ``metrics.jsonl`` in the run directory."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.whole_files import told
+from rlcore.atomic_files import told
 
 
 class JsonlTracker:
-    """One flat object per call, written through at once; a number that is not finite becomes null."""
+    """Writes one flat object per call without buffering. Non-finite numbers become null."""
 
     def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
         self._path = directory / "metrics.jsonl" if directory is not None else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append the step's numbers with the time in seconds since 1970.
+        """Append the metrics of a step, with the time in seconds since 1970.
 
         Raises:
             UserError: the file cannot be written.
@@ -31,7 +31,7 @@ class JsonlTracker:
                 file.write(line)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No resources to release."""
 
 
 def _number(value: float) -> float | int | None:

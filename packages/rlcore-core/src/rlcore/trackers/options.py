@@ -1,4 +1,4 @@
-"""The options of rlcore's own trackers."""
+"""Options of the built-in trackers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from rlcore.config.schema import Table
 
 
 class WandbOptions(Table):
-    """``[trackers.wandb]``. The key is read from ``WANDB_API_KEY`` or ``wandb login``, never from here."""
+    """``[trackers.wandb]``. The API key is read from ``WANDB_API_KEY`` or ``wandb login``, never from this table."""
 
     project: str = "rlcore"
     """Project to log to."""
     entity: str | None = None
-    """User or team; None is wandb's default."""
+    """User or team; None uses the default of wandb."""
     mode: Literal["online", "offline", "disabled"] = "online"
-    """``offline`` writes files only."""
+    """``offline`` only writes files."""
 
 
 class TrackioOptions(Table):

@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, in ``tensorboard/`` of the run directory. Imports tensorboard when made."""
+"""Write TensorBoard event files to ``tensorboard/`` in the run directory. The constructor imports tensorboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlcore.errors import NotInstalledError, UserError
 
 
 class TensorboardTracker:
-    """Writes scalars with tensorboard's own writer; torch is not needed."""
+    """Writes scalars with the writer of tensorboard, without torch."""
 
     def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
         try:
@@ -21,15 +21,15 @@ class TensorboardTracker:
             raise NotInstalledError(
                 "the tracker 'tensorboard' needs tensorboard",
                 found=str(error),
-                mend="pip install 'rlcore-core[tensorboard]'",
+                fix="pip install 'rlcore-core[tensorboard]'",
             ) from None
         if directory is None:
-            raise UserError("the tracker 'tensorboard' writes into a run directory, and there is none")
+            raise UserError("the tracker 'tensorboard' needs a run directory")
         self._event, self._summary = Event, Summary
         self._writer = EventFileWriter(str(directory / "tensorboard"))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One event with all scalars of the step."""
+        """Write one event with all scalars of the step."""
         import time
 
         values = [self._summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
@@ -37,5 +37,5 @@ class TensorboardTracker:
         self._writer.add_event(event)
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and close the writer."""
         self._writer.close()

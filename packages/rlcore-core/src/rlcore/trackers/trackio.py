@@ -1,4 +1,4 @@
-"""trackio, a dashboard on this machine. Imports trackio when made."""
+"""Log to trackio, a local dashboard. The constructor imports trackio."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class TrackioTracker:
             import trackio
         except ImportError as error:
             raise NotInstalledError(
-                "the tracker 'trackio' needs trackio", found=str(error), mend="pip install 'rlcore-core[trackio]'"
+                "the tracker 'trackio' needs trackio", found=str(error), fix="pip install 'rlcore-core[trackio]'"
             ) from None
         name = directory.name if directory is not None else None
         self._run = trackio.init(name=name, resume="allow", **options)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Store the step's numbers."""
+        """Log the metrics of a step."""
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and finish the run."""
         self._run.finish()

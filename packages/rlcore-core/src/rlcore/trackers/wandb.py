@@ -1,4 +1,4 @@
-"""Weights & Biases. Imports wandb when made."""
+"""Log to Weights & Biases. The constructor imports wandb."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class WandbTracker:
             import wandb
         except ImportError as error:
             raise NotInstalledError(
-                "the tracker 'wandb' needs wandb", found=str(error), mend="pip install 'rlcore-core[wandb]'"
+                "the tracker 'wandb' needs wandb", found=str(error), fix="pip install 'rlcore-core[wandb]'"
             ) from None
         name = directory.name if directory is not None else None
         self._run = wandb.init(name=name, id=name, resume="allow", dir=directory, **options)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send the step's numbers."""
+        """Log the metrics of a step."""
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and finish the run."""
         self._run.finish()

@@ -1,1 +1,1 @@
-"""Layouts of checkpoints, each read into a `rlcore_merge.checkpoint.Checkpoint`."""
+"""Readers of checkpoint layouts, each of which returns a `rlcore_merge.checkpoint.Checkpoint`."""

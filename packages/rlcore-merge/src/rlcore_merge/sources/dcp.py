@@ -1,8 +1,8 @@
-"""Folders of ``torch.distributed.checkpoint``: ``.metadata`` and ``__R_N.distcp``; accelerate's FSDP folders are such.
+"""Read folders of ``torch.distributed.checkpoint``, including accelerate's FSDP folders.
 
-``.metadata`` lists for every tensor its chunks, and for every chunk a range of a file, which is a small archive of
-``torch.save`` of its own. Nested keys are joined by dots there; the paths that they were made from tell what belongs
-to the model and what to the optimiser.
+``.metadata`` lists the chunks of every tensor and, for every chunk, a range of a ``__R_N.distcp`` file. Each range is a
+small ``torch.save`` archive. Nested keys are joined with dots. Their original paths distinguish tensors of the model
+from those of the optimiser.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _OTHERS = {
 
 
 def open_folder(folder: Path, request: Request) -> Checkpoint:
-    """Read ``.metadata`` alone; the files of the chunks are opened when they are read, and must be there and whole."""
+    """Read ``.metadata`` and check that the chunk files are complete. Chunks are opened when they are read."""
     path = folder / ".metadata"
     with path.open("rb") as file:
         metadata = pickles.load(file, str(path))
     if not isinstance(metadata, Record) or not metadata.name.endswith(".Metadata"):
-        raise UserError("this is no metadata of torch.distributed.checkpoint", where=str(path))
+        raise UserError("the file is not metadata of torch.distributed.checkpoint", where=str(path))
     try:
         return _checkpoint(folder, metadata, request)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         found = f"{type(error).__name__}: {error}"
-        raise UserError("the checkpoint's metadata cannot be read", found=found, where=str(path)) from None
+        raise UserError("the checkpoint metadata cannot be read", found=found, where=str(path)) from None
 
 
 def _checkpoint(folder: Path, metadata: Record, request: Request) -> Checkpoint:
@@ -56,7 +56,7 @@ def _checkpoint(folder: Path, metadata: Record, request: Request) -> Checkpoint:
         if key in names and entry.name.endswith(".TensorStorageMetadata"):
             tensors[names[key]] = _tensor(folder, key, entry, ranges, files)
     if not tensors:
-        raise UserError("the checkpoint holds no tensors of a model", where=str(folder))
+        raise UserError("the checkpoint contains no model tensors", where=str(folder))
     checkpoint = Checkpoint(
         layout="torch-dcp",
         folder=folder,
@@ -65,12 +65,12 @@ def _checkpoint(folder: Path, metadata: Record, request: Request) -> Checkpoint:
         inputs=[folder / ".metadata", *(file.path for file in files.values())],
         identity={".metadata": digest((folder / ".metadata").read_bytes())},
     )
-    lora.take_out(checkpoint, request.alpha)
+    lora.extract(checkpoint, request.alpha)
     return checkpoint
 
 
 def _names(metadata: Record) -> dict[str, str]:
-    """For each key that belongs to the model, the name of its tensor."""
+    """The tensor name for each key of the model."""
     paths = metadata.get("planner_data")
     names = {}
     for key in metadata.get("state_dict_metadata"):
@@ -89,7 +89,7 @@ def _tensor(
 ) -> Tensor:
     kind = entry.get("properties").state[0]
     if not isinstance(kind, Kind):
-        raise ValueError(f"{key} is of a kind that is not known")
+        raise ValueError(f"{key} has an unknown dtype")
     shape = tuple(entry.get("size"))
     pieces = []
     for chunk in entry.get("chunks"):
@@ -98,26 +98,28 @@ def _tensor(
             continue
         place = ranges.get((key, offsets)) or ranges.get((key, None))
         if place is None:
-            raise UserError(f"the metadata do not say where {key} lies", where=str(folder))
+            raise UserError(f"the metadata have no location for {key}", where=str(folder))
         if place.get("transform_descriptors"):
-            raise UserError(f"{key} is stored compressed", where=str(folder), mend="save without stream transforms")
+            raise UserError(
+                f"{key} is compressed", where=str(folder), fix="save the checkpoint without stream transforms"
+            )
         name = place.get("relative_path")
         if name not in files:
             files[name] = _file(folder, name)
         begin, length = int(place.get("offset")), int(place.get("length"))
         if begin + length > files[name].size:
-            found = f"{files[name].size:,} bytes, and {key} ends at {begin + length:,}"
+            found = f"{files[name].size:,} bytes, but {key} ends at {begin + length:,}"
             raise UserError(
-                "a file of the checkpoint is truncated",
+                "a checkpoint file is truncated",
                 found=found,
                 where=str(folder / name),
-                mend="copy or save the file again",
+                fix="copy or save the file again",
             )
         pieces.append(Piece(offsets, _Chunk(files[name], begin, length, kind, sizes, key)))
     covered = sum(prod(piece.block.shape) for piece in pieces)
     if covered != prod(shape):
         raise UserError(
-            f"the checkpoint does not hold all of {key}",
+            f"the checkpoint does not contain all of {key}",
             found=f"{covered:,} of {prod(shape):,} elements",
             where=str(folder),
         )
@@ -127,19 +129,19 @@ def _tensor(
 def _file(folder: Path, name: str) -> MappedFile:
     path = folder / name
     if folder.resolve() not in path.resolve().parents:
-        raise UserError("the metadata point outside of the folder", found=name, where=str(folder))
+        raise UserError("the metadata refer to a file outside of the folder", found=name, where=str(folder))
     if not path.is_file():
         raise UserError(
-            "a file of the checkpoint is missing",
+            "a checkpoint file is missing",
             found=f"no {name}",
             where=str(folder),
-            mend="copy the files of all nodes into one folder",
+            fix="copy the files of all nodes into one folder",
         )
     return MappedFile(path)
 
 
 class _Chunk:
-    """A tensor in an archive that is a range of a file; the archive is opened when the chunk is first read."""
+    """A tensor in an archive that is a range of a file. The archive is opened at the first read."""
 
     def __init__(self, file: MappedFile, begin: int, length: int, kind: Kind, shape: Shape, key: str) -> None:
         self._file, self._begin, self._length, self._key = file, begin, length, key
@@ -147,18 +149,18 @@ class _Chunk:
 
     @cached_property
     def stored(self) -> Stored:
-        """Where its elements lie."""
+        """The location of the elements."""
         archive = TorchFile(self._file, self._begin, self._length)
         tensor = archive.content
         if not isinstance(tensor, Strided) or tensor.shape != self.shape or tensor.kind is not self.kind:
             found = f"{list(tensor.shape)} {tensor.kind.name}" if isinstance(tensor, Strided) else type(tensor).__name__
             raise UserError(
-                f"{self._key} is another tensor than the metadata say",
-                found=f"{found} instead of {list(self.shape)} {self.kind.name}",
+                f"{self._key} does not match the metadata",
+                found=f"{found}, expected {list(self.shape)} {self.kind.name}",
                 where=str(self._file.path),
             )
         return archive.stored(tensor)
 
     def array(self) -> Array:
-        """All elements, as a view of the file."""
+        """All elements as a view of the file."""
         return self.stored.array()

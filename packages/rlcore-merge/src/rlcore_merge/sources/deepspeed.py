@@ -1,8 +1,8 @@
-"""DeepSpeed's ZeRO folders, stages 1 to 3: float32 master weights, cut into one vector for each process.
+"""Read DeepSpeed ZeRO folders, stages 1 to 3: float32 master weights, partitioned into one vector per process.
 
-Stages 1 and 2: the parameters of a group follow each other in one vector, which is cut into equal parts, padded at the
-end. Stage 3: each parameter is cut by itself into parts of ``ceil(elements / processes)``, and each process's parts
-follow each other. Names and shapes stand in the model's file (``param_shapes``), with the buffers and what is frozen.
+Stages 1 and 2: the parameters of a group are concatenated into one vector, which is split into equal parts and padded
+at the end. Stage 3: each parameter is split into parts of ``ceil(elements / processes)``, and the parts of each process
+are concatenated. The model file holds names and shapes (``param_shapes``), buffers and frozen parameters.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rlcore_merge.tensors import Assembled, MappedFile, Piece, Reshaped, Shape, 
 from rlcore_merge.torch_files import TorchFile
 
 _OPTIMISER = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt")
-_AGAIN = "copy the files of all nodes into one folder, or take an earlier checkpoint"
+_FIX = "copy the files of all nodes into one folder, or use an earlier checkpoint"
 
 
 def open_folder(folder: Path, request: Request) -> Checkpoint:
-    """Read the tables of contents and say for each parameter in which ranges of which vectors it lies.
+    """Read the tables of contents and locate each parameter in the vectors.
 
     Raises:
         UserError: a file is missing or damaged, or the processes disagree.
@@ -45,7 +45,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         tensors = _by_parameter(groups, vectors) if stage == 3 else _by_group(groups, vectors)
         buffers = set(models[0].content.get("buffer_names") or ())
         module = models[0].content["module"] or {}
-        # In stage 3 parameters are empty there; buffers are whole.
+        # In stage 3 the parameters in this file are empty; buffers are complete.
         for name in buffers & set(module):
             tensors[name] = models[0].stored(module[name])
         _frozen(tensors, models, stage)
@@ -55,7 +55,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         found = f"{type(error).__name__}: {error}"
         raise UserError(
-            "the checkpoint's files do not fit together", found=found, where=str(folder), mend=_AGAIN
+            "the checkpoint files do not match each other", found=found, where=str(folder), fix=_FIX
         ) from None
     order = {name: place for place, name in enumerate(module)}
     tensors = dict(sorted(tensors.items(), key=lambda item: order.get(item[0], len(order))))
@@ -71,7 +71,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
             path.name: identity(file) for path, file in zip([*paths, *model_paths], [*files, *models], strict=True)
         },
     )
-    lora.take_out(checkpoint, request.alpha)
+    lora.extract(checkpoint, request.alpha)
     return checkpoint
 
 
@@ -81,22 +81,22 @@ def _optimiser_files(folder: Path) -> list[Path]:
         if match := _OPTIMISER.fullmatch(path.name):
             if int(match[2]):
                 raise UserError(
-                    "checkpoints of DeepSpeed with model parallelism cannot be merged",
+                    "DeepSpeed checkpoints with model parallelism are not supported",
                     found=path.name,
                     where=str(folder),
                 )
             found[int(match[1])] = path
     if not found:
         raise UserError(
-            "the files of the optimiser have unknown names",
+            "the optimiser files have unknown names",
             found=", ".join(sorted(path.name for path in folder.glob("*_optim_states.pt"))[:3]),
             where=str(folder),
-            mend="DeepSpeed writes zero_pp_rank_0_mp_rank_00_optim_states.pt and so on",
+            fix="restore DeepSpeed's names, such as zero_pp_rank_0_mp_rank_00_optim_states.pt",
         )
     missing = [rank for rank in range(max(found)) if rank not in found]
     if missing:
         name = found[max(found)].name.replace(f"rank_{max(found)}_mp", f"rank_{missing[0]}_mp")
-        raise UserError("a process's file is missing", found=f"no {name}", where=str(folder), mend=_AGAIN)
+        raise UserError("the file of a process is missing", found=f"no {name}", where=str(folder), fix=_FIX)
     return [found[rank] for rank in sorted(found)]
 
 
@@ -107,7 +107,7 @@ def _model_files(folder: Path, stage: int, world: int) -> list[Path]:
         names = [f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt" for rank in range(world)]
     for name in names:
         if not (folder / name).is_file():
-            raise UserError("a file of the checkpoint is missing", found=f"no {name}", where=str(folder), mend=_AGAIN)
+            raise UserError("a checkpoint file is missing", found=f"no {name}", where=str(folder), fix=_FIX)
     return [folder / name for name in names]
 
 
@@ -118,14 +118,14 @@ def _state(file: TorchFile, path: Path, world: int) -> Mapping[str, Any]:
         counts = [int(value) for value in count] if isinstance(count, list | tuple) else [int(count)]
     except (KeyError, TypeError, ValueError):
         raise UserError(
-            "this is no file of ZeRO's optimiser", where=str(path), mend="only ZeRO checkpoints have one"
+            "the file is not a ZeRO optimiser state", where=str(path), fix="pass a checkpoint saved with ZeRO"
         ) from None
     if max(counts) != world:
         raise UserError(
             f"{max(counts)} processes saved this checkpoint",
-            found=f"the files of {world}",
+            found=f"files of {world}",
             where=str(path.parent),
-            mend=_AGAIN,
+            fix=_FIX,
         )
     return state
 
@@ -151,7 +151,7 @@ def _by_group(groups: Sequence[Mapping[str, Shape]], vectors: Sequence[Sequence[
 
 
 def _cut(parts: Sequence[Stored], start: int, count: int) -> list[Stored]:
-    """A range of vectors that follow each other."""
+    """A range of concatenated vectors."""
     found, at = [], 0
     for part in parts:
         begin, end = max(start, at), min(start + count, at + part.shape[0])

@@ -1,8 +1,8 @@
-"""verl's FSDP folders: ``model_world_size_W_rank_r.pt``, one file for each process.
+"""Read verl's FSDP folders: ``model_world_size_W_rank_r.pt``, one file per process.
 
-A file is a dictionary from names to what its process held: a ``DTensor`` (FSDP2, and FSDP1 on a device mesh), a
-``ShardedTensor`` (FSDP1), or a plain tensor, which every process has whole. With ``fsdp_config.json`` or without; any
-mesh. Where several processes hold the same box, their contents are compared.
+A file maps names to the values of its process: a ``DTensor`` (FSDP2, and FSDP1 on a device mesh), a ``ShardedTensor``
+(FSDP1), or a plain tensor, which is replicated on every process. ``fsdp_config.json`` is optional, and any mesh is
+supported. If several processes hold the same box, their contents are compared.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from rlcore_merge.tensors import Assembled, MappedFile, Piece, Shape, Stored, Te
 from rlcore_merge.torch_files import TorchFile
 
 FILE = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
-_AGAIN = "save the checkpoint again, or take an earlier one"
+_FIX = "save the checkpoint again, or use an earlier one"
 
 
 def open_folder(folder: Path, request: Request) -> Checkpoint:
-    """Read the table of contents of every process's file and put the boxes together.
+    """Read the table of contents of each file and assemble the tensors.
 
     Raises:
         UserError: a file is missing or damaged, or the processes disagree.
@@ -61,7 +61,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         buffers=frozenset(plain_of[name] for name in buffers),
         identity={path.name: identity(file) for path, file in zip(paths, files, strict=True)},
     )
-    lora.take_out(checkpoint, request.alpha)
+    lora.extract(checkpoint, request.alpha)
     return checkpoint
 
 
@@ -72,12 +72,12 @@ def _files(folder: Path) -> list[Path]:
             ranks.setdefault(int(match[1]), {})[int(match[2])] = path
     world = _configured_world(folder)
     if len(ranks) > 1 or (world is not None and world not in ranks):
-        found = ", ".join(f"{len(files)} files of a world of {size}" for size, files in sorted(ranks.items()))
+        found = ", ".join(f"{len(files)} files of world size {size}" for size, files in sorted(ranks.items()))
         raise UserError(
-            "the files are of runs with different numbers of processes",
+            "the files come from runs with different numbers of processes",
             found=found + (f"; fsdp_config.json says {world}" if world is not None else ""),
             where=str(folder),
-            mend="remove the files of the other run",
+            fix="remove the files of the other run",
         )
     size, files = next(iter(ranks.items()))
     missing = [f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size) if rank not in files]
@@ -86,7 +86,7 @@ def _files(folder: Path) -> list[Path]:
             f"{len(missing)} of the {size} processes' files {'is' if len(missing) == 1 else 'are'} missing",
             found=f"no {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""),
             where=str(folder),
-            mend="copy the files of all nodes into one folder",
+            fix="copy the files of all nodes into one folder",
         )
     return [files[rank] for rank in range(size)]
 
@@ -102,7 +102,7 @@ def _configured_world(folder: Path) -> int | None:
             "fsdp_config.json cannot be read",
             found=repr(error),
             where=str(path),
-            mend="remove it: the file names say how many processes there were",
+            fix="remove it: the file names contain the number of processes",
         ) from None
 
 
@@ -110,7 +110,7 @@ def _open(path: Path) -> TorchFile:
     file = TorchFile(MappedFile(path))
     if not isinstance(file.content, Mapping):
         found = type(file.content).__name__
-        raise UserError("this is no state dict", found=found, where=str(path), mend=_AGAIN)
+        raise UserError("the file is not a state dict", found=found, where=str(path), fix=_FIX)
     return file
 
 
@@ -122,7 +122,7 @@ def _same_names(names: Sequence[str], content: Mapping[str, Any], first: Path, p
             "the processes disagree about the names of the tensors",
             found=f"{difference[0]} is only in {has}" + (f", and {len(difference) - 1} more" if difference[1:] else ""),
             where=str(path),
-            mend="merge folders that one run wrote in one step; pipeline parallelism is not supported",
+            fix="merge files of one run and one step; pipeline parallelism is not supported",
         )
 
 
@@ -137,12 +137,12 @@ def _tensor(name: str, values: Sequence[Any], files: Sequence[TorchFile], paths:
                 f"the processes disagree about the shape of {name}",
                 found=f"{list(whole or ())} in {paths[0].name}, {list(shape)} in {path.name}",
                 where=str(path.parent),
-                mend=_AGAIN,
+                fix=_FIX,
             )
         whole = shape
         for offsets, stored in held:
             if kind not in (None, stored.kind):
-                raise UserError(f"the processes disagree about the dtype of {name}", where=str(path), mend=_AGAIN)
+                raise UserError(f"the processes disagree about the dtype of {name}", where=str(path), fix=_FIX)
             kind = stored.kind
             key = (offsets, stored.shape)
             if key not in boxes:
@@ -152,7 +152,7 @@ def _tensor(name: str, values: Sequence[Any], files: Sequence[TorchFile], paths:
                     f"two processes hold different values of {name}",
                     found=f"{boxes[key][1].name} and {path.name} differ",
                     where=str(path.parent),
-                    mend=_AGAIN,
+                    fix=_FIX,
                 )
     assert whole is not None
     pieces = [
@@ -161,10 +161,10 @@ def _tensor(name: str, values: Sequence[Any], files: Sequence[TorchFile], paths:
     covered = sum(prod(piece.block.shape) for piece in pieces)
     if covered != prod(whole) or kind is None:
         raise UserError(
-            f"the files do not hold all of {name}",
+            f"the files do not contain all of {name}",
             found=f"{covered:,} of {prod(whole):,} elements of the shape {list(whole)}",
             where=str(paths[0].parent),
-            mend=_AGAIN,
+            fix=_FIX,
         )
     if len(pieces) == 1 and isinstance(pieces[0].block, Stored):
         return pieces[0].block
@@ -172,7 +172,7 @@ def _tensor(name: str, values: Sequence[Any], files: Sequence[TorchFile], paths:
 
 
 def _held(name: str, value: Any, file: TorchFile, rank: int, where: str) -> tuple[Shape, list[tuple[Shape, Stored]]]:
-    """The shape of the whole, and the boxes of it that a process holds."""
+    """The full shape of a tensor and the boxes of it that a process holds."""
     if isinstance(value, Strided):
         return value.shape, [((0,) * len(value.shape), file.stored(value))]
     try:
@@ -181,9 +181,9 @@ def _held(name: str, value: Any, file: TorchFile, rank: int, where: str) -> tupl
         if isinstance(value, Distributed):
             return value.shape, list(_sharded_boxes(value, file))
     except (ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        raise UserError(f"{name} cannot be read", found=str(error), where=where, mend=_AGAIN) from None
-    found = f"{type(value).__name__} where other processes have a tensor"
-    raise UserError(f"{name} cannot be read", found=found, where=where, mend=_AGAIN)
+        raise UserError(f"{name} cannot be read", found=str(error), where=where, fix=_FIX) from None
+    found = f"{type(value).__name__}, but other processes have a tensor"
+    raise UserError(f"{name} cannot be read", found=found, where=where, fix=_FIX)
 
 
 def _dtensor_box(name: str, value: Distributed, file: TorchFile, rank: int, where: str) -> tuple[Shape, Stored]:
@@ -198,10 +198,10 @@ def _dtensor_box(name: str, value: Distributed, file: TorchFile, rank: int, wher
     stored = file.stored(local)
     if stored.shape != lengths:
         raise UserError(
-            f"the shard of {name} has another shape than its placement says",
-            found=f"{list(stored.shape)} instead of {list(lengths)} of {list(value.shape)}",
+            f"the shape of the shard of {name} does not match its placement",
+            found=f"{list(stored.shape)}, expected {list(lengths)} of {list(value.shape)}",
             where=where,
-            mend=_AGAIN,
+            fix=_FIX,
         )
     return offsets, stored
 
@@ -211,7 +211,7 @@ def _sharded_boxes(value: Distributed, file: TorchFile) -> Iterator[tuple[Shape,
         metadata: Record = shard.get("metadata")
         stored = file.stored(shard.get("tensor"))
         if stored.shape != tuple(metadata.get("shard_sizes")):
-            raise ValueError(f"a shard of shape {list(stored.shape)} instead of {metadata.get('shard_sizes')}")
+            raise ValueError(f"a shard of shape {list(stored.shape)}, expected {metadata.get('shard_sizes')}")
         yield tuple(metadata.get("shard_offsets")), stored
 
 

@@ -1,4 +1,4 @@
-"""Plain Hugging Face folders: safetensors, or ``.bin`` files of ``torch.save``, whole or in shards with an index."""
+"""Read Hugging Face folders: safetensors or ``.bin`` files, single or sharded with an index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcore_merge.provenance import digest, identity
 from rlcore_merge.tensors import MappedFile, Tensor
 from rlcore_merge.torch_files import TorchFile
 
-_WHOLE = ("model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin")
+_SINGLE = ("model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
@@ -23,7 +23,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
     """Read the headers of all files.
 
     Raises:
-        UserError: a shard that the index names is missing, or a file is damaged.
+        UserError: a shard in the index is missing, or a file is damaged.
     """
     paths, expected = _files(folder)
     tensors: dict[str, Tensor] = {}
@@ -33,16 +33,16 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         for name, tensor in found.items():
             if name in tensors:
                 raise UserError(
-                    "two files hold the same tensor", found=name, where=str(path), mend="remove the older file"
+                    "two files contain the same tensor", found=name, where=str(path), fix="remove the older file"
                 )
             tensors[name] = tensor
     missing = sorted(set(expected) - set(tensors))
     if missing:
         raise UserError(
-            "the folder does not hold all tensors that its index names",
-            found=f"{len(missing)} are missing, such as {missing[0]}",
+            "tensors listed in the index are missing",
+            found=f"{len(missing)} missing, such as {missing[0]}",
             where=str(folder),
-            mend="copy all files of the weights, and the index that belongs to them",
+            fix="copy all weight files together with their index",
         )
     checkpoint = Checkpoint(
         layout="huggingface",
@@ -52,19 +52,19 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         inputs=paths,
         identity=identities,
     )
-    lora.take_out(checkpoint, request.alpha)
+    lora.extract(checkpoint, request.alpha)
     return checkpoint
 
 
 def _files(folder: Path) -> tuple[list[Path], list[str]]:
-    """The files of the weights and the names that an index says they hold."""
-    for name in _WHOLE[:1]:
+    """The weight files and the tensor names in their index."""
+    for name in _SINGLE[:1]:
         if (folder / name).is_file():
             return [folder / name], []
     for name in _INDEXES:
         if (folder / name).is_file():
             return _indexed(folder / name)
-    for name in _WHOLE[1:]:
+    for name in _SINGLE[1:]:
         if (folder / name).is_file():
             return [folder / name], []
     return sorted(folder.glob("*.safetensors")), []
@@ -75,16 +75,16 @@ def _indexed(index: Path) -> tuple[list[Path], list[str]]:
         places: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         names = sorted(set(places.values()))
         if not all(isinstance(name, str) for name in names):
-            raise TypeError(f"a file is named {names[0]!r}")
+            raise TypeError(f"a file name is {names[0]!r}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError("the index of the weights cannot be read", found=repr(error), where=str(index)) from None
     for name in names:
         if "/" in name or "\\" in name or not (index.parent / name).is_file():
             raise UserError(
-                "a file of the weights is missing",
+                "a weight file is missing",
                 found=f"no {name}",
                 where=str(index),
-                mend="copy all files that the index names",
+                fix="copy all files listed in the index",
             )
     return [index.parent / name for name in names], list(places)
 
@@ -100,7 +100,7 @@ def _read(path: Path) -> tuple[Mapping[str, Tensor], str]:
     if isinstance(content, Mapping) and "state_dict" in content and isinstance(content["state_dict"], Mapping):
         content = content["state_dict"]
     if not isinstance(content, Mapping):
-        raise UserError("this is no state dict", found=type(content).__name__, where=str(path))
+        raise UserError("the file is not a state dict", found=type(content).__name__, where=str(path))
     return {name: archive.stored(value) for name, value in content.items() if isinstance(value, Strided)}, identity(
         archive
     )

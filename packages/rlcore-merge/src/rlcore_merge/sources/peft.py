@@ -1,11 +1,11 @@
-"""Adapter folders of peft: ``adapter_config.json`` with ``adapter_model.safetensors`` or ``.bin``."""
+"""Read peft adapter folders: ``adapter_config.json`` with ``adapter_model.safetensors`` or ``.bin``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rlcore.adapter_folder import FINGERPRINT, QUANTIZATION
 from rlcore.errors import UserError
+from rlcore.models.adapter import FINGERPRINT, QUANTIZATION
 
 from rlcore_merge import adapter_settings, lora, safetensors_files
 from rlcore_merge.checkpoint import Adapter, Checkpoint, Request
@@ -33,7 +33,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         layout="peft",
         folder=folder,
         tensors={},
-        # A tokenizer that was saved with the adapter is the one it was trained with.
+        # A tokenizer saved with the adapter is the one used for training.
         companions=[folder],
         inputs=[path],
         identity={path.name: found},
@@ -54,14 +54,14 @@ def _weights(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, str], str
         return path, dict(tensors), {}, identity(archive)
     raise UserError(
         "the adapter has no weights",
-        found="adapter_config.json alone",
+        found="only adapter_config.json",
         where=str(folder),
-        mend="copy adapter_model.safetensors too",
+        fix="copy adapter_model.safetensors as well",
     )
 
 
 def base_folder(adapter: Adapter) -> Path | None:
-    """The folder that the settings name as the base, where it is on this machine or in the hub's cache."""
+    """The base that the settings name, if it is on this machine or in the Hub cache."""
     name = adapter.settings.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         return None
@@ -72,7 +72,7 @@ def base_folder(adapter: Adapter) -> Path | None:
 
 
 def cached(name: str) -> Path | None:
-    """The snapshot of a hub's model in the cache of this machine."""
+    """The cached snapshot of a Hub model; None if it is not cached."""
     import os
 
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()

@@ -1,4 +1,4 @@
-"""What chat formats of the ChatML family share: turns between a start and an end token, the loss mask, the parsing."""
+"""The base of ChatML chat formats: turns between a start and an end token, the loss mask and parsing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 from rlcore.contracts import ToolCallParser
 from rlcore.errors import UserError
-from rlcore.types import ImagePart, Message, ToolSchema
+from rlcore.types import Message, ToolSchema
 
-from rlcore_rollout.chat.renderer import Block, Renderer, Segment
+from rlcore_rollout.chat.renderer import Block, Piece, Renderer
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 
 class ChatMLFormat(ABC):
     """``<|im_start|>role`` newline text ``<|im_end|>`` newline, one after the other.
 
-    The ids of a conversation are by construction those that its rollout had: the prompt, what the policy sampled, what
-    it was shown next. Text of the policy's turns is encoded apart from the header before it, as sampling continues
-    after the header's last token and never merges with it.
+    The ids of a conversation are by construction those of its rollout: the prompt, the sampled tokens and the next
+    observation. The text of a policy turn is encoded separately from the header before it, because sampling continues
+    after the last token of the header and never merges with it.
     """
 
     start = "<|im_start|>"
@@ -37,15 +37,15 @@ class ChatMLFormat(ABC):
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
         """The first observation with the tools block, up to and including the assistant's header."""
         *blocks, last = self._blocks(messages, tools)
-        blocks.append(Block((*last.segments, self._header()), sampled=False))
+        blocks.append(Block((*last.pieces, self._header()), sampled=False))
         return self._renderer.encode_blocks(blocks)[0]
 
     def observation(self, messages: Sequence[Message], completion_ids: Sequence[int]) -> list[int]:
-        """What follows a completion: what is missing to end its turn, the new messages, the next header."""
+        """The text after a completion: the end of its turn if it is missing, the new messages, the next header."""
         ended = bool(completion_ids) and completion_ids[-1] == self._end_id
-        opening = Segment("\n" if ended else f"{self.end}\n", "template")
+        opening = Piece("\n" if ended else f"{self.end}\n", "template")
         *blocks, last = self._turns([opening], messages)
-        blocks.append(Block((*last.segments, self._header()), sampled=False))
+        blocks.append(Block((*last.pieces, self._header()), sampled=False))
         return self._renderer.encode_blocks(blocks)[0]
 
     def parse(self, completion_ids: Sequence[int], finish_reason: str) -> Message:
@@ -62,7 +62,7 @@ class ChatMLFormat(ABC):
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> tuple[list[int], list[bool]]:
-        """A whole demonstration as ids [T] and loss mask [T]: true on assistant text and its end token, no more."""
+        """A whole demonstration as ids [T] and loss mask [T]: true only on assistant text and its end token."""
         return self._renderer.encode_blocks(self._blocks(messages, tools))
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -71,36 +71,36 @@ class ChatMLFormat(ABC):
 
     @abstractmethod
     def default_parser(self) -> ToolCallParser:
-        """The parser of a format that was given none."""
+        """The default parser of the format."""
 
     @abstractmethod
     def _opening(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> tuple[list[Segment], Sequence[Message]]:
-        """The system turn with the tools, and the messages that are left."""
+    ) -> tuple[list[Piece], Sequence[Message]]:
+        """The system turn with the tools, and the remaining messages."""
 
-    def _shown(self, messages: Sequence[Message]) -> list[Segment]:
-        """Consecutive messages of which none is the assistant's."""
-        return [segment for message in messages for segment in self._turn(message.role, message)]
+    def _shown(self, messages: Sequence[Message]) -> list[Piece]:
+        """Consecutive messages without assistant messages."""
+        return [piece for message in messages for piece in self._turn(message.role, message)]
 
-    def _turn(self, role: str, message: Message) -> list[Segment]:
-        header, footer = Segment(f"{self.start}{role}\n", "template"), Segment(f"{self.end}\n", "template")
-        return [header, Segment(text_of(message), "outside"), footer]
+    def _turn(self, role: str, message: Message) -> list[Piece]:
+        header, footer = Piece(f"{self.start}{role}\n", "template"), Piece(f"{self.end}\n", "template")
+        return [header, Piece(text_of(message), "outside"), footer]
 
-    def _written(self, message: Message) -> list[Segment]:
-        """What the policy would have sampled to say this message, but for the end token."""
+    def _written(self, message: Message) -> list[Piece]:
+        """The text that the policy would have sampled for this message, without the end token."""
         parts = [text_of(message)] if message.content else []
         parts += [self.parser.render(call) for call in message.tool_calls]
-        return [Segment("\n".join(parts), "assistant")]
+        return [Piece("\n".join(parts), "assistant")]
 
-    def _header(self) -> Segment:
-        return Segment(f"{self.start}assistant\n", "template")
+    def _header(self) -> Piece:
+        return Piece(f"{self.start}assistant\n", "template")
 
     def _blocks(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Iterator[Block]:
         opening, rest = self._opening(messages, tools)
         return self._turns(opening, rest)
 
-    def _turns(self, opening: list[Segment], messages: Sequence[Message]) -> Iterator[Block]:
+    def _turns(self, opening: list[Piece], messages: Sequence[Message]) -> Iterator[Block]:
         """Blocks by turns: shown, sampled, shown, …; the last one is always shown and may be empty."""
         shown = opening
         for written, group in groupby(messages, key=lambda message: message.role == "assistant"):
@@ -109,8 +109,8 @@ class ChatMLFormat(ABC):
                 continue
             for message in group:
                 yield Block((*shown, self._header()), sampled=False)
-                yield Block((*self._written(message), Segment(self.end, "template")), sampled=True)
-                shown = [Segment("\n", "template")]
+                yield Block((*self._written(message), Piece(self.end, "template")), sampled=True)
+                shown = [Piece("\n", "template")]
         yield Block(tuple(shown), sampled=False)
 
     def _check_tokens(self) -> None:
@@ -120,12 +120,12 @@ class ChatMLFormat(ABC):
                 f"the chat format {type(self).__name__} needs the tokens {self.start} and {self.end}",
                 found=f"no {' and no '.join(missing)} in the tokenizer",
                 where=str(self.tokenizer.folder / "tokenizer.json"),
-                mend="name another chat format, or the folder of a model that has these tokens",
+                fix="use another chat format, or a model with these tokens",
             )
 
 
 def text_of(message: Message) -> str:
-    """The message's text. Raises `UserError` for pictures."""
-    if not isinstance(message.content, str) and any(isinstance(part, ImagePart) for part in message.content):
-        raise UserError("this chat format has no pictures", found=f"a picture in a {message.role} message")
+    """The message's text. Raises `UserError` for images."""
+    if message.images:
+        raise UserError("this chat format cannot show images", found=f"an image in a {message.role} message")
     return message.text

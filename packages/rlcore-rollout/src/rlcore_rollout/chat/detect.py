@@ -1,4 +1,4 @@
-"""Which chat format a model folder speaks, by what its tokenizer's configuration says."""
+"""Detects the chat format of a model folder from its tokenizer configuration."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rlcore_rollout.chat.tokenizer import read_tokenizer_config
 
 
 def detect_chat_format(folder: Path) -> str | None:
-    """The id of a chat format of this package, or None for a folder that is not known to speak one.
+    """Return the id of a built-in chat format, or None if the format is unknown.
 
-    ``rlcore_chat_format`` in ``tokenizer_config.json`` decides where it stands; builtin models write it. Formats of
-    vision models are not among these.
+    ``rlcore_chat_format`` in ``tokenizer_config.json`` takes precedence; built-in models write it. The formats of
+    vision models are not included.
     """
     config = read_tokenizer_config(Path(folder))
     if isinstance(named := config.get("rlcore_chat_format"), str):

@@ -1,4 +1,4 @@
-"""A terse format for small models: a tool costs its name and the names of its parameters."""
+"""A compact format for small models: a tool is described only by its name and the names of its parameters."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rlcore.errors import UserError
 from rlcore.types import Message, ToolSchema
 
 from rlcore_rollout.chat.chatml import ChatMLFormat, text_of
-from rlcore_rollout.chat.renderer import Segment
+from rlcore_rollout.chat.renderer import Piece
 from rlcore_rollout.parsers.hermes import HermesParser
 
 
 class PlainFormat(ChatMLFormat):
     """Turns with the role's name, tools as ``tools: calculator(expression)`` at the end of the system turn.
 
-    A tool's answer is a turn of the role ``tool``. Any tokenizer will do that has ``<|im_start|>`` and ``<|im_end|>``,
-    or an end-of-sequence token, which then ends the turns and nothing begins them.
+    A tool's answer is a turn of the role ``tool``. The tokenizer needs ``<|im_start|>`` and ``<|im_end|>``, or an
+    end-of-sequence token, which then ends the turns; turns have no start token in this case.
     """
 
     def default_parser(self) -> ToolCallParser:
@@ -26,19 +26,19 @@ class PlainFormat(ChatMLFormat):
 
     def _opening(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> tuple[list[Segment], Sequence[Message]]:
+    ) -> tuple[list[Piece], Sequence[Message]]:
         system = messages[0] if messages and messages[0].role == "system" else None
         if system is None and not tools:
             return [], messages
-        segments = [Segment(f"{self.start}system\n", "template")]
+        pieces = [Piece(f"{self.start}system\n", "template")]
         if system is not None:
-            segments.append(Segment(text_of(system), "outside"))
+            pieces.append(Piece(text_of(system), "outside"))
         if tools:
             separator = "\n" if system is not None and text_of(system) else ""
-            segments.append(Segment(f"{separator}tools: ", "template"))
-            segments.append(Segment(", ".join(_signature(tool) for tool in tools), "outside"))
-        segments.append(Segment(f"{self.end}\n", "template"))
-        return segments, messages[1:] if system is not None else messages
+            pieces.append(Piece(f"{separator}tools: ", "template"))
+            pieces.append(Piece(", ".join(_signature(tool) for tool in tools), "outside"))
+        pieces.append(Piece(f"{self.end}\n", "template"))
+        return pieces, messages[1:] if system is not None else messages
 
     def _check_tokens(self) -> None:
         added = self.tokenizer.added
@@ -47,10 +47,10 @@ class PlainFormat(ChatMLFormat):
         ends = [token for token, index in added.items() if index in self.tokenizer.end_token_ids]
         if not ends:
             raise UserError(
-                "the plain chat format needs a token that ends a turn",
+                "the plain chat format needs an end-of-turn token",
                 found="neither <|im_start|> and <|im_end|> nor an end-of-sequence token in the tokenizer",
                 where=str(self.tokenizer.folder),
-                mend='name the token as "eos_token" in tokenizer_config.json',
+                fix='set "eos_token" in tokenizer_config.json',
             )
         self.start, self.end = "", ends[0]
 

@@ -1,8 +1,8 @@
-"""The chat formats of Qwen2.5 and Qwen3, token for token those of the models' own templates but for named differences.
+"""The chat formats of Qwen2.5 and Qwen3. The tokens equal those of the models' templates, with these differences.
 
-Both: text from users, data and tools is never a special token (in the templates it is). An assistant turn whose text
-begins with a line break keeps the tokens that sampling gives, a header and then the text; the templates, rendering
-anew, merge the two line breaks into one token.
+Both formats: text from users, data and tools never becomes a special token, unlike in the templates. An assistant turn
+that begins with a line break keeps the sampled tokens, a header and then the text; the templates merge the two line
+breaks into one token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlcore.contracts import ToolCallParser
 from rlcore.types import Message, ToolSchema
 
 from rlcore_rollout.chat.chatml import ChatMLFormat, text_of
-from rlcore_rollout.chat.renderer import Segment
+from rlcore_rollout.chat.renderer import Piece
 from rlcore_rollout.parsers.hermes import HermesParser
 from rlcore_rollout.parsers.think import ThinkParser
 
@@ -38,45 +38,45 @@ class _QwenFormat(ChatMLFormat):
 
     def _opening(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> tuple[list[Segment], Sequence[Message]]:
+    ) -> tuple[list[Piece], Sequence[Message]]:
         given = messages[0] if messages and messages[0].role == "system" else None
         system = text_of(given) if given is not None else self._default_system()
         rest = messages[1:] if given is not None else messages
         if system is None and not tools:
             return [], rest
-        segments = [Segment(f"{self.start}system\n", "template")]
+        pieces = [Piece(f"{self.start}system\n", "template")]
         if system is not None:
-            segments.append(Segment(system, "outside"))
+            pieces.append(Piece(system, "outside"))
         if tools:
-            segments.append(Segment(("" if system is None else "\n\n") + _BEFORE_TOOLS, "template"))
+            pieces.append(Piece(("" if system is None else "\n\n") + _BEFORE_TOOLS, "template"))
             for tool in tools:
-                segments.append(Segment("\n" + json.dumps(tool.as_json(), ensure_ascii=False), "outside"))
-            segments.append(Segment(_AFTER_TOOLS, "template"))
-        segments.append(Segment(f"{self.end}\n", "template"))
-        return segments, rest
+                pieces.append(Piece("\n" + json.dumps(tool.as_json(), ensure_ascii=False), "outside"))
+            pieces.append(Piece(_AFTER_TOOLS, "template"))
+        pieces.append(Piece(f"{self.end}\n", "template"))
+        return pieces, rest
 
     def _default_system(self) -> str | None:
         return None
 
-    def _shown(self, messages: Sequence[Message]) -> list[Segment]:
-        segments: list[Segment] = []
+    def _shown(self, messages: Sequence[Message]) -> list[Piece]:
+        pieces: list[Piece] = []
         for answers, group in groupby(messages, key=lambda message: message.role == "tool"):
             if not answers:
-                segments += super()._shown(list(group))
+                pieces += super()._shown(list(group))
                 continue
-            segments.append(Segment(f"{self.start}user", "template"))
+            pieces.append(Piece(f"{self.start}user", "template"))
             for message in group:
-                segments.append(Segment("\n<tool_response>\n", "template"))
-                segments.append(Segment(text_of(message), "outside"))
-                segments.append(Segment("\n</tool_response>", "template"))
-            segments.append(Segment(f"{self.end}\n", "template"))
-        return segments
+                pieces.append(Piece("\n<tool_response>\n", "template"))
+                pieces.append(Piece(text_of(message), "outside"))
+                pieces.append(Piece("\n</tool_response>", "template"))
+            pieces.append(Piece(f"{self.end}\n", "template"))
+        return pieces
 
 
 class Qwen25Format(_QwenFormat):
     """Qwen2.5's instruct models, and Qwen2's.
 
-    Conversations without a system message get the one that the folder's own template names.
+    Conversations without a system message get the default one of the folder's template.
     """
 
     def default_parser(self) -> ToolCallParser:
@@ -91,7 +91,7 @@ class Qwen25Format(_QwenFormat):
 
 
 class Qwen3Format(_QwenFormat):
-    """Qwen3, thinking or not.
+    """Qwen3, with or without thinking.
 
     An assistant's text, its ``<think>`` block included, stays in the history exactly as it was sampled or as the
     conversation has it. The template instead (1) drops the block from turns before the last question of a user, so that

@@ -1,9 +1,9 @@
-"""Text to tokens, where each stretch of text says which added tokens it may write.
+"""Converts text to tokens. Each piece of text has its own set of allowed added tokens.
 
-Nothing that a user, a data file or a tool wrote may become ``<|im_end|>`` or an image's token: it would end a turn and
-begin another in the model's eyes. So only a format's own text turns into added tokens; the same characters from
-outside are encoded as the ordinary text that they are. Between two added tokens all text is encoded in one run, whoever
-wrote it, as the tokenizer does with a rendered template: harmless conversations get the same ids.
+Text of users, data files and tools must not become ``<|im_end|>`` or an image token, because it could then end a turn
+and start another. Only the format's own text becomes added tokens; the same characters from other sources are encoded
+as ordinary text. Text between two added tokens is encoded together, independent of its origin, as the tokenizer does
+with a rendered template. Harmless conversations therefore get the same ids.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Literal
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>")
-"""What an assistant writes besides text, be it a special token of the tokenizer or not."""
+"""The markup that an assistant may write. In some tokenizers these are special tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """A stretch of text, and who wrote it.
+class Piece:
+    """A piece of text and its origin.
 
-    ``template``: the chat format; every added token in it is meant. ``assistant``: the policy, or somebody in its
-    place; only `MARKUP` and tokens that are not special are meant. ``outside``: everybody else; nothing is meant.
+    ``template``: the chat format; every added token in it is meant. ``assistant``: the policy, or a demonstration
+    in its place; only `MARKUP` and tokens that are not special are meant. ``outside``: everything else; no added token
+    is meant.
     """
 
     text: str
@@ -33,14 +34,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Segments that are encoded together; the policy's own are never encoded together with what stands before them."""
+    """Pieces that are encoded together. Those of the policy are never encoded together with what precedes them."""
 
-    segments: tuple[Segment, ...]
+    pieces: tuple[Piece, ...]
     sampled: bool
 
 
 class Renderer:
-    """Encodes segments with one tokenizer."""
+    """Encodes pieces with one tokenizer."""
 
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -48,15 +49,15 @@ class Renderer:
         meant = {token for token in everything if token in MARKUP or token not in tokenizer.special}
         self._patterns = {"template": _any_of(everything), "assistant": _any_of(meant), "outside": None}
 
-    def encode(self, segments: Sequence[Segment]) -> list[int]:
-        """The ids of the segments' joined text."""
+    def encode(self, pieces: Sequence[Piece]) -> list[int]:
+        """The ids of the pieces' joined text."""
         ids: list[int] = []
         run: list[str] = []
-        for segment in segments:
-            pattern = self._patterns[segment.writer]
-            pieces = pattern.split(segment.text) if pattern else [segment.text]
-            run.append(pieces[0])
-            for token, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        for piece in pieces:
+            pattern = self._patterns[piece.writer]
+            texts = pattern.split(piece.text) if pattern else [piece.text]
+            run.append(texts[0])
+            for token, text in zip(texts[1::2], texts[2::2], strict=True):
                 ids += self._encode_run(run)
                 ids.append(self._tokenizer.added[token])
                 run = [text]
@@ -67,7 +68,7 @@ class Renderer:
         ids: list[int] = []
         mask: list[bool] = []
         for block in blocks:
-            ids += self.encode(block.segments)
+            ids += self.encode(block.pieces)
             mask += [block.sampled] * (len(ids) - len(mask))
         return ids, mask
 

@@ -1,4 +1,4 @@
-"""A model folder's tokenizer, twice: as it is, and without its added tokens for text that must not write them."""
+"""A model folder's tokenizer in two versions: complete, and without added tokens for untrusted text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 
 class ChatTokenizer:
-    """What chat formats need of a folder's ``tokenizer.json`` and ``tokenizer_config.json``.
+    """The tokenizer of a folder, from ``tokenizer.json`` and ``tokenizer_config.json``.
 
     Attributes:
         added: the id of every token that is not made of text by the tokenizer's model: ``<|im_end|>``, ``<tool_call>``.
@@ -26,9 +26,11 @@ class ChatTokenizer:
         if not path.is_file():
             raise UserError(
                 "a model folder needs a tokenizer",
-                found=f"no tokenizer.json in {self.folder}" if self.folder.is_dir() else f"{self.folder} is no folder",
+                found=f"no tokenizer.json in {self.folder}"
+                if self.folder.is_dir()
+                else f"{self.folder} is not a folder",
                 where=str(path),
-                mend="save it there with the tokenizer's save_pretrained(), or name the folder that has it",
+                fix="save it there with the tokenizer's save_pretrained(), or use another folder",
             )
         text = path.read_text(encoding="utf-8")
         try:
@@ -36,9 +38,7 @@ class ChatTokenizer:
             self._tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
             message = "the tokenizer cannot be read"
-            raise UserError(
-                message, found=str(error), where=str(path), mend="download or save the file anew"
-            ) from error
+            raise UserError(message, found=str(error), where=str(path), fix="download or save it again") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.config = read_tokenizer_config(self.folder)
@@ -52,10 +52,10 @@ class ChatTokenizer:
         self._plain = self._without_added_tokens(definition, path)
 
     def encode_text(self, text: str) -> list[int]:
-        """Ids of a text in which nothing is an added token, whatever it says."""
+        """Ids of a text in which nothing is an added token, whatever its content."""
         try:
             text.encode()
-        except UnicodeEncodeError:  # half a surrogate pair, as JSON's \\ud83d gives: no tokenizer takes it
+        except UnicodeEncodeError:  # half of a surrogate pair, such as JSON's \\ud83d, which no tokenizer accepts
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
         return ids
@@ -91,7 +91,7 @@ class ChatTokenizer:
             hidden = {content for content in self.added if content != unknown and content not in merged}
             model["vocab"] = {piece: index for piece, index in vocabulary.items() if piece not in hidden}
         definition["added_tokens"] = []
-        definition["post_processor"] = None  # it names special tokens, and nobody asks it for any
+        definition["post_processor"] = None  # it names special tokens, which are not used
         plain = Tokenizer.from_str(json.dumps(definition))
         plain.no_truncation()
         plain.no_padding()
@@ -99,10 +99,10 @@ class ChatTokenizer:
         for content in self.added:
             if reachable.intersection(plain.encode(content, add_special_tokens=False).ids):
                 raise UserError(
-                    "text from outside the model must not become a special token, which this tokenizer does not allow",
-                    found=f"the text {content!r} is always encoded as the token of that name",
+                    "this tokenizer cannot keep ordinary text from becoming a special token",
+                    found=f"the text {content!r} is always encoded as this special token",
                     where=str(path),
-                    mend="use a tokenizer whose special tokens are added tokens, such as byte-level BPE",
+                    fix="use a tokenizer whose special tokens are added tokens, such as byte-level BPE",
                 )
         return plain
 
@@ -127,5 +127,5 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         message = f"{path.name} of the model folder is not JSON"
-        raise UserError(message, found=str(error), where=str(path), mend="save or download it anew") from error
+        raise UserError(message, found=str(error), where=str(path), fix="save or download it again") from error
     return value if isinstance(value, dict) else {}

@@ -1,1 +1,1 @@
-"""What samples."""
+"""Engines, which sample completions."""

@@ -1,4 +1,4 @@
-"""An engine that says what it was told to say, for tests and for trying out an environment."""
+"""An engine with scripted answers, for tests and for trying out an environment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rlcore.errors import EngineError
-from rlcore.loading import load_attribute
-from rlcore.types import Completion, Sampling
+from rlcore.plugins.loading import load_attribute
+from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -24,14 +24,14 @@ Script = Callable[[Sequence[int], Sampling], Answer | Awaitable[Answer]]
 
 
 class ScriptedEngineConfig(BaseModel):
-    """What it says: ``replies``, or what a function decides."""
+    """The answers: ``replies``, or those of a function."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     replies: tuple[str, ...] = ()
-    """The text of each turn; the last one is said again in all later turns."""
+    """The text of each turn; the last one is repeated in all later turns."""
     function: str | None = None
-    """``module:function`` or ``file.py:function`` of ``(prompt_ids, sampling)``, plain or async: token ids or text."""
+    """``module:function`` or ``file.py:function`` of ``(prompt_ids, sampling)``, plain or async: ids or text."""
     latency_s: Annotated[float, Field(ge=0)] = 0.0
     """Seconds before each answer."""
 
@@ -45,8 +45,10 @@ class ScriptedEngineConfig(BaseModel):
 class ScriptedEngine:
     """Continues each session with the scripted answers; every log-probability is 0.
 
+    Where an environment rewrites the context, a new session begins, and the script with it.
+
     Text becomes ids with the tokenizer of the source's folder, special tokens in it included; a text that does not end
-    with a stop token gets the first one. What is longer than ``max_new_tokens`` is cut and finishes with ``length``.
+    with a stop token gets the first one. A text longer than ``max_new_tokens`` is cut and finishes with ``length``.
     """
 
     def __init__(self, config: ScriptedEngineConfig, source: WeightSource, context: EngineContext | None = None):
@@ -58,7 +60,7 @@ class ScriptedEngine:
         self._ids = {text: self._encode(text) for text in config.replies}
         self._function: Script | None = load_attribute(config.function) if config.function else None
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, *, session: str) -> Completion:
+    async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """The next scripted answer of the session."""
         turn = self._turns.get(session, 0)
         self._turns[session] = turn + 1
@@ -66,7 +68,7 @@ class ScriptedEngine:
             await asyncio.sleep(self._config.latency_s)
         answer: Any
         if self._function is not None:
-            answer = self._function(prompt_ids, sampling)
+            answer = self._function(prompt.token_ids, sampling)
             if inspect.isawaitable(answer):
                 answer = await answer
         else:
@@ -77,14 +79,14 @@ class ScriptedEngine:
         complete = len(ids) <= sampling.max_new_tokens
         ids = ids[: sampling.max_new_tokens]
         return Completion(
-            token_ids=tuple(ids),
-            logprobs=(0.0,) * len(ids),
+            token_ids=TokenIds(ids),
+            logprobs=Logprobs([0.0] * len(ids)),
             finish_reason="stop" if complete else "length",
             policy_version=self._version,
         )
 
     async def release(self, session: str) -> None:
-        """Forget at which turn the session is."""
+        """Reset the turn of the session."""
         self._turns.pop(session, None)
 
     async def load_weights(self, source: WeightSource) -> int:
@@ -99,9 +101,7 @@ class ScriptedEngine:
     def _encode(self, text: str) -> list[int]:
         if self._tokenizer is None:
             if self._folder is None:
-                raise EngineError(
-                    "a scripted answer is a text, and there is no model folder whose tokenizer could read it"
-                )
+                raise EngineError("scripted text needs a model folder with a tokenizer")
             from tokenizers import Tokenizer
 
             self._tokenizer = Tokenizer.from_file(str(self._folder / "tokenizer.json"))

@@ -1,1 +1,1 @@
-"""Tool-call parsers: the calls in a text that a model wrote."""
+"""Tool-call parsers, which extract calls from model output."""

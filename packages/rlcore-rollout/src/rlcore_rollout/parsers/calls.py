@@ -1,4 +1,4 @@
-"""Reading a call out of JSON that a model wrote, and saying what is wrong with it."""
+"""Parses tool calls from model-written JSON and reports errors in them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _NAME = re.compile(r'"name"\s{0,8}:\s{0,8}"([^"\\]{1,64})"')
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _decoder = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class BadJson(Exception):
-    """JSON that cannot be read; the message says where and why."""
+    """Invalid JSON. The message contains the position and the reason."""
 
 
 def read_json(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value at ``start``, after white space, and where it ends. Raises `BadJson`."""
+    """Parse the JSON value at ``start``, after white space, and return it with its end. Raises `BadJson`."""
     while start < len(text) and text[start] in " \t\r\n":
         start += 1
     try:
@@ -32,12 +32,12 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
         raise BadJson(f"{error.msg} at character {error.pos - start}") from None
     except RecursionError:
         raise BadJson("it is nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits, NaN
+    except ValueError as error:  # a number with thousands of digits, or NaN
         raise BadJson(str(error)) from None
 
 
 def call_of(value: Any, *, index: int, arguments_key: str = "arguments", expected: str) -> ToolCall:
-    """The call that a JSON value describes, or one whose ``error`` says why it describes none."""
+    """Return the call that a JSON value describes, or a call with an ``error`` if the value is not a valid call."""
     if not isinstance(value, dict):
         return bad_call(f"the call is {kind_of(value)}, not an object", index=index, expected=expected)
     name = value.get("name")
@@ -55,24 +55,24 @@ def call_of(value: Any, *, index: int, arguments_key: str = "arguments", expecte
 
 
 def bad_call(problem: str, *, index: int, expected: str, name: str = "", body: str = "") -> ToolCall:
-    """A call that could not be read. Its name, where none is given, is looked for at the beginning of ``body``."""
+    """Return a call that could not be parsed. An omitted name is searched for at the beginning of ``body``."""
     if not name and (match := _NAME.search(body[:400])):
         name = match.group(1)
     return ToolCall(name=name, error=f"{problem}; expected {expected}", id=call_id(index))
 
 
 def call_id(index: int) -> str:
-    """The id of a turn's call."""
+    """Return the id of the call at this index of a turn."""
     return f"call_{index}"
 
 
 def to_json(value: Any) -> str:
-    """The JSON of a call's arguments, as chat templates write it."""
+    """Return the JSON of a call's arguments in the form that chat templates use."""
     return json.dumps(thaw(value), ensure_ascii=False)
 
 
 def kind_of(value: Any) -> str:
-    """The JSON name of a value's kind, with its article."""
+    """Return the JSON name of a value's type, with its article."""
     names = {
         str: "a string",
         bool: "a boolean",

@@ -1,4 +1,4 @@
-"""Calls as fenced blocks of code: the block is the one argument of a tool that runs it."""
+"""Parses calls from fenced code blocks. The block is the only argument of a tool that runs it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rlcore_rollout.parsers.calls import bad_call, call_id
 
 
 class CodeFenceParser:
-    """Every block fenced as one of ``languages`` is a call of ``tool`` with the code as ``argument``.
+    """Treats every block fenced as one of ``languages`` as a call of ``tool`` with the code as ``argument``.
 
-    Blocks of other languages, or of none, are text.
+    Blocks in other languages, or without a language, are text.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class CodeFenceParser:
         self.tool, self.argument, self.languages = tool, argument, tuple(languages)
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The text without the calls, and all calls in order; a block that is not closed has ``error`` set."""
+        """Return the text without the calls, and all calls in order. An unclosed block has ``error`` set."""
         kept: list[str] = []
         calls: list[ToolCall] = []
         lines = text.split("\n")
@@ -34,7 +34,7 @@ class CodeFenceParser:
                 kept += lines[position : end + 1]
             elif end == len(lines):
                 expected = f"{fence}{language}, the code, and a line {fence}"
-                problem = f"the block of code is not closed with {fence}"
+                problem = f"the code block is not closed with {fence}"
                 calls.append(bad_call(problem, index=len(calls), expected=expected, name=self.tool))
             else:
                 code = {self.argument: "\n".join(block)}
@@ -43,13 +43,13 @@ class CodeFenceParser:
         return ("\n".join(kept).strip() if calls else text), tuple(calls)
 
     def render(self, call: ToolCall) -> str:
-        """The text of a call as the model should write it."""
+        """Return the text of a call as the model should write it."""
         code = str((call.arguments or {}).get(self.argument, ""))
         return f"```{self.languages[0]}\n{code}\n```"
 
 
 def _opening(line: str) -> tuple[str, str]:
-    """The fence that a line opens, three or more backticks, and its language; empty texts for another line."""
+    """Return a line's opening fence of three or more backticks and its language; empty strings for other lines."""
     stripped = line.strip()
     language = stripped.lstrip("`")
     fence = stripped[: len(stripped) - len(language)]
@@ -59,7 +59,7 @@ def _opening(line: str) -> tuple[str, str]:
 
 
 def _closing(lines: Sequence[str], start: int, fence: str) -> int:
-    """The index of the line that closes the fence, or the number of lines."""
+    """Return the index of the line that closes the fence, or the number of lines."""
     for index in range(start, len(lines)):
         stripped = lines[index].strip()
         if len(stripped) >= len(fence) and not stripped.strip("`"):

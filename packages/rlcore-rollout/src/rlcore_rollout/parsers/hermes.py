@@ -1,4 +1,4 @@
-"""Calls as JSON between ``<tool_call>`` tags: Hermes, Qwen2.5, Qwen3."""
+"""Parses calls from JSON between ``<tool_call>`` tags: Hermes, Qwen2.5, Qwen3."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from rlcore_rollout.parsers.calls import BadJson, bad_call, call_of, read_json, 
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MOST_UNREADABLE = 32
-"""After so many unreadable calls in a turn the rest is left as text: to say where JSON breaks takes time in the length
-of all text before it, so a flood of broken calls would take quadratic time."""
+"""Maximum number of unreadable calls in a turn. The rest of the turn is left as text. Locating a JSON error takes time
+proportional to the preceding text, so many broken calls would take quadratic time."""
 EXPECTED = f'{OPEN}{{"name": <tool name>, "arguments": {{...}}}}{CLOSE}'
 
 
 class HermesParser:
-    """Every tagged call of a turn. JSON without the tags is text: an answer that is JSON is no call."""
+    """Parses every tagged call of a turn. JSON without the tags is text, so a JSON answer is not a call."""
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The text without the calls, and all calls in order; unreadable ones with ``error`` set."""
+        """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
         kept: list[str] = []
         calls: list[ToolCall] = []
         position = unreadable = 0
@@ -32,12 +32,12 @@ class HermesParser:
         return "\n".join(piece for piece in map(str.strip, kept) if piece), tuple(calls)
 
     def render(self, call: ToolCall) -> str:
-        """The text of a call as the model should write it."""
+        """Return the text of a call as the model should write it."""
         return f'{OPEN}\n{{"name": {to_json(call.name)}, "arguments": {to_json(call.arguments or {})}}}\n{CLOSE}'
 
 
 def _read_call(text: str, start: int, index: int) -> tuple[ToolCall, int]:
-    """The call behind an opening tag, and where the text goes on."""
+    """Parse the call after an opening tag. Returns it with the position where the text continues."""
     try:
         value, end = read_json(text, start)
     except BadJson as error:
@@ -53,8 +53,8 @@ def _read_call(text: str, start: int, index: int) -> tuple[ToolCall, int]:
             if stripped == len(text)
             else "there is more than one JSON object"
         )
-    # What is wrong ends with its closing tag, or before the next call. The search for the closing tag stops at the
-    # next opening one: searching on to the end for each of many would take quadratic time.
+    # An invalid call ends at its closing tag, or before the next call. The search for the closing tag stops at
+    # the next opening tag: searching to the end of the text for each of many calls would take quadratic time.
     following = text.find(OPEN, start)
     stop = len(text) if following < 0 else following
     close = text.find(CLOSE, start, stop)

@@ -1,4 +1,4 @@
-"""Calls as bare JSON objects, nothing else in the turn: Llama 3."""
+"""Parses calls from turns that consist only of bare JSON objects: Llama 3."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _BEGINS_CALL = re.compile(r'\{\s*"(?:name|type|parameters)"')
 
 
 class Llama3JsonParser:
-    """A turn that begins like ``{"name":`` or with ``<|python_tag|>`` is calls, parted by ``;`` or white space.
+    """Parses turns that begin like ``{"name":`` or with ``<|python_tag|>``.
 
-    Every other turn is text, JSON of another shape included.
+    Their calls are separated by ``;`` or white space. Every other turn is text, including JSON of another shape.
     """
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The text without the calls, and all calls in order; unreadable ones with ``error`` set."""
+        """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
         body = text.strip()
         tagged = body.startswith(TAG)
         body = body.removeprefix(TAG)
@@ -34,7 +34,7 @@ class Llama3JsonParser:
                 continue
             try:
                 value, position = read_json(body, position)
-            except BadJson as error:  # where one object cannot be read nobody knows where the next begins
+            except BadJson as error:  # the start of the object after an unreadable one is unknown
                 problem = f"the call is not valid JSON: {error}"
                 rest = body[position:]
                 calls.append(bad_call(problem, index=len(calls), expected=EXPECTED, body=rest))
@@ -45,5 +45,5 @@ class Llama3JsonParser:
         return "", tuple(calls)
 
     def render(self, call: ToolCall) -> str:
-        """The text of a call as the model should write it."""
+        """Return the text of a call as the model should write it."""
         return f'{{"name": {to_json(call.name)}, "parameters": {to_json(call.arguments or {})}}}'

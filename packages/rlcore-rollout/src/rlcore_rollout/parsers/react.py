@@ -1,4 +1,4 @@
-"""Calls as lines of ``Action:`` and ``Action Input:`` (ReAct, https://arxiv.org/abs/2210.03629)."""
+"""Parses calls from ``Action:`` and ``Action Input:`` lines (ReAct, https://arxiv.org/abs/2210.03629)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ENDS_INPUT = (_ACTION, *_INPUTS, "thought:", "observation:", "final answer:")
 
 
 class ReactParser:
-    """Every action of a turn. The input may run over several lines, until another label. Other lines are text."""
+    """Parses every action of a turn. The input may span several lines, up to the next label. Other lines are text."""
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The text without the calls, and all calls in order; unreadable ones with ``error`` set."""
+        """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
         kept: list[str] = []
         calls: list[ToolCall] = []
         action: str | None = None
@@ -23,7 +23,7 @@ class ReactParser:
         position = 0
 
         def leave() -> None:
-            """An action that no input followed."""
+            """Record an action without an input."""
             if action is not None:
                 problem = f'"Action: {action[:64]}" has no "Action Input:" line'
                 calls.append(bad_call(problem, index=len(calls), expected=EXPECTED, name=action))
@@ -48,7 +48,7 @@ class ReactParser:
         return ("\n".join(kept).strip() if calls else text), tuple(calls)
 
     def render(self, call: ToolCall) -> str:
-        """The text of a call as the model should write it."""
+        """Return the text of a call as the model should write it."""
         return f"Action: {call.name}\nAction Input: {to_json(call.arguments or {})}"
 
 

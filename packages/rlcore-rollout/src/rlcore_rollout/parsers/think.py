@@ -1,4 +1,4 @@
-"""Calls of a model that thinks first: what stands in ``<think>`` blocks is neither answer nor call."""
+"""Parses calls of models that reason first. Text in ``<think>`` blocks is neither an answer nor a call."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class ThinkParser:
-    """Removes the thinking, then reads calls between ``<tool_call>`` tags."""
+    """Removes the reasoning, then parses calls between ``<tool_call>`` tags."""
 
     def __init__(self) -> None:
         self._calls = HermesParser()
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """The answer without thoughts and calls, and all calls in order."""
+        """Return the answer without reasoning and calls, and all calls in order."""
         return self._calls.parse(without_thoughts(text))
 
     def render(self, call: ToolCall) -> str:
-        """The text of a call as the model should write it."""
+        """Return the text of a call as the model should write it."""
         return self._calls.render(call)
 
 
 def without_thoughts(text: str) -> str:
-    """The text outside the blocks. One that is never closed takes the rest, one never opened the beginning."""
+    """Return the text outside the blocks. An unclosed block extends to the end, an unopened one from the beginning."""
     first_open, first_close = text.find(OPEN), text.find(CLOSE)
     if first_open < 0 and first_close < 0:
         return text

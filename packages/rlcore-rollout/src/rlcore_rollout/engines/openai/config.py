@@ -15,16 +15,16 @@ from rlcore.errors import UserError
 
 OFFICIAL = "https://api.openai.com/v1"
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
-"""What the engine itself decides about a request."""
+"""Keys of a request that the engine sets."""
 
 
 def _secret(sentence: str) -> PydanticCustomError:
-    """A refusal after which the value is not shown."""
+    """A validation error that does not show the value."""
     return PydanticCustomError(SECRET_VALUE, sentence)
 
 
 def _no_key(value: object) -> NoReturn:
-    raise _secret("keys come from the environment alone: export OPENAI_API_KEY=..., and leave this out")
+    raise _secret("is not allowed: keys are read only from the environment; use export OPENAI_API_KEY=...")
 
 
 def _variable(name: str) -> str:
@@ -67,24 +67,24 @@ def _keys(value: object) -> Iterator[str]:
 
 
 class OpenAIEngineConfig(BaseModel):
-    """Which endpoint is asked for which model, and how politely."""
+    """The endpoint, its model and the limits for requests."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     model: Annotated[str, Field(min_length=1)]
-    """The model's name, as the endpoint knows it."""
+    """Name of the model at the endpoint."""
     base_url: Annotated[str, AfterValidator(_address)] = OFFICIAL
-    """Where the endpoint is, such as ``http://localhost:8000/v1``."""
+    """Address of the endpoint, such as ``http://localhost:8000/v1``."""
     api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
-    """Environment variable that holds the key; empty for an endpoint that wants none. For localhost it may be unset."""
+    """Environment variable that holds the key; empty for an endpoint without keys. For localhost it may be unset."""
     api_key: Annotated[None, BeforeValidator(_no_key), Field(exclude=True)] = None
-    """Refused: a key comes from the environment alone."""
+    """Not allowed: keys are read only from the environment."""
     max_retries: Annotated[int, Field(ge=0, le=20)] = 4
-    """Tries after the first one when a connection is lost or 408, 409, 429 or 5xx come; Retry-After is heeded."""
+    """Number of retries after a lost connection or status 408, 409, 429 or 5xx. Retry-After is respected."""
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
-    """Requests are sent no faster, retries included; None knows no limit."""
+    """Maximum number of requests per minute, including retries; None is unlimited."""
     extra_body: Annotated[dict[str, Any], AfterValidator(_body)] = {}
-    """Keys of the request that only this endpoint knows; they win over the engine's own."""
+    """Additional keys of the request for this endpoint. They override those of the engine."""
 
     @property
     def local(self) -> bool:
@@ -93,10 +93,10 @@ class OpenAIEngineConfig(BaseModel):
         return host in {"localhost", "0.0.0.0", "::1"} or host.startswith("127.")
 
     def key(self) -> str | None:
-        """The key, None for an endpoint that wants none.
+        """The key; None for an endpoint without keys.
 
         Raises:
-            UserError: it is not there, or cannot be one.
+            UserError: it is missing or invalid.
         """
         value = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
         if not value and (self.local or not self.api_key_env):
@@ -107,13 +107,13 @@ class OpenAIEngineConfig(BaseModel):
                 "the endpoint needs a key",
                 found=f"the environment variable {self.api_key_env} is not set",
                 where=where,
-                mend=f"export {self.api_key_env}=..., or for an endpoint without keys rollout.openai.api_key_env=''",
+                fix=f"export {self.api_key_env}=..., or set rollout.openai.api_key_env='' for an endpoint without keys",
             )
         if not (value.isascii() and value.isprintable()):
             raise UserError(
-                f"the value of {self.api_key_env} cannot be a key",
-                found="characters that no HTTP header may hold",
+                f"the value of {self.api_key_env} is not a valid key",
+                found="characters that are not allowed in an HTTP header",
                 where=where,
-                mend="export it anew",
+                fix="export it again",
             )
         return value

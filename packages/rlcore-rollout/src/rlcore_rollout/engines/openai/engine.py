@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
 
 MOST_BYTES = 16 * 2**20
-"""Of an answer. More is no answer, and is not read."""
+"""Maximum size of an answer in bytes."""
 FIRST_WAIT_S = 30.0
 """How long other requests wait for what the first one shows about the endpoint."""
 MODELS_TIMEOUT_S = 10.0
@@ -34,11 +34,11 @@ MODELS_TIMEOUT_S = 10.0
 class OpenAIEngine:
     """Asks an endpoint (`rlcore.contracts.ChatEngine`), tools offered through its own ``tools``.
 
-    The first request goes ahead of all others: what shows that none can succeed is found by one instead of hundreds.
+    The first request is sent before all others, so an unusable endpoint is detected with one request, not hundreds.
     """
 
     refusal: UserError | None = None
-    """Why the endpoint cannot work at all; set before any request succeeded, or never."""
+    """The reason why the endpoint is unusable; only set before the first successful request."""
 
     def __init__(self, config: OpenAIEngineConfig, source: WeightSource, context: EngineContext):
         self._config = config
@@ -74,10 +74,10 @@ class OpenAIEngine:
             self._first_ended.set()
 
     async def release(self, session: str) -> None:
-        """Nothing is held for a session."""
+        """Does nothing: there is no state per session."""
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self._client.close()
 
     async def _ask(
@@ -139,15 +139,15 @@ class OpenAIEngine:
             self._without_key(refusal.message),
             found=self._without_key(refusal.found or ""),
             where=refusal.where,
-            mend=refusal.mend,
+            fix=refusal.fix,
         )
 
     async def _models(self) -> list[str] | None:
-        """What the endpoint offers; None when it does not tell."""
+        """The models of the endpoint; None when it does not list them."""
         client = self._client.with_options(timeout=MODELS_TIMEOUT_S, max_retries=0)
         try:
             return [str(model.id) for model in (await client.models.list()).data]
-        except Exception:  # only an error's mend depends on it
+        except Exception:  # only an error's fix depends on it
             return None
 
     def _without_key(self, text: str) -> str:

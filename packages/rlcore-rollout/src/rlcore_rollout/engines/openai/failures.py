@@ -1,4 +1,4 @@
-"""What went wrong at an endpoint, in words: for one trajectory, or for all of them."""
+"""Error messages for an endpoint: failures of one trajectory, and errors that end the command."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ def failure_of(error: openai.APIError) -> EngineError:
 
 
 def is_hopeless(error: openai.APIError) -> bool:
-    """Whether no other request can fare better: nobody listens, the key is refused, the model is unknown."""
+    """Whether no request can succeed: no server, a refused key, an unknown model."""
     if isinstance(error, openai.APIStatusError):
         return error.status_code in {401, 403, 404}
     return type(error.__cause__).__name__ in UNREACHABLE
 
 
 def refusal_of(error: openai.APIError, config: OpenAIEngineConfig, models: Sequence[str] | None) -> UserError:
-    """The sentence that ends the command. ``models`` are what the endpoint offers, None when it does not tell."""
+    """The error that ends the command. ``models`` are those of the endpoint; None when it does not list them."""
     where = f"rollout.openai.base_url={config.base_url}"
     variable = config.api_key_env or "OPENAI_API_KEY"
     if not isinstance(error, openai.APIStatusError):
         found = excerpt(str(error.__cause__ or error))
-        mend = "start the endpoint, or mend the address"
-        return UserError("nothing answers at the endpoint's address", found=found, where=where, mend=mend)
+        fix = "start the endpoint, or fix the address"
+        return UserError("the endpoint does not respond", found=found, where=where, fix=fix)
     found = f"{error.status_code}: {said(error)}"
     if error.status_code in {401, 403}:
-        mend = f"export {variable}=... with a valid key, or name another variable: rollout.openai.api_key_env=NAME"
-        return UserError("the endpoint refused the key", found=found, where=where, mend=mend)
+        fix = f"export {variable}=... with a valid key, or use another variable: rollout.openai.api_key_env=NAME"
+        return UserError("the endpoint rejected the key", found=found, where=where, fix=fix)
     if models is None:
-        mend = "mend the address: most end with /v1"
-        return UserError("the endpoint has no chat completions there", found=found, where=where, mend=mend)
+        fix = "fix the address: most end with /v1"
+        return UserError("the address has no chat completions", found=found, where=where, fix=fix)
     offered = ", ".join(excerpt(name) for name in models[:20]) or "none"
     return UserError(
-        f"the endpoint does not answer for the model {config.model!r}",
-        found=f"{found}; it offers {offered}",
+        f"the endpoint does not provide the model {config.model!r}",
+        found=f"{found}; available models: {offered}",
         where=where,
-        mend="set rollout.openai.model to one that it offers",
+        fix="set rollout.openai.model to an available model",
     )
 
 
@@ -63,7 +63,7 @@ def said(error: openai.APIStatusError) -> str:
 
 
 def _is_full(error: openai.APIStatusError) -> bool:
-    """OpenAI and llama.cpp have a code for it, vLLM has a sentence."""
+    """Whether the context is full: OpenAI and llama.cpp return a code, vLLM returns a message."""
     text = error.response.text[:4000].lower()
     hints = ("context_length_exceeded", "exceed_context_size", "maximum context length")
     return error.status_code == 400 and any(hint in text for hint in hints)

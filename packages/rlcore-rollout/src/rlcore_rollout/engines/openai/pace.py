@@ -6,14 +6,14 @@ import asyncio
 
 
 class Pace:
-    """Lets callers pass one after the other, evenly spaced, in the order in which they came."""
+    """Lets callers pass in the order of their arrival, evenly spaced."""
 
     def __init__(self, per_minute: float):
         self._interval_s = 60.0 / per_minute
         self._next = 0.0
 
     async def turn(self, _request: object = None) -> None:
-        """Return when it is the caller's turn. The event loop goes on meanwhile."""
+        """Wait until it is the caller's turn, without blocking the event loop."""
         now = asyncio.get_running_loop().time()
         mine = max(self._next, now)
         self._next = mine + self._interval_s

@@ -1,4 +1,4 @@
-"""Messages as a chat-completions endpoint takes and gives them. Nothing that it sends is trusted to have the form."""
+"""Conversion of messages to and from the chat-completions API. Responses are not trusted to be well-formed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlcore.errors import EngineError
-from rlcore.types import ChatCompletion, ImagePart, Message, ToolCall
+from rlcore.types import ChatCompletion, Message, ToolCall
 
 from rlcore_rollout.parsers.calls import BadJson, bad_call, call_of, read_json, to_json
 
@@ -16,13 +16,13 @@ EXPECTED = "the arguments as one JSON object"
 
 
 def to_wire(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages of a request. A call that could not be read goes back without arguments; its answer says why."""
+    """The messages of a request. An unreadable call is sent without arguments; the tool's answer has the reason."""
     return [_message_to_wire(message) for message in messages]
 
 
 def _message_to_wire(message: Message) -> dict[str, Any]:
-    if not isinstance(message.content, str) and any(isinstance(part, ImagePart) for part in message.content):
-        raise EngineError("a message holds a picture, and this engine sends text alone")
+    if message.images:
+        raise EngineError(f"the openai engine sends only text, but a {message.role} message has an image")
     text = _writable(message.text)
     if message.role == "tool":
         if message.tool_call_id:
@@ -47,25 +47,25 @@ def _message_to_wire(message: Message) -> dict[str, Any]:
 def read_completion(body: bytes) -> ChatCompletion:
     """The answer in the body of a response.
 
-    Text that is cut by its token limit has no calls. Raises `EngineError` for what is no answer.
+    Text that is cut by its token limit has no calls. Raises `EngineError` for an invalid answer.
     """
     try:
         data, _ = read_json(body.decode("utf-8"), 0)
     except (BadJson, UnicodeDecodeError):
-        raise EngineError(f"the endpoint answered what is not JSON: {excerpt(body)}") from None
+        raise EngineError(f"the endpoint's answer is not JSON: {excerpt(body)}") from None
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list) or not choices:
-        raise EngineError(f"the endpoint answered without a choice: {excerpt(body)}")
+        raise EngineError(f"the endpoint's answer has no choice: {excerpt(body)}")
     choice = choices[0] if isinstance(choices[0], dict) else {}
     message, reason = choice.get("message"), choice.get("finish_reason")
     if not isinstance(message, dict):
-        raise EngineError(f"the endpoint answered a choice without a message: {excerpt(body)}")
+        raise EngineError(f"the endpoint's answer has a choice without a message: {excerpt(body)}")
     if reason == "content_filter":
         raise EngineError("the endpoint's content filter cut the answer")
     text = _text(message, body)
     given = message.get("tool_calls") or []
     if not isinstance(given, list):
-        raise EngineError(f"the endpoint answered tool calls that are no list: {excerpt(body)}")
+        raise EngineError(f"the tool calls in the endpoint's answer are not a list: {excerpt(body)}")
     cut = reason == "length"
     calls = () if cut else tuple(_call(item, index) for index, item in enumerate(given))
     usage = data.get("usage")
@@ -88,7 +88,7 @@ def excerpt(body: bytes | str) -> str:
 
 
 def _text(message: Mapping[str, Any], body: bytes) -> str:
-    """What was said: null where there are only calls, a refusal, or parts of text."""
+    """The text of the answer, which may also be null, a refusal or parts of text."""
     content = message.get("content")
     if content is None:
         refusal = message.get("refusal")
@@ -97,12 +97,12 @@ def _text(message: Mapping[str, Any], body: bytes) -> str:
         parts = [part.get("text") if isinstance(part, dict) else None for part in content]
         content = "".join(part for part in parts if isinstance(part, str))
     if not isinstance(content, str):
-        raise EngineError(f"the endpoint answered a content that is no text: {excerpt(body)}")
+        raise EngineError(f"the content of the endpoint's answer is not text: {excerpt(body)}")
     return _writable(content)
 
 
 def _call(item: object, index: int) -> ToolCall:
-    """One call with the endpoint's id; one that cannot be read says why, as the parsers of text do."""
+    """One call with the endpoint's id; an unreadable one has the reason in ``error``, as from the parsers of text."""
     function = item.get("function") if isinstance(item, dict) else None
     value = dict(function) if isinstance(function, dict) else function
     name = value.get("name") if isinstance(value, dict) else None
@@ -113,7 +113,7 @@ def _call(item: object, index: int) -> ToolCall:
         try:
             value["arguments"], end = read_json(arguments, 0)
             if arguments[end:].strip():
-                raise BadJson(f"there is more after it at character {end}")
+                raise BadJson(f"unexpected text after the JSON at character {end}")
         except BadJson as error:
             problem = f"the arguments are not valid JSON: {error}"
             value = bad_call(problem, index=index, expected=EXPECTED, name=name if isinstance(name, str) else "")

@@ -1,1 +1,1 @@
-"""The engine that samples in this process, on the trainer's own weights."""
+"""An in-process sampling engine that uses the trainer's own weights."""

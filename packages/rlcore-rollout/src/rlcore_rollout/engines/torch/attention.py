@@ -1,8 +1,8 @@
-"""Attention in two parts: over a prompt that siblings share, and over what each of them has of its own.
+"""Attention in two parts: over a prompt shared by siblings, and over each sibling's own tokens.
 
-The queries of all siblings meet the prompt's keys in one matrix product, so a prompt is read once a step and not once a
-sibling. The parts are exact halves of one softmax (Hydragen, arXiv:2402.05099; the rule by which they are put together
-is that of Milakov and Gimelshein, arXiv:1805.02867).
+The queries of all siblings are multiplied with the prompt's keys in one matrix product, so a prompt is read once per
+step instead of once per sibling. The two parts are combined into one exact softmax (Hydragen, arXiv:2402.05099; the
+combination rule is from Milakov and Gimelshein, arXiv:1805.02867).
 
 Axes: N independent problems (a sequence or a prompt, times its key heads), M queries of each, S positions, E head
 width.
@@ -16,24 +16,25 @@ import torch
 from torch import Tensor
 
 KEY_BLOCK = 128
-"""Attention sums values in blocks of this many positions: how oneMKL splits longer sums depends on their length."""
+"""Attention sums values in blocks of this many positions, because oneMKL splits longer sums in a way that depends on
+their length."""
 
 
 class Part(NamedTuple):
-    """Attention over some of the positions, and what it takes to join it with the rest."""
+    """Attention over a subset of the positions, with the values needed to combine it with the rest."""
 
     mixed: Tensor
-    """Values, weighted by the part's own softmax, [N, M, E]."""
+    """Values weighted by the softmax over this part, [N, M, E]."""
     best: Tensor
     """Largest score, [N, M, 1]."""
     peak: Tensor
-    """Its weight in the part's own softmax, [N, M, 1]: one over the sum of ``exp(score - best)``."""
+    """Softmax weight of the largest score within this part, [N, M, 1]: one over the sum of ``exp(score - best)``."""
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Part:
-    """``softmax(query keys^T + mask) values`` for [N, M, E] against [N, S, E], by blocks of keys.
+    """Compute ``softmax(query keys^T + mask) values`` for [N, M, E] against [N, S, E], by blocks of keys.
 
-    The query comes scaled. The mask is that of the last positions, as many as it has; those before are seen by all.
+    The query is already scaled. The mask covers the last positions; all queries see the positions before them.
     """
     scores = torch.bmm(query, keys.transpose(1, 2))
     scores[:, :, scores.shape[2] - mask.shape[2] :] += mask
@@ -45,10 +46,10 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Part:
 
 
 def join(one: Part, other: Part) -> Tensor:
-    """What attention over the positions of both parts gives, in the shape of their ``mixed``.
+    """Combine two parts into attention over the positions of both, in the shape of their ``mixed``.
 
-    The only exponential is a softmax, which works row by row: elementwise ones may differ in the last bit between the
-    places of a vector and the few that are left over.
+    The only exponential is a softmax, which works row by row. An elementwise exponential may differ in the last bit
+    between full vector lanes and the remaining elements.
     """
     heights = torch.cat((one.best, other.best), dim=-1).float().softmax(dim=-1)
     sums = heights / torch.cat((one.peak, other.peak), dim=-1)

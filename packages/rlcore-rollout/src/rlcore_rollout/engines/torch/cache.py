@@ -1,4 +1,4 @@
-"""Keys and values, one row a sequence or a prompt.
+"""The key-value cache, with one row per sequence or prompt.
 
 Axes: L layers, R rows, H key heads, S positions, E head width.
 """
@@ -10,16 +10,16 @@ from torch import Tensor
 from rlcore_rollout.engines.torch.weights import Weights
 
 POSITIONS = 64
-"""Capacity grows by multiples of this many positions."""
+"""Capacity grows in multiples of this many positions."""
 
 Stretch = tuple[Tensor, Tensor]
 """Keys and values of one row, each [L, H, n, E]."""
 
 
 class RowCache:
-    """Preallocated keys and values [L, R, H, S, E]; R and S grow when more is needed.
+    """Preallocated keys and values [L, R, H, S, E]. R and S grow on demand.
 
-    What lies behind a row's own length is finite and never read.
+    Values beyond a row's own length are finite and never read.
     """
 
     def __init__(self, weights: Weights, rows: int):
@@ -31,14 +31,19 @@ class RowCache:
         shape = self._shape
         return self._like.new_zeros((shape.layers, rows, shape.key_heads, positions, shape.head_width))
 
+    def _grown(self, old: Tensor, rows: int, positions: int) -> Tensor:
+        new = self._empty(rows, positions)
+        new[:, : old.shape[1], :, : old.shape[3]] = old
+        return new
+
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return self.keys.shape[1]
 
     @property
     def capacity(self) -> int:
-        """Positions that a row has room for."""
+        """Number of positions that fit in a row."""
         return self.keys.shape[3]
 
     def reserve(self, positions: int, rows: int = 0) -> None:
@@ -51,14 +56,11 @@ class RowCache:
             positions = self.capacity
         if (rows, positions) == (self.rows, self.capacity):
             return
-        for name in ("keys", "values"):
-            old: Tensor = getattr(self, name)
-            new = self._empty(rows, positions)
-            new[:, : old.shape[1], :, : old.shape[3]] = old
-            setattr(self, name, new)
+        self.keys = self._grown(self.keys, rows, positions)
+        self.values = self._grown(self.values, rows, positions)
 
     def take(self, row: int, length: int) -> Stretch:
-        """A copy of a row's first positions."""
+        """Return a copy of a row's first positions."""
         return self.keys[:, row, :, :length].clone(), self.values[:, row, :, :length].clone()
 
     def put(self, row: int, stretch: Stretch) -> None:

@@ -1,13 +1,13 @@
-"""The forward pass, written for sampling: few operations a layer, logits only where a token is drawn.
+"""The forward pass, optimised for sampling: few operations per layer, and logits only where a token is drawn.
 
 Axes: B sequences, T new tokens of each, N = B * T, H heads, K key heads, G = H / K, E head width, D width, S positions
 of the cache, P shared prompts with M lanes each, V vocabulary.
 
-A sequence's keys and values lie in two places: those of its first prompt in a row that it shares with its siblings,
-and all later ones in a row of its own, where position 0 is the first after that prompt.
+A sequence's keys and values are stored in two places. Those of its first prompt are in a row shared with its siblings.
+All later ones are in a row of its own, where position 0 is the first position after that prompt.
 
-Every operation treats its rows alike, so a sequence's numbers do not depend on its neighbours, as long as the
-libraries below do so too: `rlcore_rollout.engines.torch.rows` says when they do.
+Every operation treats all rows alike, so a sequence's numbers do not depend on its neighbours, provided that the
+underlying libraries behave the same way. `rlcore_rollout.engines.torch.rows` checks whether they do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlcore_rollout.engines.torch.prompts import KEY_PAD, Shared
 from rlcore_rollout.engines.torch.weights import Layer, Weights
 
 QUERY_PAD = 8
-"""The queries that meet a shared prompt are a multiple of this many for each key head."""
+"""The number of queries per key head that attend to a shared prompt is padded to a multiple of this."""
 
 
 class Decoder:
@@ -34,14 +34,14 @@ class Decoder:
         self._rotations = torch.empty(0, device=weights.device)
 
     def decode(self, tokens_B: Tensor, places_B: Tensor, longest: int, cache: RowCache, shared: Shared) -> Tensor:
-        """Logits [B, V] after one more token in each of the rows 0 … B-1.
+        """Return the logits [B, V] after one more token in each of the rows 0 … B-1.
 
         Args:
             tokens_B: the new token of each row
-            places_B: where it stands in its row; keys before it must be in the cache
-            longest: the largest place whose result matters
+            places_B: its position in its row; keys before it must be in the cache
+            longest: the largest position whose result is used
             cache: receives the new keys and values
-            shared: the prompts before the rows
+            shared: the prompts that precede the rows
         """
         rows_B = torch.arange(len(tokens_B), device=tokens_B.device)
         hidden_ND = self._blocks(tokens_B[:, None], places_B[:, None], rows_B, longest, cache, shared, every_row=True)
@@ -57,16 +57,16 @@ class Decoder:
         cache: RowCache,
         shared: Shared | None,
     ) -> Tensor:
-        """Logits [B', V] after T more tokens in each of the given rows; B' is B padded to a multiple of 8.
+        """Return the logits [B', V] after T more tokens in each given row. B' is B padded to a multiple of 8.
 
         Args:
             tokens_BT: new tokens, padded at the end with any valid token
-            starts_B: place of the first one in its row
+            starts_B: position of the first new token in its row
             rows_B: the rows of the cache
-            lasts_B: index below T of each row's last real token: its logits are returned
-            longest: the largest place in use
-            cache: receives the new keys and values, those of the padding too
-            shared: the prompts before the rows; None when the rows are prompts themselves
+            lasts_B: index below T of each row's last real token, whose logits are returned
+            longest: the largest position in use
+            cache: receives the new keys and values, including those of the padding
+            shared: the prompts that precede the rows; None when the rows are prompts themselves
         """
         count, width = tokens_BT.shape
         places_BT = starts_B[:, None] + torch.arange(width, device=tokens_BT.device)
@@ -89,7 +89,7 @@ class Decoder:
         *,
         every_row: bool,
     ) -> Tensor:
-        """Hidden states [N, D] after the last block."""
+        """Return the hidden states [N, D] after the last block."""
         shape = self.weights.shape
         count, width = tokens_BT.shape
         heads, key_heads, head_width = shape.heads, shape.key_heads, shape.head_width
@@ -132,7 +132,7 @@ class Decoder:
         return hidden
 
     def _attend_shared(self, query: Tensor, index: int, shared: Shared, there: Tensor, back: Tensor) -> Part:
-        """Attention of queries [B * K, G * T, E] over the prompts of their sequences, in the same order."""
+        """Attend from queries [B * K, G * T, E] to the prompts of their sequences, in the same order."""
         width = query.shape[2]
         keys, values = shared.layer(index)
         together = query.reshape(-1, width)[there].view(len(shared.mask_N1S), -1, width)
@@ -147,7 +147,7 @@ class Decoder:
         return torch.cat((turned, projected[:, both:]), dim=-1)
 
     def _rotate(self, heads_NHE: Tensor, rotation_N: Tensor, layer: Layer, heads: int) -> Tensor:
-        """Rotary positions (RoFormer, arXiv:2104.09864, eq. 34): neighbours as one complex number, turned."""
+        """Apply rotary positions (RoFormer, arXiv:2104.09864, eq. 34): rotate adjacent pairs as complex numbers."""
         epsilon = self.weights.shape.epsilon
         if layer.query_norm is not None and layer.key_norm is not None:
             query = functional.rms_norm(heads_NHE[:, :heads], heads_NHE.shape[-1:], layer.query_norm, epsilon)
@@ -157,14 +157,14 @@ class Decoder:
         return torch.view_as_real(pairs * rotation_N).flatten(2).to(heads_NHE.dtype)
 
     def _rotation(self, positions: int) -> Tensor:
-        """The rotation of each position as complex numbers [positions, E / 2]."""
+        """Return the rotation of each position as complex numbers [positions, E / 2]."""
         if len(self._rotations) < positions:
             angles = torch.arange(positions, device=self.weights.device).float()[:, None] * self.weights.frequencies
             self._rotations = torch.polar(torch.full_like(angles, self.weights.rotation_scale), angles)
         return self._rotations
 
     def _mask(self, places_BT: Tensor, seen: int, key_heads: int, group: int) -> Tensor:
-        """0 where a key may be seen, -inf elsewhere, [B * K, G * T, seen]; one row for the group when T is 1."""
+        """Return [B * K, G * T, seen]: 0 for visible keys, -inf elsewhere; one row per group when T is 1."""
         count, width = places_BT.shape
         hidden = torch.arange(seen, device=places_BT.device) > places_BT[:, :, None]
         mask = torch.where(hidden, float("-inf"), 0.0).to(self.weights.dtype)
@@ -174,7 +174,7 @@ class Decoder:
 
 
 def _lanes(shared: Shared, key_heads: int, each: int) -> tuple[Tensor, Tensor]:
-    """Where queries stand that meet a prompt together.
+    """Return the indices that group the queries of a shared prompt.
 
     Returns:
         the index in [B, K, ``each``] of each query of each prompt and key head, [P * K * M'], M' = M * ``each`` padded;

@@ -1,6 +1,6 @@
-"""`TorchEngine`: many concurrent ``generate`` calls over one `Scheduler`, which a thread of its own drives.
+"""`TorchEngine`: many concurrent ``generate`` calls over one `Scheduler`, driven by a dedicated thread.
 
-The thread runs steps for as long as there is work, so the event loop stays free for tools.
+The thread runs steps for as long as there is work, which keeps the event loop free for tools.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from collections.abc import Sequence as Series
 from typing import TYPE_CHECKING
 
 import torch
 from rlcore.errors import EngineError, UserError
-from rlcore.types import Completion, Sampling
+from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
 from rlcore_rollout.engines.torch.rows import rows_are_independent
 from rlcore_rollout.engines.torch.scheduler import Scheduler
@@ -31,18 +30,19 @@ if TYPE_CHECKING:
     from rlcore_rollout.engines.torch.config import TorchEngineConfig
 
 SETTLE_S = 0.0005
-"""An idle engine waits this long for more calls to come with the first, and again while they come."""
+"""An idle engine waits this long for more calls after the first, and again while more arrive."""
 SETTLE_TIMES = 20
-"""How often it waits at most."""
+"""Maximum number of such waits."""
 
 
 class TorchEngine:
-    """Samples in this process from the trainer's own weights (`rlcore.contracts.Engine`).
+    """An in-process engine that samples from the trainer's own weights (`rlcore.contracts.Engine`).
 
-    In the deterministic mode the bits of a completion depend on the session's calls, the samplings and the weights: not
-    on what else is generated, in which order, or when. To that end a session's cache is kept, in its row or beside it,
-    until `release`, a cancellation or an error: computing an earlier turn's tokens anew, all at once instead of one by
-    one, would differ in the last bits. Another number of threads or another machine may give other bits.
+    In deterministic mode the bits of a completion depend only on the session's calls, the sampling parameters and the
+    weights. They do not depend on which other sequences are generated, in which order, or when. For this reason a
+    session's cache is kept, in its row or parked, until `release`, a cancellation or an error: recomputing the tokens
+    of an earlier turn in one pass instead of one by one would change the last bits. A different number of threads or a
+    different machine may produce different bits.
     """
 
     def __init__(self, config: TorchEngineConfig, source: WeightSource, context: EngineContext):
@@ -53,13 +53,13 @@ class TorchEngine:
         if self.deterministic and not rows_are_independent(weights, config.slots):
             if config.deterministic:
                 raise UserError(
-                    "rollout.torch.deterministic needs matrix products whose rows do not depend on their number",
+                    "rollout.torch.deterministic needs matrix products that do not depend on the number of rows",
                     found=f"products in {weights.dtype} on this {weights.device.type} that differ",
-                    mend="set rollout.torch.deterministic = false",
+                    fix="set rollout.torch.deterministic = false",
                 )
             logging.getLogger(__name__).warning(
-                "sampling is not bit-reproducible on this machine: products in %s differ with how many rows they have"
-                " (threads: %d; another OMP_NUM_THREADS may do)",
+                "sampling is not bit-reproducible on this machine: products in %s depend on the number of rows"
+                " (threads: %d; another OMP_NUM_THREADS may help)",
                 str(weights.dtype).removeprefix("torch."),
                 torch.get_num_threads(),
             )
@@ -76,14 +76,21 @@ class TorchEngine:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    async def generate(self, prompt_ids: Series[int], sampling: Sampling, *, session: str) -> Completion:
-        """Continue the prompt. Ends with ``length`` at the context's end; no token at all when none fits."""
-        prompt = tuple(prompt_ids)
-        if not prompt or not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
+    async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Continue the prompt. Ends with ``length`` at the context limit, without any token if none fits."""
+        if prompt.media:
+            raise EngineError("the torch engine supports only text; use another engine for images")
+        ids = prompt.token_ids
+        if not ids or not 0 <= min(ids) <= max(ids) < self._vocabulary:
             raise EngineError(f"a prompt needs ids from 0 to {self._vocabulary - 1}, and at least one")
         limit = min(sampling.max_new_tokens, self._context - len(prompt))
         if limit <= 0:
-            return Completion(token_ids=(), logprobs=(), finish_reason="length", policy_version=self._scheduler.version)
+            return Completion(
+                token_ids=TokenIds(),
+                logprobs=Logprobs(),
+                finish_reason="length",
+                policy_version=self._scheduler.version,
+            )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
 
@@ -115,24 +122,24 @@ class TorchEngine:
                 sequence.cancelled = True
 
     async def release(self, session: str) -> None:
-        """Forget the session's cache."""
+        """Drop the session's cache."""
         with self._condition:
             if not self._closed:
                 self._send(lambda: self._scheduler.release(session))
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Take the source's weights and forget all caches. Refused while calls are in flight."""
+        """Load the source's weights and drop all caches. Refused while calls are in flight."""
         with self._condition:
             if self._closed:
                 raise EngineError("the engine is closed")
             if self._pending:
-                raise EngineError(f"weights cannot change under {len(self._pending)} generations in flight")
+                raise EngineError(f"weights cannot change while {len(self._pending)} generations are in flight")
             weights, version = read_weights(module_of(source, self._engine_context)), source.version
             self._send(lambda: self._load(weights, version))
             return version
 
     async def close(self) -> None:
-        """Fail what is in flight, end the thread, free the caches."""
+        """Fail the calls in flight, stop the thread and free the caches."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -146,21 +153,21 @@ class TorchEngine:
         return StopTexts(self._tokenizer, texts)
 
     def _take(self, sequence: Sequence) -> bool:
-        """Whether the call was still unanswered; whoever gets True answers it."""
+        """Return whether the call was still unanswered. A caller that receives True must answer it."""
         with self._condition:
             unanswered = sequence in self._pending
             self._pending.pop(sequence, None)
             return unanswered
 
     def _send(self, message: Callable[[], None]) -> None:
-        """Give the thread something to do between two steps. The caller holds the condition."""
+        """Queue work for the thread to run between two steps. The caller holds the condition."""
         self._inbox.append(message)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="rlcore-torch-engine", daemon=True)
             self._thread.start()
         self._condition.notify_all()
 
-    # Below here: the engine's own thread
+    # The methods below run in the engine's own thread.
 
     def _load(self, weights: Weights, version: int) -> None:
         self._scheduler.load(weights)
@@ -199,7 +206,7 @@ class TorchEngine:
             message()
 
     def _fail(self, error: Exception) -> None:
-        """Answer every call with the error, and start from nothing."""
+        """Answer every call with the error and reset the scheduler."""
         for sequence in list(self._pending):
             failure = EngineError(f"the forward pass failed: {type(error).__name__}: {error}")
             failure.__cause__ = error

@@ -1,9 +1,9 @@
-"""A linear layer as the decoder computes it: a weight, a bias, and what an adapter of low rank adds.
+"""Linear layers as the decoder computes them: a weight, a bias and an optional low-rank adapter.
 
 Axes: ``N`` tokens, ``I`` inputs, ``O`` outputs, ``R`` the rank.
 
-LoRA (Hu et al. 2021, arXiv:2106.09685, section 4.1): ``W' = W + s·B·A``; DoRA (Liu et al. 2024, arXiv:2402.09353,
-eq. 5): ``W' = m · V / ‖V‖`` with ``V = W + s·B·A`` and the norm of each output's row.
+LoRA (Hu et al. 2021, arXiv:2106.09685, section 4.1): ``W' = W + s·B·A``; DoRA (Liu et al. 2024, arXiv:2402.09353, eq.
+5): ``W' = m · V / ‖V‖`` with ``V = W + s·B·A`` and the norm of each output's row.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch.nn import functional
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowRank:
-    """What an adapter makes of a layer whose weight it leaves in place."""
+    """The low-rank part of an adapter for a layer whose weight is left unchanged."""
 
     down_RI: Tensor
     up_OR: Tensor
-    """With the scale in it."""
+    """Includes the scale."""
     magnitude_O: Tensor | None
-    """DoRA's ``m / ‖V‖``, by which every output but its bias is multiplied."""
+    """DoRA's ``m / ‖V‖``, which multiplies every output before the bias is added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +33,19 @@ class Projection:
     """One linear layer."""
 
     weight_OI: Tensor
-    """As the layer holds it: a quantised one is of another shape."""
+    """The layer's own weight. A quantised weight has a different shape."""
     bias_O: Tensor | None = None
     low_rank: LowRank | None = None
     quantised: nn.Linear | None = None
-    """Computes the layer in the place of the weight, bias and all."""
+    """The quantised module. It computes the layer, bias included, in place of the weight."""
 
     @property
     def inputs(self) -> int:
-        """I."""
+        """The input size I."""
         return self.weight_OI.shape[1] if self.quantised is None else self.quantised.in_features
 
     def __call__(self, x_NI: Tensor) -> Tensor:
-        """The outputs [N, O]."""
+        """Compute the outputs [N, O]."""
         change = self.low_rank
         if change is None:
             if self.quantised is not None:
@@ -57,7 +57,7 @@ class Projection:
         else:
             output_NO = self.quantised(x_NI)
             if change.magnitude_O is None:
-                bias_O = None  # it is in there, where it may stay
+                bias_O = None  # the quantised layer already added the bias
             elif bias_O is not None:
                 output_NO -= bias_O
         output_NO += functional.linear(functional.linear(x_NI, change.down_RI), change.up_OR)
@@ -67,13 +67,13 @@ class Projection:
 
 
 def projection(linear: Any, *, folded: bool, dtype: torch.dtype) -> Projection:
-    """The projection of a module: a linear layer, or one that peft has put an adapter on.
+    """Return the projection of a linear layer, or of a layer that carries a peft adapter.
 
     Args:
         linear: the module
-        folded: put the adapter into a copy of the weight, which one product with it then does; else the weight stays
-            the module's own memory
-        dtype: in which the products of low rank are computed
+        folded: merge the adapter into a copy of the weight, so that a single product suffices; otherwise the weight
+            shares the module's memory
+        dtype: the type in which the low-rank products are computed
     """
     base = linear.base_layer if hasattr(linear, "lora_A") else linear
     weight_OI, bias_O = base.weight.detach(), None if base.bias is None else base.bias.detach()
@@ -81,7 +81,7 @@ def projection(linear: Any, *, folded: bool, dtype: torch.dtype) -> Projection:
     if base is linear:
         return Projection(weight_OI=weight_OI, bias_O=bias_O, quantised=quantised)
     names = [name for name in linear.active_adapters if name in linear.lora_A] if not linear.disable_adapters else []
-    for name in names:  # one, as rlcore has it
+    for name in names:  # at most one in rlcore
         down_RI, up_OR = linear.lora_A[name].weight.detach(), linear.lora_B[name].weight.detach()
         scaled_OR = up_OR.float() * linear.scaling[name]
         changed_OI = None
@@ -114,7 +114,7 @@ def _dequantised(base: nn.Module) -> Tensor:
 
 
 def concatenate(projections: Sequence[Projection]) -> Projection:
-    """One projection whose outputs are those of all, in order."""
+    """Return one projection whose outputs are those of all given projections, in order."""
     weights = [each.weight_OI for each in projections]
     biases = [each.bias_O for each in projections]
     if all(bias is None for bias in biases):
@@ -124,7 +124,7 @@ def concatenate(projections: Sequence[Projection]) -> Projection:
 
 
 def pair_rows(given: Projection, head_width: int) -> Projection:
-    """The outputs of each head so that the two parts of a rotated pair are neighbours."""
+    """Reorder the outputs of each head so that the two parts of a rotated pair are adjacent."""
     weight_OI, bias_O = given.weight_OI, given.bias_O
     heads = weight_OI.shape[0] // head_width
     return Projection(
@@ -134,6 +134,6 @@ def pair_rows(given: Projection, head_width: int) -> Projection:
 
 
 def interleave(x: Tensor, axis: int) -> Tensor:
-    """Halves (a0 a1 … b0 b1 …) along an axis to neighbours (a0 b0 a1 b1 …), the order of complex numbers."""
+    """Reorder halves (a0 a1 … b0 b1 …) along an axis into pairs (a0 b0 a1 b1 …), the order of complex numbers."""
     first, second = x.chunk(2, dim=axis)
     return torch.stack((first, second), dim=axis + 1).flatten(axis, axis + 1)

@@ -1,4 +1,4 @@
-"""Prompts that sequences share: computed once, kept once, read once a step for all that continue them.
+"""Shared prompts, computed and stored once, and read once per step for all sequences that continue them.
 
 Axes: B sequences of a step, P prompts, M lanes (places for sequences) of each prompt.
 """
@@ -12,49 +12,50 @@ from dataclasses import dataclass
 from itertools import count
 
 import torch
+from rlcore.types import TokenIds
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.cache import RowCache, Stretch
 from rlcore_rollout.engines.torch.weights import Weights
 
 LANES = 8
-"""Sequences that share one row; more take another row with a copy, for every row is computed as if it had as many
-sequences as the fullest."""
+"""Maximum number of sequences that share one row. Further sequences use another row with a copy, because every row is
+computed as if it had as many sequences as the fullest."""
 KEY_PAD = 32
-"""The positions that attention looks at are a multiple of this."""
+"""The number of positions that attention reads is padded to a multiple of this."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Prompt:
-    """The prompt of a session's first call."""
+class SharedPrompt:
+    """The computed prompt of a session's first call."""
 
-    tokens: tuple[int, ...]
+    tokens: TokenIds
     stretch: Stretch
-    """Its keys and values."""
+    """The prompt's keys and values."""
     logits_V: Tensor
-    """After its last token."""
+    """Logits after the prompt's last token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """The prompts that the sequences of a step continue, each in a lane."""
+    """The prompts that the sequences of a step continue, with one lane per sequence."""
 
     cache: RowCache
     rows_P: Tensor | None
     """Rows of the cache; None means the first P."""
     positions: int
-    """How many are looked at."""
+    """Number of positions that attention reads."""
     mask_N1S: Tensor
-    """0 where a position belongs to the prompt, -inf behind it, from the shortest prompt's end; N is P * key heads."""
+    """0 where a position belongs to the prompt, -inf after it, from the shortest prompt's end; N is P * key heads."""
     sequences_PM: Tensor
-    """Which sequence of the step stands in a lane; any for a lane that is empty."""
+    """The sequence of the step in each lane; arbitrary for an empty lane."""
     lanes_B: Tensor
-    """Index into the flat ``sequences_PM`` of each sequence; any for one whose result does not matter."""
+    """Index into the flat ``sequences_PM`` of each sequence; arbitrary for a sequence whose result is not used."""
     lengths_B: Tensor
-    """Positions of each sequence's prompt."""
+    """Number of positions in each sequence's prompt."""
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the prompts in one layer, [P, H, S, E] each."""
+        """Return the keys and values of the prompts in one layer, [P, H, S, E] each."""
         seen, prompts = self.positions, len(self.sequences_PM)
         keys, values = self.cache.keys[index, :, :, :seen], self.cache.values[index, :, :, :seen]
         if self.rows_P is None:
@@ -63,15 +64,15 @@ class Shared:
 
 
 class PromptRows:
-    """The rows of the prompts that active sequences continue. A row is a working copy and may be taken any time."""
+    """The rows of prompts that active sequences continue. A row is a working copy that may be replaced at any time."""
 
     def __init__(self, weights: Weights):
         self._weights = weights
         self.cache = RowCache(weights, LANES)
-        self._held: dict[int, Prompt] = {}
+        self._held: dict[int, SharedPrompt] = {}
 
-    def seat(self, prompt: Prompt, taken: Counter[int]) -> int:
-        """A row for one more sequence with this prompt, given how many active sequences each row has."""
+    def seat(self, prompt: SharedPrompt, taken: Counter[int]) -> int:
+        """Return a row for one more sequence with this prompt, given the number of active sequences in each row."""
         for row, held in self._held.items():
             if held is prompt and 0 < taken[row] < LANES:
                 return row
@@ -81,24 +82,24 @@ class PromptRows:
         return row
 
     def free(self, length: int, taken: Iterable[int]) -> int:
-        """The first row without active sequences, with room for a prompt of this length that is yet to be computed."""
+        """Return the first row without active sequences, with room for a new prompt of this length."""
         row = next(row for row in count() if row not in taken)
         self.cache.reserve(length, row + 1)
         self._held.pop(row, None)
         return row
 
-    def keep(self, row: int, tokens: tuple[int, ...], logits_V: Tensor) -> Prompt:
-        """The prompt that has been computed in a row."""
-        prompt = Prompt(tokens=tokens, stretch=self.cache.take(row, len(tokens)), logits_V=logits_V)
+    def keep(self, row: int, tokens: TokenIds, logits_V: Tensor) -> SharedPrompt:
+        """Return the prompt that has been computed in a row."""
+        prompt = SharedPrompt(tokens=tokens, stretch=self.cache.take(row, len(tokens)), logits_V=logits_V)
         self._held[row] = prompt
         return prompt
 
     def share(self, seats: Series[int | None], *, pick: bool) -> Shared:
-        """The prompts of a step's sequences.
+        """Return the prompts of a step's sequences.
 
         Args:
-            seats: row of each sequence's prompt; None for one whose result does not matter
-            pick: copy the rows that are in use, instead of reading all rows up to the last of them
+            seats: row of each sequence's prompt; None for a sequence whose result is not used
+            pick: copy the rows that are in use instead of reading all rows up to the last of them
         """
         lanes: defaultdict[int, list[int]] = defaultdict(list)
         for sequence, seat in enumerate(seats):

@@ -1,9 +1,9 @@
-"""Whether this machine's matrix products compute a row alike whatever the number of rows.
+"""Probes whether this machine's matrix products compute a row identically for any number of rows.
 
-Seen with oneMKL on x86: 1, 2, 3, 6 and 7 rows differ from 64, every multiple of 8 agrees; sums over at most 128 keys do
-not depend on how many masked keys follow. So the scheduler pads rows to multiples of 8, the queries that meet a shared
-prompt are padded to such a multiple, and attention sums by blocks of 128 keys; this probe asks whether that is enough
-here.
+Observed with oneMKL on x86: results for 1, 2, 3, 6 and 7 rows differ from those for 64 rows, and every multiple of 8
+agrees. Sums over at most 128 keys do not depend on how many masked keys follow. The scheduler therefore pads rows to
+multiples of 8, queries that attend to a shared prompt are padded to such a multiple, and attention sums in blocks of
+128 keys. The probe checks whether that is sufficient on this machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlcore_rollout.engines.torch.weights import Weights
 
 @torch.inference_mode()
 def rows_are_independent(weights: Weights, slots: int) -> bool:
-    """Whether rows of the model's own projections, and of attention in other company, are equal bit for bit."""
+    """Return whether rows of the model's projections and of attention are bitwise equal in different batches."""
     layer = weights.layers[0]
     projections = (*layer.query_key_value, layer.attention_output, *layer.gate_up, layer.down, weights.head)
     return (
@@ -31,7 +31,7 @@ def rows_are_independent(weights: Weights, slots: int) -> bool:
 
 
 def _keys(weights: Weights) -> Tensor:
-    """Something [1, 320, E] to attend to and with."""
+    """Return arbitrary data [1, 320, E] that serves as queries and keys."""
     steps = torch.arange(320 * weights.shape.head_width, device=weights.device, dtype=torch.float32)
     return torch.sin(steps).view(1, 320, -1).to(weights.dtype)
 

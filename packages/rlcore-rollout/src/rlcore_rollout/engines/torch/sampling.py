@@ -1,4 +1,4 @@
-"""Drawing tokens. Each with one number that is keyed by (seed, position), never from a shared stream.
+"""Token sampling. Each draw uses one number keyed by (seed, position), never a shared random stream.
 
 Axes: B rows, V vocabulary.
 """
@@ -16,9 +16,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def uniforms(seed: int, first: int, count: int) -> list[float]:
-    """Numbers in [0, 1) of 53 bits for the absolute positions ``first`` … ``first + count - 1``.
+    """Return 53-bit numbers in [0, 1) for the absolute positions ``first`` … ``first + count - 1``.
 
-    SplitMix64 (Steele, Lea, Flood 2014) at counter ``position`` of the stream that starts at the mixed seed.
+    Uses SplitMix64 (Steele, Lea, Flood 2014) at counter ``position`` of the stream that starts at the mixed seed.
     """
     start = int(_mix(numpy.array([(seed + _GOLDEN) % 2**64], dtype=numpy.uint64))[0])
     counters = numpy.arange(first + 1, first + 1 + count, dtype=numpy.uint64)
@@ -35,11 +35,11 @@ def _mix(state: numpy.typing.NDArray[numpy.uint64]) -> numpy.typing.NDArray[nump
 def draw(
     logits_BV: Tensor, samplings: Sequence[Sampling | None], numbers: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """A token for each row and its log-probability at temperature 1.
+    """Draw a token for each row and return it with its log-probability at temperature 1.
 
     Args:
         logits_BV: float32
-        samplings: one per row; None for rows whose result nobody reads
+        samplings: one per row; None for rows whose result is not used
         numbers: one uniform number per row
     """
     logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
@@ -71,14 +71,14 @@ def _is_cut(sampling: Sampling) -> bool:
 
 
 def _invert(probabilities_BV: Tensor, numbers_B: Tensor) -> Tensor:
-    """The first token whose cumulative probability exceeds the number; the sums are float64."""
+    """Return the first token whose cumulative probability exceeds the number. The sums are float64."""
     cumulative_BV = probabilities_BV.cumsum(dim=-1, dtype=torch.float64)
     reached_B1 = numbers_B[:, None] * cumulative_BV[:, -1:]
     return torch.searchsorted(cumulative_BV, reached_B1, right=True)[:, 0].clamp_(max=probabilities_BV.shape[1] - 1)
 
 
 def _draw_cut(scaled_V: Tensor, sampling: Sampling, number: Tensor) -> Tensor:
-    """Top-k first, then the smallest set of the rest's most likely tokens that holds ``top_p`` of its mass."""
+    """Apply top-k, then keep the smallest set of most likely remaining tokens that holds ``top_p`` of their mass."""
     order_V = torch.argsort(scaled_V, descending=True, stable=True)
     if sampling.top_k > 0:
         order_V = order_V[: sampling.top_k]

@@ -1,9 +1,9 @@
-"""Which sequence is computed when: rows, sessions and shared prompts. Used from one thread; knows no event loop.
+"""Schedules sequences: rows, sessions and shared prompts. Runs in one thread, independent of any event loop.
 
-A call becomes a `Sequence`. It waits, in the order of arrival, for a row of the cache. The prompt of a session's first
-call is computed, or was for a sibling, and is shared by all that continue it; what follows it is the session's own, in
-its row. Every step draws one token for each active row. What a session has of its own stays in its row until the row
-is needed and then beside it.
+A call becomes a `Sequence`, which waits in order of arrival for a row of the cache. The prompt of a session's first
+call is computed once and shared by all siblings that continue it. Everything after the prompt belongs to the session
+and is stored in its row. Every step draws one token for each active row. A session's data stays in its row until the
+row is needed, and is parked outside the cache afterwards.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from collections.abc import Iterable
 
 import torch
 from rlcore.errors import EngineError
-from rlcore.types import Completion, Sampling
+from rlcore.types import Completion, Logprobs, Sampling, TokenIds
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.decoder import Decoder
-from rlcore_rollout.engines.torch.prompts import Prompt, PromptRows
+from rlcore_rollout.engines.torch.prompts import PromptRows, SharedPrompt
 from rlcore_rollout.engines.torch.sampling import draw, uniforms
-from rlcore_rollout.engines.torch.sequences import Sequence, Session, common_prefix
+from rlcore_rollout.engines.torch.sequences import PromptKey, Sequence, Session, common_prefix, key_of
 from rlcore_rollout.engines.torch.weights import Weights
 
 ROW_PAD = 8
-"""Rows of a step are a multiple of this: fewer rows take other code paths in the libraries below."""
+"""The number of rows in a step is padded to a multiple of this. Fewer rows take other code paths in the underlying
+libraries."""
 TOKEN_PAD = 16
 """New tokens of a prompt are padded to a multiple of this and computed together with others of that length."""
 CHUNK = 256
-"""A longer prompt is computed in pieces of this many tokens."""
+"""A longer prompt is computed in chunks of this many tokens."""
 BATCH_TOKENS = 2048
-"""Prompt tokens that are computed together at most."""
+"""Maximum number of prompt tokens that are computed together."""
 PATIENCE = 8
-"""Steps that a waiting call may be kept for others to share its prompt computation."""
+"""Maximum number of steps that a call waits so that its prompt can be computed together with others."""
 
 
 class Scheduler:
-    """Rows and what is in them. Every method may raise; then `reset` must follow."""
+    """Manages the rows and their contents. After any method raises, `reset` must be called."""
 
     def __init__(self, weights: Weights, slots: int, *, keep_all: bool):
         self.rows = -(-slots // ROW_PAD) * ROW_PAD
@@ -49,13 +50,13 @@ class Scheduler:
         self.load(weights)
 
     def load(self, weights: Weights) -> None:
-        """Take new weights; everything computed with the old ones goes."""
+        """Load new weights and discard everything computed with the old ones."""
         self._decoder = Decoder(weights)
         self._device = weights.device
         self._cache = RowCache(weights, self.rows)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._owners: dict[int, str] = {}
-        self._prompts: OrderedDict[tuple[int, ...], Prompt] = OrderedDict()
+        self._prompts: OrderedDict[PromptKey, SharedPrompt] = OrderedDict()
         self._prompt_rows = PromptRows(weights)
         self._since_admission = PATIENCE
 
@@ -67,7 +68,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do something."""
+        """Whether a step would do anything."""
         return bool(self.waiting or self.active)
 
     def submit(self, sequence: Sequence) -> None:
@@ -75,13 +76,13 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def release(self, session: str) -> None:
-        """Forget a session; no call of it may be active."""
+        """Forget a session. None of its calls may be active."""
         kept = self._sessions.pop(session, None)
         if kept is not None and kept.row is not None:
             del self._owners[kept.row]
 
     def step(self) -> None:
-        """Admit what waits, then draw one token for every active sequence."""
+        """Admit waiting calls, then draw one token for every active sequence."""
         self._drop_cancelled()
         free = self.slots - len(self.active)
         if self.waiting and free:
@@ -106,47 +107,48 @@ class Scheduler:
         """Give each sequence a row, compute its prompt and draw its first token."""
         sequences = self._refuse_twins(sequences)
         kept = {sequence: self._resume(sequence) for sequence in sequences}
-        for sequence, session in kept.items():  # those first whose keys and values are still in a row
+        for sequence, session in kept.items():  # sessions that still have a row come first
             if session is not None and session.row is not None:
                 self._occupy(session.row, sequence)
-        fresh: dict[tuple[int, ...], list[Sequence]] = {}
+        fresh: dict[PromptKey, list[Sequence]] = {}
         continued: list[tuple[Sequence, int]] = []
         for sequence, session in kept.items():
             if sequence.row < 0:
                 self._occupy(self._free_row(), sequence)
             if session is None:
-                fresh.setdefault(sequence.prompt, []).append(sequence)
+                fresh.setdefault(key_of(sequence.prompt), []).append(sequence)
                 continue
             if session.parked is not None:
                 self._cache.put(sequence.row, session.parked)
             self._sit(sequence, session.shared)
-            continued.append((sequence, common_prefix(session.tokens, sequence.prompt)))
+            continued.append((sequence, common_prefix(session, sequence.prompt)))
         ready = [*self._compute(continued), *self._start(fresh)]
         if ready:
             self._first_tokens(ready)
 
     def _resume(self, sequence: Sequence) -> Session | None:
-        """What the sequence's session has computed; None when that is of no use for its prompt."""
+        """Return the sequence's session, or None if its computed tokens cannot be reused for the prompt."""
         session = self._sessions.pop(sequence.session, None)
-        if session is None or common_prefix(session.tokens, sequence.prompt) >= len(session.shared.tokens):
+        if session is None or common_prefix(session, sequence.prompt) >= len(session.shared.tokens):
             return session
         if session.row is not None:
             del self._owners[session.row]
         return None
 
-    def _start(self, fresh: dict[tuple[int, ...], list[Sequence]]) -> list[tuple[Sequence, Tensor]]:
-        """First calls, by prompt, with the logits after it. A prompt that is not known is computed once."""
-        leaders = [siblings[0] for prompt, siblings in fresh.items() if prompt not in self._prompts]
-        for leader in leaders:
+    def _start(self, fresh: dict[PromptKey, list[Sequence]]) -> list[tuple[Sequence, Tensor]]:
+        """Return first calls, grouped by prompt, with the logits after it. Each unknown prompt is computed once."""
+        leaders = {key: siblings[0] for key, siblings in fresh.items() if key not in self._prompts}
+        for leader in leaders.values():
             leader.seat = self._prompt_rows.free(len(leader.prompt), self._seated())
-        for leader, logits_V in self._compute([(leader, 0) for leader in leaders]):
+        computed = dict(self._compute([(leader, 0) for leader in leaders.values()]))
+        for key, leader in leaders.items():
             assert leader.seat is not None
-            leader.shared = self._prompt_rows.keep(leader.seat, leader.prompt, logits_V)
-            self._prompts[leader.prompt] = leader.shared
+            leader.shared = self._prompt_rows.keep(leader.seat, leader.prompt.token_ids, computed[leader])
+            self._prompts[key] = leader.shared
         ready = []
-        for prompt, siblings in fresh.items():
-            self._prompts.move_to_end(prompt)
-            shared = self._prompts[prompt]
+        for key, siblings in fresh.items():
+            self._prompts.move_to_end(key)
+            shared = self._prompts[key]
             for sequence in siblings:
                 if sequence.seat is None:
                     self._sit(sequence, shared)
@@ -155,16 +157,16 @@ class Scheduler:
             self._prompts.popitem(last=False)
         return ready
 
-    def _sit(self, sequence: Sequence, shared: Prompt) -> None:
+    def _sit(self, sequence: Sequence, shared: SharedPrompt) -> None:
         sequence.seat = self._prompt_rows.seat(shared, self._seated())
         sequence.shared = shared
 
     def _seated(self) -> Counter[int]:
-        """How many active sequences continue the prompt in each row."""
+        """Return the number of active sequences that continue the prompt in each row."""
         return Counter(sequence.seat for sequence in self.active.values() if sequence.seat is not None)
 
     def _refuse_twins(self, sequences: list[Sequence]) -> list[Sequence]:
-        """The sequences without those whose session is already generating."""
+        """Return the sequences, excluding those whose session is already generating."""
         generating = {sequence.session for sequence in self.active.values()}
         accepted = []
         for sequence in sequences:
@@ -187,9 +189,10 @@ class Scheduler:
             self._append(sequence, token, logprob)
 
     def _compute(self, pieces: list[tuple[Sequence, int]]) -> list[tuple[Sequence, Tensor]]:
-        """Each sequence with the logits after its prompt, whose first ``start`` positions are already computed.
+        """Return each sequence with the logits after its prompt, whose first ``start`` positions are already computed.
 
-        The shapes in which a sequence is computed depend on itself alone. All are first calls, or none.
+        The shapes in which a sequence is computed depend only on the sequence itself. Either all are first calls or
+        none is.
         """
         done: list[tuple[Sequence, Tensor]] = []
         while pieces:
@@ -211,7 +214,7 @@ class Scheduler:
         return done
 
     def _extend(self, batch: list[tuple[Sequence, int]], width: int) -> Tensor:
-        news = [sequence.prompt[start : start + min(width, CHUNK)] for sequence, start in batch]
+        news = [sequence.prompt.token_ids[start : start + min(width, CHUNK)] for sequence, start in batch]
         starts = [start - sequence.shared_length for sequence, start in batch]
         seats = [sequence.seat for sequence, _ in batch if sequence.seat is not None]
         if batch[0][0].shared is None:
@@ -242,7 +245,7 @@ class Scheduler:
         self.active[row] = sequence
 
     def _free_row(self) -> int:
-        """The first row that is empty, or the one whose session rests longest; that session is parked."""
+        """Return the first empty row, or park the session that has been idle longest and return its row."""
         for row in range(self.slots):
             if row not in self.active and row not in self._owners:
                 return row
@@ -261,7 +264,7 @@ class Scheduler:
         return row
 
     def _forget_oldest(self) -> None:
-        """Outside the deterministic mode parked sessions take at most as much memory as four caches."""
+        """Limit parked sessions to the memory of four caches. Does nothing in deterministic mode."""
         if self.keep_all:
             return
         budget = 4 * sum(cache.rows * cache.capacity for cache in (self._cache, self._prompt_rows.cache))
@@ -270,13 +273,13 @@ class Scheduler:
             del self._sessions[parked.popleft()]
 
     def _positions(self, names: Iterable[str]) -> int:
-        """How many these sessions keep; a prompt that several share counts once."""
+        """Return the number of positions that these sessions keep. A prompt shared by several counts once."""
         sessions = [self._sessions[name] for name in names]
         prompts = {session.shared for session in sessions}
         return sum(session.place for session in sessions) + sum(len(prompt.tokens) for prompt in prompts)
 
     def _gather(self) -> int:
-        """Move active sequences together at the low rows when that makes steps smaller; returns the rows of a step."""
+        """Move active sequences to the low rows if that makes steps smaller. Returns the number of rows in a step."""
         last = max(self.active)
         needed = -(-len(self.active) // ROW_PAD) * ROW_PAD
         if last < needed + ROW_PAD:
@@ -293,13 +296,13 @@ class Scheduler:
     # Decoding
 
     def _decode(self) -> None:
-        """One token for every active sequence."""
+        """Draw one token for every active sequence."""
         count = self._gather()
         tokens, places, numbers = [0] * count, [0] * count, [0.0] * count
         samplings: list[Sampling | None] = [None] * count
         seats: list[int | None] = [None] * count
         for row, name in self._owners.items():
-            if row < count:  # a resting session's row is computed too: let it write where nothing is kept
+            if row < count:  # an idle session's row is computed too, so its write goes to an unused position
                 places[row] = self._sessions[name].place
         for row, sequence in self.active.items():
             made = len(sequence.tokens)
@@ -326,14 +329,16 @@ class Scheduler:
 
     def _end(self, sequence: Sequence, stopped: bool) -> None:
         del self.active[sequence.row]
-        computed = [*sequence.prompt, *sequence.tokens[:-1]]
+        computed = TokenIds.joined([sequence.prompt.token_ids, sequence.tokens[:-1]])
         assert sequence.shared is not None
-        self._sessions[sequence.session] = Session(tokens=computed, shared=sequence.shared, row=sequence.row)
+        self._sessions[sequence.session] = Session(
+            tokens=computed, media=sequence.prompt.media, shared=sequence.shared, row=sequence.row
+        )
         self._owners[sequence.row] = sequence.session
         sequence.finish(
             Completion(
-                token_ids=tuple(sequence.tokens),
-                logprobs=tuple(sequence.logprobs),
+                token_ids=TokenIds(sequence.tokens),
+                logprobs=Logprobs(sequence.logprobs),
                 finish_reason="stop" if stopped else "length",
                 policy_version=self.version,
             )

@@ -1,4 +1,4 @@
-"""A call on its way, and what is kept of a conversation between two calls."""
+"""Calls in progress, and the state kept between two calls of a session."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rlcore.errors import EngineError
-from rlcore.types import Completion, Sampling
+from rlcore.types import Completion, MediaSpan, Prompt, Sampling, TokenIds
 
 from rlcore_rollout.engines.torch.cache import Stretch
-from rlcore_rollout.engines.torch.prompts import Prompt
+from rlcore_rollout.engines.torch.prompts import SharedPrompt
 from rlcore_rollout.engines.torch.stop_texts import StopTexts
+
+PromptKey = tuple[bytes, tuple[MediaSpan, ...]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
-    """One call of ``generate`` on its way."""
+    """One ``generate`` call in progress."""
 
-    prompt: tuple[int, ...]
+    prompt: Prompt
     sampling: Sampling
     session: str
     limit: int
-    """New tokens at most, the context's end included."""
+    """Maximum number of new tokens, also limited by the end of the context."""
     finish: Callable[[Completion | EngineError], None]
-    """Takes the result; called once."""
+    """Callback that receives the result; called once."""
     cancelled: bool = False
     row: int = -1
-    """Where its own keys and values lie."""
-    shared: Prompt | None = None
-    """The prompt that comes before them; None until that is computed."""
+    """The row that holds the sequence's own keys and values."""
+    shared: SharedPrompt | None = None
+    """The prompt that precedes them; None until it is computed."""
     seat: int | None = None
     """The row of that prompt."""
     tokens: list[int] = field(default_factory=list)
@@ -39,36 +41,48 @@ class Sequence:
 
     @property
     def place(self) -> int:
-        """Where in its row the newest token stands; everything before is computed."""
+        """Position of the newest token in its row. Everything before it is computed."""
         return len(self.prompt) + len(self.tokens) - 1 - self.shared_length
 
     @property
     def shared_length(self) -> int:
-        """Positions before its row's first."""
+        """Number of positions before the first position of its row."""
         return 0 if self.shared is None else len(self.shared.tokens)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Session:
-    """What is kept of a conversation between two calls."""
+    """The state kept between two calls of a session."""
 
-    tokens: list[int]
-    """Those whose keys and values are computed."""
-    shared: Prompt
-    """The first of them."""
+    tokens: TokenIds
+    """The tokens whose keys and values are computed."""
+    media: tuple[MediaSpan, ...]
+    """The images among these tokens."""
+    shared: SharedPrompt
+    """The prompt at the beginning of these tokens."""
     row: int | None
-    """The row that still holds the others, or None when they are ``parked``."""
+    """The row that still holds the other tokens, or None when they are ``parked``."""
     parked: Stretch | None = None
 
     @property
     def place(self) -> int:
-        """Where in its row the next token would stand."""
+        """Position of the next token in its row."""
         return len(self.tokens) - len(self.shared.tokens)
 
 
-def common_prefix(computed: list[int], prompt: tuple[int, ...]) -> int:
-    """How many tokens of the prompt are already computed; at least one is left, for its logits."""
-    length = min(len(computed), len(prompt) - 1)
-    if tuple(computed[:length]) == prompt[:length]:
-        return length
-    return next(index for index in range(length) if computed[index] != prompt[index])
+def common_prefix(session: Session, prompt: Prompt) -> int:
+    """Return how many positions of the prompt are already computed. At least one is left, for its logits.
+
+    Equal tokens with different images count as different: positions are reused up to the first image that differs.
+    """
+    computed, tokens = session.tokens, prompt.token_ids
+    length = min(len(computed), len(tokens) - 1)
+    if computed[:length] != tokens[:length]:
+        length = next(index for index in range(length) if computed[index] != tokens[index])
+    different = set(session.media).symmetric_difference(prompt.media)
+    return min([length, *(span.offset for span in different)])
+
+
+def key_of(prompt: Prompt) -> PromptKey:
+    """Return the key of prompts that can share one computation: their tokens and their images."""
+    return prompt.token_ids.tobytes(), prompt.media

@@ -1,6 +1,6 @@
-"""A transformers model's parameters, as the decoder reads them.
+"""The parameters of a transformers model, in the form that the decoder reads.
 
-Supported are the families that share one layer: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+Supports model families built from the same layer: RMSNorm, rotary positions, grouped-query attention and SwiGLU.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rlcore.adapter_folder import is_adapter
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.model_folder import base_of
-from rlcore.quantization import keep_layout, loading_options
-from rlcore.weights import check_complete, cpu_threads
+from rlcore.models.adapter import is_adapter
+from rlcore.models.folder import base_of
+from rlcore.models.quantization import keep_layout, loading_options
+from rlcore.models.weights import check_complete, cpu_threads
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.projections import Projection, concatenate, interleave, pair_rows, projection
@@ -32,7 +32,7 @@ FUSED_BYTES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The sizes of a model."""
+    """The dimensions of a model."""
 
     layers: int
     width: int
@@ -46,11 +46,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One block. Rows of query and key projections stand so that the two parts of a rotated pair are neighbours."""
+    """One block. The rows of query and key projections are ordered so that rotated pairs are adjacent."""
 
     attention_norm: Tensor
     query_key_value: tuple[Projection, ...]
-    """One fused projection, or query, key and value apart (then in the model's own order of rows)."""
+    """One fused projection, or separate query, key and value projections in the model's own row order."""
     query_norm: Tensor | None
     key_norm: Tensor | None
     attention_output: Projection
@@ -61,7 +61,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Everything a forward pass reads."""
+    """All parameters that a forward pass reads."""
 
     shape: Shape
     fused: bool
@@ -75,23 +75,23 @@ class Weights:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device that holds the weights."""
         return self.embedding.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the weights."""
+        """The type of the weights."""
         return self.embedding.dtype
 
 
 def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
-    """The trainer's live model, or the one in the source's folder when there is none."""
+    """Return the trainer's live model, or load the model in the source's folder when there is none."""
     if source.module is not None:
         if not isinstance(source.module, torch.nn.Module):
             raise UserError("the torch engine samples from a torch module", found=type(source.module).__name__)
         return source.module
     if source.folder is None:
-        raise UserError("the torch engine needs a model", found="neither a module nor a folder", mend="set model.path")
+        raise UserError("the torch engine needs a model", found="neither a module nor a folder", fix="set model.path")
     return _load(source.folder, context)
 
 
@@ -114,7 +114,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the output belongs to rlcore
-    set_verbosity_error()  # type: ignore[no-untyped-call]  # what is missing is said below
+    set_verbosity_error()  # type: ignore[no-untyped-call]  # missing tensors are reported below
     dtype = context.dtype
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "bfloat16"
@@ -137,16 +137,16 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
 
 
 def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
-    """The module with the adapter of a folder on its layers."""
+    """Return the module with a folder's adapter applied to its layers."""
     try:
         from peft import PeftModel
     except ImportError:
         raise NotInstalledError(
-            "the torch engine reads an adapter with peft", where=str(folder), mend="pip install 'rlcore[lora]'"
+            "the torch engine reads an adapter with peft", where=str(folder), fix="pip install 'rlcore[lora]'"
         ) from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what was trained whole beside a tied layer is no matter of an engine
+            warnings.simplefilter("ignore")  # modules trained in full beside a tied layer do not concern an engine
             model: Any = PeftModel.from_pretrained(module, str(folder))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _unreadable(error, folder) from error
@@ -160,22 +160,22 @@ def _unreadable(error: Exception, folder: Path) -> UserError:
         "the model cannot be loaded",
         found=f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__,
         where=str(folder),
-        mend="save or download the folder anew, or choose a model that the installed transformers knows",
+        fix="save or download the folder again, or use a model that the installed transformers supports",
     )
 
 
 def _unsupported(found: str, where: str) -> UserError:
     return UserError(
-        "the torch engine samples from models of the families " + ", ".join(FAMILIES.values()),
+        "the torch engine supports models of the families " + ", ".join(FAMILIES.values()),
         found=found,
         where=where,
-        mend="choose a model of these families or another engine with rollout.engine",
+        fix="use a model of these families, or another engine: rollout.engine=NAME",
     )
 
 
 @torch.inference_mode()
 def read_weights(module: torch.nn.Module) -> Weights:
-    """The module's parameters. Small models are copied into fused projections; the rest is the module's own memory."""
+    """Read the module's parameters. Small models get fused projections; larger ones share the module's memory."""
     model: Any = module
     name = type(module).__name__
     if name not in FAMILIES.values():

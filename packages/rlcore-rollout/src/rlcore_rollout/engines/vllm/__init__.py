@@ -1,1 +1,1 @@
-"""vLLM as an engine: a process of its own that takes the policy's weights after every update."""
+"""The vLLM engine, which runs in a separate process and receives the policy's weights after every update."""

@@ -1,7 +1,7 @@
-"""Adapters of low rank in vLLM: which it can serve, and how the trainer's present one reaches it.
+"""Low-rank adapters in vLLM: which adapters it can serve, and how it receives the trainer's current one.
 
-vLLM reads an adapter from a folder as peft writes it, and puts it beside the base that it has loaded: after an update
-the adapter travels, never the base.
+vLLM reads an adapter from a folder in peft's format and applies it to the loaded base model. After an update only the
+adapter is sent, never the base.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rlcore.adapter_folder import SETTINGS, WEIGHTS, is_adapter, read_settings
 from rlcore.errors import UserError
+from rlcore.models.adapter import SETTINGS, WEIGHTS, is_adapter, read_settings
 
 from rlcore_rollout.engines.vllm.segment import SHARED_MEMORY
 
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
     from vllm.lora.request import LoRARequest
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as the largest rank."""
+"""The values that vLLM accepts as the maximum rank."""
 NAME = "default"
-"""What peft calls an adapter that has no name."""
+"""The name that peft gives to an unnamed adapter."""
 PREFIX = "base_model.model."
 
 
 class Adapter:
-    """The adapter of a source, as vLLM is told of it."""
+    """The adapter of a source, in the form that vLLM accepts."""
 
     def __init__(self, settings: Mapping[str, Any], folder: Path | None) -> None:
-        """Take peft's settings of it, and the folder that holds it where it is no live one.
+        """Read peft's settings, and the folder that holds the adapter unless it is live.
 
         Raises:
-            UserError: vLLM cannot serve it.
+            UserError: vLLM cannot serve the adapter.
         """
         self._settings, self.folder = settings, folder
         self._place: tempfile.TemporaryDirectory[str] | None = None
         self._number = 0
         where = str(folder) if folder is not None else "[lora]"
         for word, reason in (
-            ("use_dora", "DoRA is no sum of matrices of low rank"),
-            ("modules_to_save", "layers that were trained whole would have to replace those of the base"),
-            ("lora_bias", "biases of an adapter are not read"),
+            ("use_dora", "vLLM does not support DoRA"),
+            ("modules_to_save", "vLLM cannot replace layers of the base model"),
+            ("lora_bias", "vLLM does not read biases of an adapter"),
         ):
             if settings.get(word):
                 raise UserError(
                     f"vLLM cannot serve an adapter with {word}",
                     found=reason,
                     where=where,
-                    mend="rollout.engine=torch, or rlcore merge ADAPTER --out FOLDER",
+                    fix="rollout.engine=torch, or rlcore merge ADAPTER --out FOLDER",
                 )
         rank = max([int(settings["r"]), *map(int, (settings.get("rank_pattern") or {}).values())])
         if rank > RANKS[-1]:
@@ -62,11 +62,11 @@ class Adapter:
             "max_loras": 1,
             "max_lora_rank": next(size for size in RANKS if size >= rank),
         }
-        """What vLLM has to start with."""
+        """Arguments with which vLLM must start."""
 
     @classmethod
     def of(cls, source: WeightSource) -> Adapter | None:
-        """The adapter of a live module or of a folder; None where all weights are the policy's own."""
+        """Return the adapter of a live module or a folder; None where all weights belong to the policy."""
         if source.module is not None:
             settings = getattr(source.module, "peft_config", {}).get(NAME)
             return None if settings is None else cls(_plain(settings), None)
@@ -75,7 +75,7 @@ class Adapter:
         return None
 
     def request(self, module: object | None) -> LoRARequest:
-        """The adapter's present values under a new number, by which vLLM tells them from those before."""
+        """Return the adapter's current values under a new number, which tells vLLM that they are new."""
         from vllm.lora.request import LoRARequest
 
         folder = self.folder
@@ -86,7 +86,7 @@ class Adapter:
         return LoRARequest(f"rlcore-{self._number}", self._number, str(folder))
 
     def close(self) -> None:
-        """Remove what was written."""
+        """Remove the files written for the adapter."""
         if self._place is not None:
             self._place.cleanup()
             self._place = None
@@ -110,7 +110,7 @@ class Adapter:
 
 
 def _plain(settings: Any) -> dict[str, Any]:
-    """Peft's settings as plain JSON values."""
+    """Return peft's settings as plain JSON values."""
     words = settings.to_dict()
     return {
         key: sorted(value) if isinstance(value, set) else value

@@ -1,4 +1,4 @@
-"""Options of the vllm engine, the table ``rollout.vllm``. Where vLLM has a name for an option, it is that name."""
+"""Options of the vllm engine, the table ``rollout.vllm``. Options have the names that vLLM uses."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ DECIDED = {
     "max_lora_rank": "lora.rank",
     "max_loras": None,
 }
-"""Arguments of vLLM that ``arguments`` may not hold, and which key decides each (None: rlcore itself)."""
+"""vLLM arguments that ``arguments`` may not contain, with the key that sets each (None: set by rlcore itself)."""
 
 
 class VllmEngineConfig(BaseModel):
-    """How vLLM runs."""
+    """Options of vLLM."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -37,13 +37,13 @@ class VllmEngineConfig(BaseModel):
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
     """GiB of the cache; None is what ``gpu_memory_utilization`` leaves, and on a CPU 1 or what two contexts take."""
     max_num_seqs: Annotated[int, Field(ge=1)] = 256
-    """Sequences that are computed together."""
+    """Maximum number of sequences in a batch."""
     enforce_eager: bool | None = None
     """Without compilation and CUDA graphs: a faster start, slower steps; None is true on a CPU only."""
     enable_prefix_caching: bool = True
     """Keep prompts for siblings and later turns."""
     sleep: bool = False
-    """Give the GPU's memory back while the trainer updates; for a trainer on the same GPU."""
+    """Release GPU memory while the trainer updates; for a trainer on the same GPU."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """Deadline of a start and of taking new weights, in seconds; afterwards the engine's process is ended."""
     arguments: dict[str, Any] = {}
@@ -54,17 +54,17 @@ class VllmEngineConfig(BaseModel):
     def _names(cls, arguments: dict[str, Any]) -> dict[str, Any]:
         for name in arguments:
             if name in cls.model_fields:
-                raise ValueError(f"{name} has a key of its own: rollout.vllm.{name}")
+                raise ValueError(f"{name} has its own key: rollout.vllm.{name}")
             if name in DECIDED:
                 key = DECIDED[name]
-                raise ValueError(f"{name} is decided by {key}" if key else f"{name} is decided by rlcore itself")
+                raise ValueError(f"{name} is set by {key}" if key else f"{name} is set by rlcore")
         return arguments
 
     @model_validator(mode="after")
     def _agree(self) -> VllmEngineConfig:
         given = self.model_fields_set
         if self.kv_cache_gib is not None and "gpu_memory_utilization" in given:
-            raise ValueError("kv_cache_gib and gpu_memory_utilization both decide the size of the cache: give one")
+            raise ValueError("kv_cache_gib and gpu_memory_utilization both set the size of the cache: use only one")
         tokens = self.arguments.get("max_num_batched_tokens")
         if isinstance(tokens, int) and tokens < self.max_num_seqs:
             raise ValueError(

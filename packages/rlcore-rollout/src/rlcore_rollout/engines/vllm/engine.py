@@ -1,19 +1,19 @@
-"""`VllmEngine`: vLLM in a process of its own, which takes the policy's weights after every update."""
+"""`VllmEngine`: vLLM in a separate process that receives the policy's weights after every update."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rlcore.adapter_folder import is_adapter
 from rlcore.errors import EngineError, UserError
-from rlcore.model_folder import base_of
-from rlcore.types import Completion, Sampling, derive_seed
+from rlcore.models.adapter import is_adapter
+from rlcore.models.folder import base_of
+from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
 from rlcore_rollout.engines.vllm.launch import prepare
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 
 SHUTDOWN_S = 20.0
-"""How long a healthy vLLM gets to end by itself."""
+"""Time that a healthy vLLM gets to exit on its own."""
 
 
 class VllmEngine:
     """Samples with vLLM (`rlcore.contracts.Engine`).
 
-    ``sampling.seed`` is not passed on: all draws come from vLLM's one stream, in the order of its batches (a generator
-    for each request is slow there, and on a CPU of version 0.32 a prompt computed in pieces ends the process). So two
-    runs of one seed agree in statistics, not in tokens.
+    ``sampling.seed`` is not passed on: all draws come from vLLM's single random stream, in the order of its batches. A
+    generator for each request is slow in vLLM, and on a CPU with version 0.32 a prompt computed in chunks ends the
+    process. Two runs with the same seed therefore agree in statistics, not in tokens.
 
-    A generation that is cancelled, by a deadline too, is aborted in vLLM. When vLLM dies or does not answer, the calls
-    in flight fail, ``failure`` says why, and the next `load_weights` starts it anew.
+    A cancelled generation, also one cancelled by a deadline, is aborted in vLLM. When vLLM dies or does not answer, the
+    calls in flight fail, ``failure`` holds the reason, and the next `load_weights` restarts vLLM.
     """
 
     failure: str | None = None
-    """Why vLLM cannot go on; None when it can."""
+    """Why vLLM cannot continue; None while it can."""
 
     def __init__(self, config: VllmEngineConfig, source: WeightSource, context: EngineContext):
         folder = source.folder
         if context.quantization != "none":
             raise UserError(
-                "the vllm engine holds its base whole",
+                "the vllm engine does not quantise its base model",
                 found=f"model.quantization={context.quantization}",
-                mend="rollout.engine=torch, or model.quantization=none",
+                fix="rollout.engine=torch, or model.quantization=none",
             )
         self._adapter = Adapter.of(source)
         self._serving: LoRARequest | None = None
@@ -59,7 +59,7 @@ class VllmEngine:
         if folder is not None and is_adapter(folder):
             folder = base_of(folder)
         if folder is None or not (folder / "config.json").is_file():
-            raise UserError("the vllm engine needs a Hugging Face folder", found=str(folder), mend="set model.path")
+            raise UserError("the vllm engine needs a Hugging Face folder", found=str(folder), fix="set model.path")
         self._config, self._folder = config, folder
         self._launch = prepare(
             config,
@@ -79,20 +79,22 @@ class VllmEngine:
         self._version = source.version
         self._llm = self._launch.start()
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, *, session: str) -> Completion:
-        """Continue the prompt. Ends with ``length`` at the context's end; no token at all when none fits."""
+    async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Continue the prompt. Ends with ``length`` at the context limit, without any token if none fits."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        prompt = list(prompt_ids)
-        if not prompt or not 0 <= min(prompt) <= max(prompt) < self._vocabulary:
+        if prompt.media:
+            raise EngineError("the vllm engine supports only text; use another engine for images")
+        ids = prompt.token_ids.tolist()
+        if not ids or not 0 <= min(ids) <= max(ids) < self._vocabulary:
             raise EngineError(f"a prompt needs ids from 0 to {self._vocabulary - 1}, and at least one")
         self._check_usable()
-        version, limit = self._version, min(sampling.max_new_tokens, self._context - len(prompt))
+        version, limit = self._version, min(sampling.max_new_tokens, self._context - len(ids))
         if limit <= 0:
-            return Completion(token_ids=(), logprobs=(), finish_reason="length", policy_version=version)
+            return Completion(token_ids=TokenIds(), logprobs=Logprobs(), finish_reason="length", policy_version=version)
         await self.wake()
         await self._serve_folder()
         params = SamplingParams(
@@ -113,7 +115,7 @@ class VllmEngine:
         try:
             final: Any = None
             request = f"{session}-{next(self._requests)}"
-            text = TokensPrompt(prompt_token_ids=prompt)
+            text = TokensPrompt(prompt_token_ids=ids)
             async for output in self._llm.generate(text, params, request, lora_request=self._serving):
                 final = output
         except EngineDeadError as error:
@@ -128,25 +130,25 @@ class VllmEngine:
         if made.finish_reason not in {"stop", "length"}:
             raise EngineError(f"vLLM ended the request with {made.finish_reason!r}")
         return Completion(
-            token_ids=tuple(made.token_ids),
-            logprobs=tuple(made.logprobs.logprobs),
+            token_ids=TokenIds(made.token_ids),
+            logprobs=Logprobs(made.logprobs.logprobs),
             finish_reason=made.finish_reason,
             policy_version=version,
         )
 
     async def release(self, session: str) -> None:
-        """Nothing to do: vLLM's prefix cache forgets by itself."""
+        """Do nothing. vLLM's prefix cache evicts entries itself."""
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Send the source's weights through shared memory; a vLLM that died is started anew first.
+        """Send the source's weights through shared memory. A vLLM that died is restarted first.
 
         Raises:
-            EngineError: calls are in flight, or vLLM did not take the weights in time.
+            EngineError: calls are in flight, or vLLM did not load the weights in time.
         """
         if self._closed:
             raise EngineError("the engine is closed")
         if self._in_flight:
-            raise EngineError(f"weights cannot change under {self._in_flight} generations in flight")
+            raise EngineError(f"weights cannot change while {self._in_flight} generations are in flight")
         if self.failure is not None:
             await self._restart()
         self._version = source.version
@@ -160,24 +162,24 @@ class VllmEngine:
                 else:
                     await self._serve(self._adapter.request(source.module))
         except TimeoutError:
-            self.failure = f"vLLM did not take the weights within {self._config.timeout_s:g} s"
+            self.failure = f"vLLM did not load the weights within {self._config.timeout_s:g} s"
             raise EngineError(self.failure) from None
         except EngineError:
             raise
         except Exception as error:
             words = self._launch.last_words()
-            self.failure = f"vLLM did not take the weights: {type(error).__name__}: {error}\n{words}"
+            self.failure = f"vLLM did not load the weights: {type(error).__name__}: {error}\n{words}"
             raise EngineError(self.failure) from error
         return source.version
 
     async def sleep(self) -> None:
-        """Give the GPU's memory back until `wake`, where ``rollout.vllm.sleep`` asks for it."""
+        """Release the GPU memory until `wake`, if ``rollout.vllm.sleep`` is set."""
         if self._config.sleep and not self._asleep and self.failure is None:
             self._asleep = True
             await self._llm.sleep(level=1)
 
     async def wake(self) -> None:
-        """Take the memory again. `generate` and `load_weights` do so by themselves."""
+        """Acquire the memory again. `generate` and `load_weights` do this automatically."""
         if self._asleep:
             await self._llm.wake_up()
             self._asleep = False
@@ -209,19 +211,19 @@ class VllmEngine:
         await self._llm.reset_prefix_cache()
 
     async def _serve_folder(self) -> None:
-        """Serve the adapter of a folder, for which nobody sends weights."""
+        """Serve the adapter of a folder, for which no weights are sent."""
         if self._adapter is not None and self._adapter.folder is not None and self._serving is None:
             async with self._lock:
                 if self._serving is None:
                     await self._serve(self._adapter.request(None))
 
     async def _serve(self, request: LoRARequest) -> None:
-        """Put an adapter in the place of the one before; the base stays."""
+        """Replace the current adapter. The base stays loaded."""
         before, self._serving = self._serving, None
         if before is not None:
             await self._llm.remove_lora(before.lora_int_id)
         if not await self._llm.add_lora(request):
-            raise EngineError("vLLM did not take the adapter")
+            raise EngineError("vLLM did not load the adapter")
         self._serving = request
         await self._llm.reset_prefix_cache()
 
@@ -231,7 +233,7 @@ class VllmEngine:
         self.failure, self._segment, self._asleep, self._serving = None, None, False, None
 
     def _end(self) -> None:
-        # A vLLM that failed may never answer: it is not waited for.
+        # A vLLM that failed may never answer, so it gets one second.
         self._llm.shutdown(timeout=SHUTDOWN_S if self.failure is None else 1.0)
 
     def _check_usable(self) -> None:
@@ -242,7 +244,7 @@ class VllmEngine:
 
 
 def _dtype(source: WeightSource, context: EngineContext) -> str:
-    """That of the live weights, so that what is sampled is what is trained."""
+    """Return the dtype of the live weights, so that sampling and training use the same numbers."""
     if isinstance(source.module, torch.nn.Module):
         return str(next(source.module.parameters()).dtype).removeprefix("torch.")
     if context.dtype != "auto":
@@ -251,11 +253,11 @@ def _dtype(source: WeightSource, context: EngineContext) -> str:
 
 
 def _tensors(source: WeightSource) -> dict[str, torch.Tensor]:
-    """Every parameter by its name in a checkpoint; tied ones once."""
+    """Return every parameter by its checkpoint name. Tied parameters appear once."""
     if isinstance(source.module, torch.nn.Module):
         return {name: parameter.detach() for name, parameter in source.module.named_parameters()}
     if source.folder is None:
-        raise EngineError("the vllm engine needs weights: neither a module nor a folder is there")
+        raise EngineError("the vllm engine needs weights, but there is neither a module nor a folder")
     return _folder_tensors(source.folder)
 
 

@@ -1,4 +1,4 @@
-"""Starts vLLM: its arguments checked before anything loads, its words kept in a file, its failures as sentences."""
+"""Starts vLLM: checks its arguments before anything loads, logs its output to a file, and explains its failures."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 CPU_CACHE_GIB = 1.0
 LAST_WORDS = 4
-"""Lines of vLLM's output that the error of a failed start shows."""
+"""Number of lines of vLLM's output that the error of a failed start shows."""
 PREFIX = re.compile(r"^\([^)]*\) \w+ [\d-]+ [\d:]+ \[[^\]]*\] ?")
-"""Process, level, time and place before a line of vLLM's log."""
+"""The prefix of a line in vLLM's log: process, level, time and source location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is needed to start vLLM, and to start it again."""
+    """Everything needed to start and restart vLLM."""
 
     settings: VllmConfig
     environment: dict[str, str]
     log: IO[str]
 
     def start(self) -> AsyncLLM:
-        """A running vLLM with a process of its own.
+        """Start vLLM in a separate process.
 
         Raises:
-            EngineError: it did not start; the end of its output tells why.
+            EngineError: vLLM did not start. The message contains the end of its output.
         """
         others = set(multiprocessing.active_children())
         starting: Future[AsyncLLM] = Future()
-        # In a thread: what vLLM waits with while it starts does not hear Ctrl-C.
+        # Runs in a thread, because vLLM's wait during its start does not react to Ctrl-C.
         threading.Thread(target=self._start, args=(starting,), name="rlcore-vllm-start", daemon=True).start()
         try:
             with _environment(self.environment), _output_to(self.log):
@@ -72,7 +72,7 @@ class Launch:
             starting.set_exception(error)
 
     def last_words(self) -> str:
-        """The last that vLLM said, without the frames of tracebacks."""
+        """Return the last lines of vLLM's output, without traceback frames."""
         lines = Path(self.log.name).read_text(encoding="utf-8", errors="replace").splitlines()
         texts = [PREFIX.sub("", line) for line in lines]
         said = [text for text in texts if text.strip() and not text.startswith((" ", "Traceback"))]
@@ -88,10 +88,12 @@ def prepare(
     seed: int,
     adapter: Mapping[str, Any] | None = None,
 ) -> Launch:
-    """Check everything that can be checked without loading a model; ``adapter`` is what an adapter asks of vLLM.
+    """Check everything that can be checked without loading a model.
+
+    ``adapter`` holds the vLLM arguments that an adapter requires.
 
     Raises:
-        UserError: options that contradict each other, the model or the machine.
+        UserError: options contradict each other, the model or the machine.
     """
     on_cpu = _check_device(config, context)
     environment = {
@@ -103,35 +105,31 @@ def prepare(
     }
     eager = on_cpu if config.enforce_eager is None else config.enforce_eager
     if on_cpu and eager:
-        environment["TORCH_COMPILE_DISABLE"] = "1"  # helpers of the sampler would be compiled for half a minute
-    # vLLM's own file would lie in the home folder of whoever runs it; without one our file can be shown.
+        environment["TORCH_COMPILE_DISABLE"] = "1"  # compiling the sampler's helpers would take half a minute
+    # A file of vLLM itself would be in the home folder of the user. Without one, rlcore can show its own file.
     log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
-    # In this process vLLM keeps quiet: what it has to say here reaches people as errors.
+    # vLLM logs only errors in this process. rlcore reports its problems as exceptions.
     with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}) as before, _output_to(log):
         settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, adapter=adapter or {})
-        # vLLM leaves in the environment what its processes need, libraries to preload among it.
+        # vLLM sets environment variables that its processes need, such as libraries to preload.
         asked = {name: value for name, value in os.environ.items() if before.get(name) != value}
     _decide_cache(settings, config, on_cpu=on_cpu)
     return Launch(settings=settings, environment=asked | environment, log=log)
 
 
 def _check_device(config: VllmEngineConfig, context: EngineContext) -> bool:
-    """Whether vLLM will compute on a CPU."""
+    """Return whether vLLM will compute on a CPU."""
     gpus = torch.cuda.device_count()
     on_cpu = not gpus or context.device == "cpu"
     if on_cpu and config.sleep:
-        raise UserError(
-            "rollout.vllm.sleep gives a GPU's memory back", found="vLLM on a CPU", mend="rollout.vllm.sleep=false"
-        )
+        raise UserError("rollout.vllm.sleep needs a GPU", found="vLLM on a CPU", fix="rollout.vllm.sleep=false")
     if on_cpu and gpus and _built_for_gpu():
-        raise UserError(
-            "this vLLM was built for GPUs", found=f"model.device={context.device}", mend="model.device=auto"
-        )
+        raise UserError("this vLLM was built for GPUs", found=f"model.device={context.device}", fix="model.device=auto")
     if config.tensor_parallel_size > max(1, gpus):
         raise UserError(
             f"rollout.vllm.tensor_parallel_size={config.tensor_parallel_size} needs as many GPUs",
             found=f"{gpus} here",
-            mend=f"rollout.vllm.tensor_parallel_size={max(1, gpus)}",
+            fix=f"rollout.vllm.tensor_parallel_size={max(1, gpus)}",
         )
     return on_cpu
 
@@ -160,11 +158,11 @@ def _settings(
             raise UserError(
                 f"vLLM has no argument {name!r}",
                 where=f"rollout.vllm.arguments.{name}",
-                mend=did_you_mean(name, known - DECIDED.keys()) or "the fields of vLLM's AsyncEngineArgs",
+                fix=did_you_mean(name, known - DECIDED.keys()) or "the fields of vLLM's AsyncEngineArgs",
             )
     arguments: dict[str, Any] = {
         "model": str(folder),
-        "skip_tokenizer_init": not (folder / "tokenizer.json").is_file(),  # tokens go in and out; texts only end them
+        "skip_tokenizer_init": not (folder / "tokenizer.json").is_file(),  # only stop texts need a tokenizer
         "dtype": dtype,
         "seed": seed,
         "max_model_len": context.max_context_tokens,
@@ -175,7 +173,7 @@ def _settings(
         "enable_prefix_caching": config.enable_prefix_caching,
         "enable_sleep_mode": config.sleep,
         "weight_transfer_config": {"backend": BACKEND},
-        "generation_config": "vllm",  # a folder's generation_config.json must not change what is sampled
+        "generation_config": "vllm",  # a folder's generation_config.json must not change the sampling
         "disable_log_stats": True,
         **adapter,
     }
@@ -183,15 +181,15 @@ def _settings(
         return AsyncEngineArgs(**(arguments | config.arguments)).create_engine_config()
     except (ValueError, TypeError, AssertionError, RuntimeError) as error:
         raise UserError(
-            "vLLM refuses its options",
+            "vLLM rejects its options",
             found=_sentence(error),
             where=", ".join(f"{name}={value}" for name, value in sorted((arguments | config.arguments).items())),
-            mend="rollout.vllm.KEY=VALUE, rollout.max_context_tokens=N",
+            fix="rollout.vllm.KEY=VALUE, rollout.max_context_tokens=N",
         ) from error
 
 
 def _decide_cache(settings: VllmConfig, config: VllmEngineConfig, *, on_cpu: bool) -> None:
-    """The bytes of the cache, where they are not what is left of a GPU; one whole context must fit."""
+    """Set the cache size in bytes unless it is the remaining GPU memory. One whole context must fit."""
     model, parallel = settings.model_config, settings.parallel_config
     width = model.get_num_layers(parallel) * model.get_num_kv_heads(parallel) * model.get_head_size()
     context_gib = 2 * width * model.dtype.itemsize * model.max_model_len / 2**30
@@ -199,7 +197,7 @@ def _decide_cache(settings: VllmConfig, config: VllmEngineConfig, *, on_cpu: boo
         raise UserError(
             f"a context of {model.max_model_len} tokens takes {context_gib:.3g} GiB of the cache",
             found=f"rollout.vllm.kv_cache_gib={config.kv_cache_gib:g}",
-            mend="give it more, or set rollout.max_context_tokens to what your conversations need",
+            fix="increase it, or set rollout.max_context_tokens to the length of your conversations",
         )
     gib = config.kv_cache_gib or (max(CPU_CACHE_GIB, 2 * context_gib) if on_cpu else None)
     if gib is not None:
@@ -207,7 +205,7 @@ def _decide_cache(settings: VllmConfig, config: VllmEngineConfig, *, on_cpu: boo
 
 
 def _sentence(error: Exception) -> str:
-    """The first line that says something; pydantic puts a headline before it and an address after."""
+    """Return the first lines with content, without pydantic's headline before them and URL after them."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if "validation error" not in line and "errors.pydantic.dev" not in line]
     return " ".join(said[:3]) or type(error).__name__
@@ -215,9 +213,11 @@ def _sentence(error: Exception) -> str:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Variables that the processes started inside inherit; no other process gets them, nor what is set inside.
+    """Set variables that processes started inside the block inherit.
 
-    Yields the environment as it was, and will be.
+    No other process receives these variables, or variables set inside the block.
+
+    Yields the original environment, which is restored afterwards.
     """
     before = dict(os.environ)
     os.environ.update(values)
@@ -231,7 +231,7 @@ def _environment(values: dict[str, str]) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _output_to(log: IO[str]) -> Iterator[None]:
-    """Everything written here, also by libraries and by the processes started inside, goes to a file."""
+    """Redirect all output of this block, of libraries and of the processes started in it to a file."""
     kept = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
     sys.stdout.flush()
     sys.stderr.flush()

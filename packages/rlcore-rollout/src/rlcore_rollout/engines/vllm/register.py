@@ -1,4 +1,4 @@
-"""What vLLM calls in each of its processes (entry point ``vllm.general_plugins``). Light: it imports nothing heavy."""
+"""The entry point ``vllm.general_plugins``, which vLLM calls in each of its processes. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import threading
 BACKEND = "rlcore-shared-memory"
 """Name of the transfer in vLLM's registry."""
 STARTED_BY_RLCORE = "RLCORE_STARTED_VLLM"
-"""Set in the environment of the processes that rlcore's engine starts, and of no other vLLM."""
+"""Set in the environment of the processes that rlcore's engine starts, and in no other vLLM process."""
 
 
 def register() -> None:
-    """Make the transfer through shared memory known to vLLM's registry of weight transfers."""
+    """Add the shared-memory transfer to vLLM's registry of weight transfers."""
     try:
         from vllm.distributed.weight_transfer import WeightTransferEngineFactory
-    except ImportError:  # an older vLLM, which somebody uses without rlcore
+    except ImportError:  # an older vLLM that is used without rlcore
         return
     if BACKEND not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(
@@ -28,13 +28,13 @@ def register() -> None:
 
 
 def _belong_to_the_parent() -> None:
-    """End when the parent has ended, however it did, and leave Ctrl-C to it: it finishes its step first.
+    """End this process when its parent ends, and leave Ctrl-C to the parent, which finishes its step first.
 
-    vLLM's engine would otherwise outlive a parent that was killed, with all the memory that it holds.
+    Otherwise vLLM's engine would outlive a killed parent and keep all of its memory.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
-    with contextlib.suppress(OSError):  # one that leads a session gets no signals from a terminal anyway
+    with contextlib.suppress(OSError):  # a session leader receives no signals from a terminal
         os.setpgid(0, 0)
 
     def follow() -> None:

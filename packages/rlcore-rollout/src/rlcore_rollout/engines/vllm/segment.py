@@ -1,4 +1,4 @@
-"""A model's tensors in memory that another process on this machine maps: one file, gone from its folder once mapped."""
+"""Model tensors in a memory-mapped file shared with another process on this machine. Unlinked once mapped."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlcore.errors import EngineError
 from torch import Tensor
 
 ALIGNMENT = 64
-"""Bytes to which each tensor's place is rounded up."""
+"""Alignment of each tensor in bytes."""
 SHARED_MEMORY = Path("/dev/shm")
 
 
 class Place(TypedDict):
-    """Where a tensor lies; plain values, as they travel to the other process."""
+    """The location of a tensor, as plain values that can be sent to the other process."""
 
     name: str
     dtype: str
@@ -28,7 +28,7 @@ class Place(TypedDict):
 
 
 class Segment:
-    """The writer's side. Made for the tensors of one model; `write` takes any later values of the same shapes."""
+    """The writer's side, made for the tensors of one model. `write` accepts later values of the same shapes."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.places: list[Place] = []
@@ -41,7 +41,7 @@ class Segment:
         descriptor, name = tempfile.mkstemp(prefix="rlcore-weights-", dir=_folder(self.size))
         self.path = Path(name)
         try:
-            os.posix_fallocate(descriptor, 0, self.size)  # a full disk says so here, not as a bus error later
+            os.posix_fallocate(descriptor, 0, self.size)  # a full disk raises here instead of causing a bus error later
         except OSError as error:
             self.unlink()
             raise EngineError(f"no room for {self.size} bytes of weights in {self.path.parent}: {error}") from error
@@ -51,19 +51,19 @@ class Segment:
 
     @torch.no_grad()
     def write(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the present values."""
+        """Copy the current values."""
         if tensors.keys() != self._views.keys():
-            raise EngineError("the model's parameters are not those that the engine started with")
+            raise EngineError("the model's parameters differ from those at the start of the engine")
         for name, view in self._views.items():
             view.copy_(tensors[name])
 
     def unlink(self) -> None:
-        """Take the file out of its folder; whoever has mapped it keeps it, and nothing is left when they end."""
+        """Unlink the file. Processes that have mapped it keep it, and nothing is left when they end."""
         self.path.unlink(missing_ok=True)
 
 
 def views(path: Path, places: Sequence[Place], size: int) -> dict[str, Tensor]:
-    """The tensors of a segment by name, without a copy."""
+    """Return the tensors of a segment by name, without a copy."""
     whole = torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8)
     found = {}
     for place in places:
@@ -76,7 +76,7 @@ def views(path: Path, places: Sequence[Place], size: int) -> dict[str, Tensor]:
 
 
 def _folder(size: int) -> Path:
-    """Shared memory where it has room (containers often have little), else the folder of temporary files."""
+    """Return the shared-memory folder if it has room (containers often have little), else the temporary folder."""
     if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free > size:
         return SHARED_MEMORY
     return Path(tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""Runs in vLLM's worker: takes the policy's weights out of shared memory, through vLLM's own registry of transfers."""
+"""The shared-memory weight transfer in vLLM's worker, built on vLLM's own registry of transfers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlcore_rollout.engines.vllm.segment import Place, views
 
 @dataclass
 class SegmentInfo(WeightTransferInitInfo):
-    """Which file to map."""
+    """The file to map."""
 
     path: str
     places: list[Place]
@@ -27,13 +27,14 @@ class SegmentInfo(WeightTransferInitInfo):
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """Nothing: the values lie in the segment."""
+    """Empty: the values are in the segment."""
 
 
 class SharedMemoryTransfer(WeightTransferEngine[SegmentInfo, UpdateInfo]):
     """Loads a segment's tensors as if they came from a checkpoint.
 
-    vLLM's layer-wise reload does what a first load does, so that fused, sharded and packed weights come out right.
+    vLLM's layer-wise reload repeats the steps of a first load, so fused, sharded and packed weights are handled
+    correctly.
     """
 
     init_info_cls = SegmentInfo
@@ -44,7 +45,7 @@ class SharedMemoryTransfer(WeightTransferEngine[SegmentInfo, UpdateInfo]):
         self._tensors = views(Path(init_info.path), init_info.places, init_info.size)
 
     def start_weight_update(self) -> None:
-        """Put the layers back into the form in which a checkpoint is loaded."""
+        """Convert the layers back to the layout used for loading a checkpoint."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)
@@ -54,7 +55,7 @@ class SharedMemoryTransfer(WeightTransferEngine[SegmentInfo, UpdateInfo]):
         self.model.load_weights((name, tensor.to(self.device)) for name, tensor in self._tensors.items())
 
     def finish_weight_update(self) -> None:
-        """Put the layers into the form in which they compute."""
+        """Convert the layers to the layout used for computation."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
@@ -62,12 +63,12 @@ class SharedMemoryTransfer(WeightTransferEngine[SegmentInfo, UpdateInfo]):
             _repack_tied_head(self.model)
 
     def shutdown(self) -> None:
-        """Let go of the segment."""
+        """Release the segment."""
         self._tensors = {}
 
 
 def _repack_tied_head(model: Any) -> None:
-    """Pack a tied output layer anew: on a CPU its packed copy is made at load, and the reload forgets it."""
+    """Repack a tied output layer. On a CPU its packed copy is made at load and not updated by the reload."""
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
     for module in model.modules():

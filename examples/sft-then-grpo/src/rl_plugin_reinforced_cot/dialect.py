@@ -1,0 +1,19 @@
+"""The dialect: detects the type of a file, and translates it with the table for that type."""
+
+from __future__ import annotations
+
+from rlcore.config.dialects import ConfigFile, Given, Translation
+
+from rl_plugin_reinforced_cot.words import EVALUATION, GRPO, SFT
+
+
+class ReinforcedCot:
+    """A `rlcore.config.dialects.FileDialect`."""
+
+    def read_file(self, file: ConfigFile, given: Given) -> Translation:
+        """A training file has the table ``SFT`` or ``GRPO``; an evaluation file has neither."""
+        kind = next((table for table in (SFT, GRPO) if table.block in file.layer.tree), EVALUATION)
+        return kind.read_file(file, given)
+
+
+DIALECT = ReinforcedCot()

@@ -1,0 +1,31 @@
+"""The components of rlcore-compat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import DialectSpec
+
+
+@hookimpl
+def rlcore_dialects() -> Iterable[DialectSpec]:
+    """The dialects of verl, TRL and accelerate."""
+    yield DialectSpec(
+        id="verl",
+        target="rlcore_compat.verl:VERL",
+        overrides=True,
+        summary="Overrides of verl, and of its fork for agents.",
+    )
+    yield DialectSpec(
+        id="trl-grpo",
+        target="rlcore_compat.trl_file:GRPO_FILE",
+        files=(("scale_rewards",), ("importance_sampling_level",), ("loss_type", "num_generations")),
+        summary="Files of trl grpo --config.",
+    )
+    yield DialectSpec(
+        id="accelerate",
+        target="rlcore_compat.accelerate:ACCELERATE",
+        files=(("distributed_type",),),
+        summary="Files of accelerate config.",
+    )

@@ -1,0 +1,160 @@
+"""Translation of verl's keys for estimators, losses, KL, filters and the critic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore_compat.vocabulary import Meaning, Refused, Several, Words
+
+ACTOR = "actor_rollout_ref.actor"
+ESTIMATORS = {"grpo_passk": "pass-at-k", "grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+LOSSES = {"vanilla": "clip"}
+FILTERS = {"acc": "accuracy", "score": "reward", "seq_reward": "reward", "seq_final_reward": "reward"}
+_NOT_GAE = "only with adv_estimator=gae"
+_ESTIMATOR = "algorithm.adv_estimator"
+_DISCOUNTED = ("gae", "reinforce_plus_plus")
+_BY_GROUP = ("grpo", "grpo_vectorized", "grpo_passk")
+_NO_FILTER = "only with filter_groups.enable=True"
+
+
+def hyphens(value: Any, words: Words) -> str:
+    """An id with hyphens instead of underscores. Import paths are unchanged."""
+    text = str(value)
+    return text if ":" in text else text.replace("_", "-")
+
+
+def _estimator(value: Any, words: Words) -> Any:
+    id = ESTIMATORS.get(str(value)) or hyphens(value, words)
+    if id != "gae":
+        return id
+    return Several({"algorithm.advantage": id, "critic.model": words.get("critic.model.path", "copy")})
+
+
+def _of_critic(ours: str) -> Meaning:
+    """A key that is used only with a critic."""
+
+    def read(value: Any, words: Words) -> Several:
+        return Several({ours: value} if words.get("algorithm.adv_estimator") == "gae" else {})
+
+    return Meaning(ours=ours, why=_NOT_GAE, read=read)
+
+
+def _switch(words: Words, name: str) -> bool:
+    switch = words.get(name, False)
+    if not isinstance(switch, bool):
+        raise Refused(f"{name.rpartition('.')[2]} must be True or False")
+    return switch
+
+
+def _kl(value: Any, words: Words) -> Several:
+    """``use_kl_loss`` and ``use_kl_in_reward`` (both off by default) select one of two coefficients."""
+    in_loss, in_reward = _switch(words, f"{ACTOR}.use_kl_loss"), _switch(words, "algorithm.use_kl_in_reward")
+    if in_loss and in_reward:
+        raise Refused("only one KL term is supported: use_kl_loss or use_kl_in_reward")
+    if in_reward:
+        coefficient = words.get("algorithm.kl_ctrl.kl_coef", 0.001)
+        return Several({"algorithm.kl.target": "reward", "algorithm.kl.coefficient": coefficient})
+    return Several({"algorithm.kl.coefficient": words.get(f"{ACTOR}.kl_loss_coef", 0.001) if in_loss else 0.0})
+
+
+def _kl_in_reward(value: Any, words: Words) -> Several:
+    return _kl(value, words) if _switch(words, "algorithm.use_kl_in_reward") else Several({})
+
+
+def _of_kl(ours: str, switch: str, why: str) -> Meaning:
+    """A key that is used only with one of the two KL terms."""
+
+    def read(value: Any, words: Words) -> Several:
+        return Several({ours: value} if _switch(words, switch) else {})
+
+    return Meaning(ours=ours, why=why, read=read)
+
+
+def _filter(value: Any, words: Words) -> Several:
+    if not _switch(words, "algorithm.filter_groups.enable"):
+        return Several({"algorithm.filter.metric": "none"})
+    metric = words.get("algorithm.filter_groups.metric", "acc")
+    if metric not in FILTERS:
+        raise Refused(f"must be one of {', '.join(FILTERS)}")
+    return Several({"algorithm.filter.metric": FILTERS[metric]})
+
+
+def _extra_batches(value: Any, words: Words) -> Any:
+    if not isinstance(value, int) or value < 1:
+        raise Refused("an unlimited number of batches is not supported: give a positive integer")
+    return value - 1 if _switch(words, "algorithm.filter_groups.enable") else Several({})
+
+
+def _loss(value: Any, words: Words) -> str:
+    return LOSSES.get(str(value)) or hyphens(value, words)
+
+
+def _both_clips(value: Any, words: Words) -> Several:
+    return Several({"algorithm.loss.clip_low": value, "algorithm.loss.clip_high": value})
+
+
+def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
+    """A word that counts unless the words choose an estimator or a loss that does not read it."""
+
+    def read(value: Any, words: Words) -> Several:
+        return Several({ours: value} if words.get(chooser, readers[0]) in readers else {})
+
+    return Meaning(ours=ours, why=why, read=read)
+
+
+ALGORITHM: Mapping[str, Meaning] = {
+    "algorithm.adv_estimator": Meaning(
+        ours="algorithm.advantage",
+        why="gae: also critic.model, which is copy if critic.model.path is not given",
+        read=_estimator,
+    ),
+    "algorithm.lam": _of("algorithm.advantage.gae_lambda", _ESTIMATOR, ("gae",), "only with adv_estimator=gae"),
+    "algorithm.gamma": _of(
+        "algorithm.advantage.gamma", _ESTIMATOR, _DISCOUNTED, "only with gae and reinforce_plus_plus"
+    ),
+    "algorithm.norm_adv_by_std_in_grpo": _of(
+        "algorithm.advantage.normalise_by_std", _ESTIMATOR, _BY_GROUP, "only with grpo and grpo_passk"
+    ),
+    "algorithm.use_kl_in_reward": Meaning(
+        ours="algorithm.kl.target", why="True: reward, with coefficient kl_ctrl.kl_coef", read=_kl_in_reward
+    ),
+    "algorithm.kl_ctrl.kl_coef": Meaning(
+        ours="algorithm.kl.coefficient", why="only with use_kl_in_reward=True", read=_kl_in_reward
+    ),
+    "algorithm.kl_ctrl.type": Meaning(ours="algorithm.kl.controller"),
+    "algorithm.kl_ctrl.target_kl": Meaning(ours="algorithm.kl.target_kl"),
+    "algorithm.kl_ctrl.horizon": Meaning(ours="algorithm.kl.horizon"),
+    "algorithm.kl_penalty": _of_kl(
+        "algorithm.kl.estimator", "algorithm.use_kl_in_reward", "only with use_kl_in_reward=True"
+    ),
+    "algorithm.filter_groups.enable": Meaning(
+        ours="algorithm.filter.metric", why="set by filter_groups.metric, acc by default", read=_filter
+    ),
+    "algorithm.filter_groups.metric": Meaning(ours="algorithm.filter.metric", why=_NO_FILTER, read=_filter),
+    "algorithm.filter_groups.max_num_gen_batches": Meaning(
+        ours="algorithm.filter.max_extra_batches", why=f"minus 1 for the first batch; {_NO_FILTER}", read=_extra_batches
+    ),
+    f"{ACTOR}.use_kl_loss": Meaning(ours="algorithm.kl.coefficient", why="True: kl_loss_coef; False: 0", read=_kl),
+    f"{ACTOR}.kl_loss_coef": Meaning(ours="algorithm.kl.coefficient", why="with use_kl_loss=True, else 0", read=_kl),
+    f"{ACTOR}.kl_loss_type": Meaning(ours="algorithm.kl.estimator"),
+    f"{ACTOR}.entropy_coeff": Meaning(ours="algorithm.entropy"),
+    f"{ACTOR}.clip_ratio": Meaning(
+        ours="algorithm.loss.clip_low", why="and algorithm.loss.clip_high", read=_both_clips
+    ),
+    f"{ACTOR}.clip_ratio_low": Meaning(ours="algorithm.loss.clip_low"),
+    f"{ACTOR}.clip_ratio_high": Meaning(ours="algorithm.loss.clip_high"),
+    f"{ACTOR}.clip_ratio_c": _of(
+        "algorithm.loss.dual_clip",
+        f"{ACTOR}.policy_loss.loss_mode",
+        ("vanilla",),
+        "off by default; 3 by default in verl",
+    ),
+    f"{ACTOR}.loss_agg_mode": Meaning(ours="algorithm.aggregation"),
+    f"{ACTOR}.policy_loss.loss_mode": Meaning(ours="algorithm.loss", why="vanilla is clip", read=_loss),
+    "critic.model.path": _of_critic("critic.model"),
+    "critic.optim.lr": _of_critic("critic.learning_rate"),
+    "critic.cliprange_value": _of_critic("critic.clip"),
+    "trainer.critic_warmup": _of_critic("critic.warmup_steps"),
+}
+"""By key of verl."""

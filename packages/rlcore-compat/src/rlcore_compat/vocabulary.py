@@ -1,0 +1,224 @@
+"""A dialect defined by a mapping table: each foreign key sets rlcore keys, is ignored with a reason, or is refused.
+
+`Vocabulary` implements `OverrideDialect`; `rlcore_compat.file_vocabulary.FileVocabulary` implements `FileDialect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.config.dialects import Given, Translation
+from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
+from rlcore.config.messages import Problem, nearest_key
+from rlcore.config.secrets import mask_arguments
+from rlcore.config.write import toml_value
+
+Words = Mapping[str, Any]
+"""All foreign keys of a command line or file with their values. The meaning of a key may depend on others."""
+
+
+class Refused(Exception):
+    """Raised for a value that rlcore does not support.
+
+    Args:
+        reason: what is not supported, and the closest alternative
+        of: the invalid key, if it is not the key that is being read; it is reported once
+    """
+
+    def __init__(self, reason: str, *, of: str | None = None) -> None:
+        self.of = of
+        super().__init__(reason)
+
+
+class Several(dict[str, Any]):
+    """Return type of `Meaning.read` for a key that sets several rlcore keys, other ones, or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """The translation of a foreign key."""
+
+    ours: str | None
+    """The dotted rlcore key that it sets, or None."""
+    why: str = ""
+    """A note for the user; required when it sets nothing."""
+    read: Callable[[Any, Words], Any] = lambda value, words: value
+    """Convert the value, or return `Several`. Raises `Refused` for unsupported values."""
+    also: Mapping[str, Any] = field(default_factory=dict)
+    """Additional dotted rlcore keys to set, whatever the value."""
+
+
+def nothing(why: str, *, only: tuple[Any, ...] | None = None, otherwise: str = "") -> Meaning:
+    """A key that sets nothing. If ``only`` is given, other values are refused."""
+
+    def read(value: Any, words: Words) -> None:
+        if only is not None and value not in only:
+            raise Refused(otherwise)
+
+    return Meaning(ours=None, why=why, read=read)
+
+
+def never(reason: str) -> Meaning:
+    """A key that is always refused."""
+
+    def read(value: Any, words: Words) -> None:
+        raise Refused(reason)
+
+    return Meaning(ours=None, why=f"refused: {reason}", read=read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The ``key=value`` overrides of another system, by their full names."""
+
+    name: str
+    meanings: Mapping[str, Meaning]
+    tables: frozenset[str] = frozenset()
+    """Top-level tables of this system. Unknown keys in these tables are errors."""
+
+    @property
+    def keys(self) -> Collection[str]:
+        """All supported keys."""
+        return self.meanings.keys()
+
+    def claims(self, key: str) -> bool:
+        """Whether the key, or its table, belongs to this system."""
+        key = _plain(key)
+        return key in self.meanings or key.partition(".")[0] in self.tables
+
+    def read_overrides(self, overrides: Sequence[str], given: Given) -> Translation:
+        """Translate each override, with the override as the origin."""
+        keys: list[ForeignKey] = []
+        problems: list[Problem] = []
+        for text in overrides:
+            name, _, value = text.partition("=")
+            name = _plain(name)
+            if name in self.meanings:
+                keys.append(ForeignKey(text, name, foreign_value(value), f"command line: {text}"))
+            else:
+                (masked,) = mask_arguments([text])
+                problems.append(unknown_key(name, f"command line: {masked}", self.name, self.meanings))
+        values = {key.name: key.value for key in keys}
+        return interpret(keys, values, self.meanings, own=given.overrides, problems=problems)
+
+
+def _plain(key: str) -> str:
+    """The key without Hydra's prefixes: ``+key=value`` adds a key, ``++key=value`` forces it."""
+    return key.strip().lstrip("+")
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A key of another system with its value."""
+
+    text: str
+    """The text in messages."""
+    name: str
+    """The key in the mapping table."""
+    value: Any
+    origin: str
+
+    def problem(self, kind: str, path: str, value: Any, reason: str) -> Problem:
+        """A problem of this key."""
+        shown = toml_value(value)
+        shown = shown if len(shown) <= 80 else shown[:79] + "…"
+        return Problem(kind=kind, path=path, value=shown, origin=self.origin, reason=reason)
+
+
+def interpret(
+    keys: Sequence[ForeignKey],
+    values: Words,
+    meanings: Mapping[str, Meaning],
+    *,
+    own: Sequence[str],
+    problems: Sequence[Problem],
+) -> Translation:
+    """Translate keys.
+
+    Args:
+        keys: the keys to translate, all in ``meanings``
+        values: all values by key, including settings that only affect the meaning of others
+        meanings: the mapping table
+        own: rlcore's own overrides, which take precedence
+        problems: known problems, reported together with new ones
+    """
+    found = list(problems)
+    lines: list[str] = []
+    decided: dict[str, tuple[ForeignKey, Any]] = {}
+    reported: set[str] = set()
+    for key in keys:
+        meaning = meanings[key.name]
+        try:
+            value = meaning.read(key.value, values)
+        except Refused as refusal:
+            wrong = next((other for other in keys if other.name == refusal.of), key)
+            if refusal.of is None or str(refusal) not in reported:
+                found.append(wrong.problem("refused", wrong.name, wrong.value, str(refusal)))
+            reported.add(str(refusal))
+            continue
+        if isinstance(value, Several):
+            sets = dict(value)
+        else:
+            sets = {meaning.ours: value, **meaning.also} if meaning.ours else {}
+        for target, item in sets.items():
+            first, known = decided.setdefault(target, (key, item))
+            if first is not key and known != item:
+                reason = f"conflicts with {first.text}, which sets {toml_value(known)}: give one of the two"
+                found.append(key.problem("bad value", target, item, reason))
+        lines.append(_line(key, meaning, sets, own))
+    return Translation(layer=_layer(decided, found), lines=lines)
+
+
+def _line(key: ForeignKey, meaning: Meaning, sets: Mapping[str, Any], own: Sequence[str]) -> str:
+    if not sets:
+        return f"{key.text} sets nothing: {meaning.why}"
+    shown = ", ".join(f"{target} = {toml_value(value)}" for target, value in sets.items())
+    above = [text for text in own if any(_touches(text, target) for target in sets)]
+    note = f"but {', '.join(above)} takes precedence" if above else meaning.why
+    return f"{key.text} -> {shown}" + (f" ({note})" if note else "")
+
+
+def _layer(decided: Mapping[str, tuple[ForeignKey, Any]], problems: Sequence[Problem]) -> Layer:
+    tree: dict[str, Any] = {}
+    origins: dict[KeyPath, str] = {}
+    for target, (key, value) in decided.items():
+        *tables, name = path = tuple(target.split("."))
+        place = tree
+        for table in tables:
+            if not isinstance(place.setdefault(table, {}), dict):
+                place[table] = {"id": place[table]}  # a component's name alone, and now a key of its table
+            place = place[table]
+        if isinstance(place.get(name), dict) and not isinstance(value, dict):
+            place, name = place[name], "id"
+        place[name] = value
+        origins[path] = key.origin
+    return Layer(tree=tree, origins=origins, problems=tuple(problems))
+
+
+def foreign_value(text: str) -> Any:
+    """Parse a value like Hydra: ``True``, ``None``, ``[a,'b']``, numbers, else a string."""
+    text = text.strip()
+    if text[:1] == "[" and text[-1:] == "]":
+        return [foreign_value(item) for item in text[1:-1].split(",") if item.strip()]
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    constants = {"True": True, "False": False, "None": None, "null": None}
+    return constants[text] if text in constants else parse_value(text)
+
+
+def unknown_key(key: str, origin: str, system: str, known: Collection[str]) -> Problem:
+    """The problem for a key that is not in the mapping table."""
+    near = nearest_key(key, known)
+    reason = f"did you mean {near} ?" if near else f"this key of {system} is not supported"
+    return Problem(kind="unknown key", path=key, origin=origin, reason=reason)
+
+
+def _touches(text: str, ours: str) -> bool:
+    """Whether an rlcore override sets the key, a part of it, or the table that contains it."""
+    own, _, value = text.partition("=")
+    own = own.strip()
+    if own in SHORT_FORMS and not value.lstrip().startswith("{"):
+        own = f"{own}.{SHORT_FORMS[own]}"
+    return f"{own}.".startswith(f"{ours}.") or f"{ours}.".startswith(f"{own}.")

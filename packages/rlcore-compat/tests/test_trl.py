@@ -1,0 +1,273 @@
+"""Translation of TRL files: each key sets rlcore keys, is ignored with a reason, or is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.config.dialects import Translated, dialect_of, translate
+from rlcore.config.layers import leaves
+from rlcore.config.messages import Problem
+from rlcore.plugins.registry import Registry
+
+pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
+
+GENERATION = """
+per_device_train_batch_size: 2
+num_generations: 6
+steps_per_generation: 6
+"""
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+def grpo(folder: Path, settings: str) -> str:
+    """A file of ``trl grpo --config``; an empty ``scale_rewards`` marks it as one and sets nothing."""
+    marker = "" if "scale_rewards" in settings else "scale_rewards:\n"
+    return write(folder, "grpo.yaml", f"{settings}\n{marker}")
+
+
+def read(*files: str, own: tuple[str, ...] = ()) -> Translated:
+    """As ``rlcore run`` does."""
+    return translate(Registry(), files=files, overrides=own)
+
+
+def sets(*files: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The keys that the files set; asserts that there are no problems."""
+    found: dict[str, Any] = {}
+    for layer in read(*files, own=own).files:
+        assert [str(problem) for problem in layer.problems] == []
+        found |= {".".join(path): value for path, value in leaves(layer.tree)}
+    return found
+
+
+def problems_of(*files: str) -> list[Problem]:
+    return [problem for layer in read(*files).files for problem in layer.problems]
+
+
+def lines(*files: str, own: tuple[str, ...] = ()) -> list[str]:
+    return list(read(*files, own=own).lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks", "updates"),
+    [
+        ("", 2, 6),
+        ("gradient_accumulation_steps: 2\n", 2, 3),
+        ("gradient_accumulation_steps: 6\n", 2, 1),
+    ],
+)
+def test_micro_batches_become_tasks_and_updates(settings: str, tasks: int, updates: int, tmp_path: Path) -> None:
+    found = sets(grpo(tmp_path, GENERATION + settings))
+    assert (found["trainer.tasks_per_step"], found["trainer.updates_per_rollout"]) == (tasks, updates)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("per_device_train_batch_size: 2\nnum_generations: 5", "groups of 5"),
+        ("steps_per_generation: 3\ngradient_accumulation_steps: 2", "optimiser steps of 2"),
+        ("steps_per_generation: 3\ngeneration_batch_size: 24", "generation_batch_size"),
+        ("per_device_train_batch_size: 5\ngeneration_batch_size: 24", "micro-batches of 5"),
+        ("per_device_train_batch_size: two", "integer"),
+        ("num_train_epochs: 5", "max_steps"),
+        ("num_train_epochs: 5\ndataset_name: none.jsonl", "none.jsonl"),
+        ("loss_type: gdpo", "grpo, bnpo"),
+        ("importance_sampling_level: sentence", "sequence (GSPO)"),
+        ("importance_sampling_level: sequence\nloss_type: cispo", "cispo"),
+        ("scale_rewards: batch", "reinforce-plus-plus-baseline"),
+        ("sync_ref_model: true", "reference policy"),
+        ("vllm_mode: server", "colocate"),
+        ("use_vllm: maybe", "true or false"),
+        ("fp16: true", "float16"),
+        ("deepspeed: ds.json", "DeepSpeed"),
+        ("reward_weights: [1.0, 2.0]", "reward.ID.weight"),
+        ("report_to: all", "tensorboard"),
+        ("remove_unused_columns: true", "false"),
+        ("save_strategy: best", "no, steps or epoch"),
+        ("do_train: false", "rlcore eval"),
+        ("repetition_penalty: 1.1", "distribution"),
+    ],
+)
+def test_unsupported_values_are_refused_with_a_reason(settings: str, reason: str, tmp_path: Path) -> None:
+    problems = problems_of(grpo(tmp_path, f"{settings}\n"))
+    assert problems
+    assert {problem.kind for problem in problems} == {"refused"}
+    assert any(reason in problem.reason for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "reason"),
+    [
+        ("num_generations: 7\nsteps_per_generation: 6\nmax_steps: 9", "num_generations", "groups of 7"),
+        ("num_generations: eight\nsteps_per_generation: 6", "num_generations", "integer"),
+        (
+            "steps_per_generation: 6\nmax_steps: 9\nwarmup_ratio: 0.1",
+            "per_device_train_batch_size",
+            "groups of 8",
+        ),
+        (
+            "num_generations: 2\ndataset_name: none.jsonl\nnum_train_epochs: 5\nwarmup_ratio: 0.1",
+            "dataset_name",
+            "none.jsonl",
+        ),
+    ],
+)
+def test_problem_of_several_keys_is_reported_once(settings: str, key: str, reason: str, tmp_path: Path) -> None:
+    (problem,) = problems_of(grpo(tmp_path, f"per_device_train_batch_size: 2\n{settings}\n"))
+    assert problem.path == key
+    assert reason in problem.reason
+
+
+def test_epochs_fractions_and_optimiser_steps_become_rollouts(tmp_path: Path) -> None:
+    write(tmp_path, "train.jsonl", '{"question": "?"}\n' * 500)
+    settings = GENERATION + "gradient_accumulation_steps: 2\nnum_iterations: 8\n"
+    data = "dataset_name: train.jsonl\nnum_train_epochs: 5\nsave_steps: 0.4\neval_steps: 100\n"
+    accelerate = write(tmp_path, "two.yaml", "distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    found = sets(accelerate, grpo(tmp_path, settings + data))
+    # 500 prompts, 4 a generation, 5 passes; 24 optimiser steps a generation: 15,000 in all, saved at 6,000 and 12,000.
+    assert found["trainer.steps"] == 625
+    assert found["trainer.epochs"] == 8
+    assert found["checkpoint.every"] == 250
+    assert found["evaluation.every"] == 5
+    assert sets(accelerate, grpo(tmp_path, settings + "max_steps: 15000\n"))["trainer.steps"] == 625
+    limited = sets(accelerate, grpo(tmp_path, settings + data + "max_steps: 48\n"))
+    assert limited["trainer.steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "algorithm"),
+    [
+        ("importance_sampling_level: sequence", {"importance_sampling_level": "sequence"}),
+        ("loss_type: bnpo", {"aggregation": "token-mean"}),
+        ("loss_type: grpo", {"aggregation": "seq-mean-token-mean"}),
+        (
+            "loss_type: dr_grpo\nmax_completion_length: 64",
+            {"aggregation": "seq-mean-token-sum-norm", "max_response_tokens": 64},
+        ),
+        ("loss_type: cispo\nepsilon_high: 5.0\nepsilon: 0.2", {"loss.id": "cispo", "loss.clip_high": 4.0}),
+        ("epsilon: 0.1", {"loss.clip_low": 0.1, "loss.clip_high": 0.1}),
+        ("epsilon: 3e-4\nepsilon_high: 4e-4", {"loss.clip_low": 3e-4, "loss.clip_high": 4e-4}),
+        ("beta: 0.05", {"kl.coefficient": 0.05, "kl.estimator": "k3"}),
+        ("beta: 0.0", {"kl.coefficient": 0.0}),
+        ("scale_rewards: none", {"advantage.id": "grpo", "advantage.normalise_by_std": False}),
+    ],
+)
+def test_algorithm_keys_are_translated(settings: str, algorithm: dict[str, Any], tmp_path: Path) -> None:
+    found = sets(grpo(tmp_path, f"{settings}\n"))
+    ours = {key.removeprefix("algorithm."): value for key, value in found.items() if key.startswith("algorithm.")}
+    assert ours.pop("advantage", "grpo") == "grpo"
+    assert ours == algorithm
+
+
+def test_vllm_keys_are_used_only_with_vllm(tmp_path: Path) -> None:
+    memory = "vllm_gpu_memory_utilization: 0.6\n"
+    assert "rollout.vllm.gpu_memory_utilization" not in sets(grpo(tmp_path, memory))
+    found = sets(grpo(tmp_path, memory + "use_vllm: true\n"))
+    assert (found["rollout.engine"], found["rollout.vllm.gpu_memory_utilization"]) == ("vllm", 0.6)
+
+
+def test_learning_rate_schedule_is_linear_by_default(tmp_path: Path) -> None:
+    rate = "learning_rate: 1e-4\n"
+    assert sets(grpo(tmp_path, rate)) == {"trainer.learning_rate": 1e-4, "trainer.schedule": "linear"}
+    for given, expected in (("constant", "constant"), ("cosine", "cosine"), ("null", "linear")):
+        assert sets(grpo(tmp_path, f"{rate}lr_scheduler_type: {given}\n"))["trainer.schedule"] == expected
+
+
+def test_null_is_the_same_as_omitting_the_key(tmp_path: Path) -> None:
+    file = grpo(tmp_path, "max_steps: null\n")
+    assert "trainer.steps" not in sets(file)
+    assert any(line.startswith(f'{file}:1: max_steps = "null" sets nothing: ') for line in lines(file))
+
+
+def test_paths_are_relative_to_the_file_and_hub_ids_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "models" / "here").mkdir(parents=True)
+    file = "configs/train/grpo.yaml"
+    places = {
+        "Qwen/Qwen2.5-VL-3B-Instruct": "Qwen/Qwen2.5-VL-3B-Instruct",
+        "builtin:tiny-qwen2": "builtin:tiny-qwen2",
+        "../../models/away": str(tmp_path / "models/away"),
+        "/models/away": "/models/away",
+    }
+    for given, expected in places.items():
+        text = f"model_name_or_path: {given}\noutput_dir: ../../runs\ndataset_name: rows.jsonl\nscale_rewards: true\n"
+        found = sets(write(tmp_path, file, text))
+        assert (found["model.path"], found["warmup.steps"]) == (expected, 0)
+        assert found["runs"] == str(tmp_path / "runs")
+        assert found["data.train"] == str(tmp_path / "configs/train/rows.jsonl")
+    assert sets(grpo(tmp_path, "model_name_or_path: models/here\n"))["model.path"] == str(tmp_path / "models/here")
+
+
+def test_processes_are_read_from_accelerate_file_or_override(tmp_path: Path) -> None:
+    accelerate = write(tmp_path, "two.yaml", "distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    file = grpo(tmp_path, GENERATION)
+    for found in (sets(accelerate, file), sets(file, accelerate), sets(file, own=("strategy.processes=2",))):
+        assert found["trainer.tasks_per_step"] == 4
+
+
+def test_rlcore_override_takes_precedence(tmp_path: Path) -> None:
+    file = grpo(tmp_path, "importance_sampling_level: token\n")
+    printed = lines(file, own=("algorithm.importance_sampling_level=sequence",))
+    assert any("algorithm.importance_sampling_level=sequence takes precedence" in line for line in printed)
+
+
+def test_key_is_translated_with_its_line_as_the_origin(tmp_path: Path) -> None:
+    file = grpo(tmp_path, "num_generations: 6\n")
+    (layer,) = read(file).files
+    assert layer.tree == {"rollout": {"group_size": 6}, "algorithm": {"advantage": "grpo"}}
+    assert layer.origin(("rollout", "group_size")) == f"{file}:1"
+    assert f'{file}:1: num_generations = 6 -> rollout.group_size = 6, algorithm.advantage = "grpo"' in lines(file)
+
+
+def test_unknown_key_is_reported_with_its_line(tmp_path: Path) -> None:
+    (problem,) = problems_of(grpo(tmp_path, "num_generation: 6\n"))
+    assert (problem.kind, problem.path) == ("unknown key", "num_generation")
+    assert problem.origin.endswith("grpo.yaml:1")
+    assert "num_generations" in problem.reason
+
+
+def test_numbers_follow_yaml_1_2(tmp_path: Path) -> None:
+    found = sets(grpo(tmp_path, "learning_rate: 1e-4\nweight_decay: 1.0E-2\n"))
+    assert found["trainer.learning_rate"] == 1e-4
+    assert found["trainer.weight_decay"] == 0.01
+
+
+def test_lora_keys_are_used_only_with_use_peft(tmp_path: Path) -> None:
+    table = "lora_r: 8\nlora_target_modules: [q_proj]\nlora_dropout: 0.1\n"
+    assert not any(key.startswith("lora.") for key in sets(grpo(tmp_path, table)))
+    asked = {"lora.rank": 8, "lora.alpha": 32, "lora.targets": ["q_proj"]}
+    assert sets(grpo(tmp_path, table + "use_peft: true\n")) == asked
+    four_bits = sets(grpo(tmp_path, "use_peft: true\nload_in_4bit: true\nbnb_4bit_quant_type: nf4\n"))
+    assert four_bits == {"lora.rank": 16, "lora.alpha": 32, "model.quantization": "nf4"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("dataset_name: trl-lib/tldr", ".jsonl"),
+        ("reward_funcs: [accuracy_reward]", "reward.0.id"),
+        ("trust_remote_code: true", "code"),
+        ("load_in_8bit: true", "load_in_4bit"),
+        ("use_peft: maybe", "true or false"),
+    ],
+)
+def test_unsupported_script_arguments_are_refused(setting: str, reason: str, tmp_path: Path) -> None:
+    (problem,) = problems_of(grpo(tmp_path, setting))
+    assert (problem.kind, problem.path) == ("refused", setting.partition(":")[0])
+    assert reason in problem.reason
+
+
+@pytest.mark.parametrize("settings", ["scale_rewards: true", "importance_sampling_level: token", "num_generations: 8"])
+def test_recognised_file_sets_the_grpo_advantage(settings: str, tmp_path: Path) -> None:
+    found = sets(write(tmp_path, "file.yaml", f"{settings}\nloss_type: grpo\n"))
+    assert "grpo" in (found.get("algorithm.advantage"), found.get("algorithm.advantage.id"))
+
+
+def test_files_of_other_trl_trainers_are_not_claimed(tmp_path: Path) -> None:
+    file = write(tmp_path, "rloo.yaml", "num_generations: 8\nnormalize_advantages: true\n")
+    assert dialect_of(Registry(), read(file).files[0].tree) is None

@@ -1,0 +1,252 @@
+"""Translation of verl overrides: each key sets rlcore keys, is ignored with a reason, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from rlcore.config.dialects import translate
+from rlcore.config.fields import keys_of
+from rlcore.config.layers import Layer
+from rlcore.config.schema import RunConfig
+from rlcore.plugins.registry import Registry
+from rlcore_compat.verl import VERL
+from rlcore_compat.vocabulary import foreign_value
+
+ACTOR = "actor_rollout_ref.actor"
+REGISTRY = Registry()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A translated command line."""
+
+    layer: Layer
+    own: Sequence[str]
+    lines: Sequence[str]
+
+
+def read(*settings: str) -> Reading:
+    """As ``rlcore run`` does."""
+    found = translate(REGISTRY, files=(), overrides=settings)
+    layer = found.overrides[0] if found.overrides else Layer(tree={}, origins={})
+    return Reading(layer=layer, own=found.own, lines=found.lines)
+
+
+def problems_of(*settings: str) -> list[tuple[str, str, str]]:
+    """Kind, path and reason of each problem."""
+    problems = read(*settings).layer.problems
+    return [(problem.kind, problem.path, problem.reason) for problem in problems]
+
+
+def test_key_is_translated_and_becomes_the_origin() -> None:
+    reading = read("agent.num_chains=8", "seed=3")
+    assert reading.layer.tree == {"rollout": {"group_size": 8}}
+    assert reading.layer.origin(("rollout", "group_size")) == "command line: agent.num_chains=8"
+    assert reading.own == ["seed=3"]
+    assert reading.lines == ["agent.num_chains=8 -> rollout.group_size = 8"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("True", True),
+        ("false", False),
+        ("None", None),
+        ("null", None),
+        ("5e-7", 5e-7),
+        ("[calculator]", ["calculator"]),
+        ("['console','wandb']", ["console", "wandb"]),
+        ('["a", 2]', ["a", 2]),
+        ("[]", []),
+        ("'quoted text'", "quoted text"),
+        ("./a/b.json", "./a/b.json"),
+    ],
+)
+def test_values_are_parsed_like_hydra(text: str, value: Any) -> None:
+    assert foreign_value(text) == value
+
+
+def test_conflicting_keys_are_rejected() -> None:
+    path = "model/of/mine"
+    agreeing = [f"agent.model_name_or_path={path}", f"actor_rollout_ref.model.path={path}"]
+    assert read(*agreeing).layer.problems == ()
+    (problem,) = read(agreeing[0], "actor_rollout_ref.model.path=other").layer.problems
+    assert problem.path == "model.path"
+    assert problem.origin == "command line: actor_rollout_ref.model.path=other"
+    assert agreeing[0] in problem.reason
+
+
+def test_key_with_two_values_is_rejected() -> None:
+    kind, path, reason = problems_of(f"{ACTOR}.optim.lr=1e-6", f"{ACTOR}.optim.lr=1e-5")[0]
+    assert (kind, path) == ("bad value", "trainer.learning_rate")
+    assert f"{ACTOR}.optim.lr=1e-6" in reason
+
+
+@pytest.mark.parametrize(
+    ("fine", "refused"),
+    [
+        ("trainer.nnodes=1", "trainer.nnodes=2"),
+        ("trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=0"),
+        ("agent.use_agent=True", "agent.use_agent=False"),
+        ("agent.agent_type=hf", "agent.agent_type=react"),
+        ("agent.backend=async_verl", "agent.backend=client"),
+    ],
+)
+def test_ignored_key_is_refused_with_other_values(fine: str, refused: str) -> None:
+    reading = read(fine)
+    assert not reading.layer.tree
+    assert not reading.layer.problems
+    assert reading.lines[0].startswith(f"{fine} sets nothing: ")
+    ((kind, path, reason),) = problems_of(refused)
+    assert (kind, path) == ("refused", refused.partition("=")[0])
+    assert reason
+
+
+def tree(*settings: str) -> object:
+    layer = read(*settings).layer
+    assert layer.problems == ()
+    return layer.tree
+
+
+def test_number_of_gpus_sets_the_number_of_processes() -> None:
+    assert tree("trainer.n_gpus_per_node=8") == {"strategy": {"id": "ddp", "processes": 8}}
+
+
+def test_critic_keys_are_used_only_with_gae() -> None:
+    critic = ("critic.model.path=x", "critic.optim.lr=1e-5", "trainer.critic_warmup=20")
+    assert tree(*critic, "algorithm.adv_estimator=grpo") == {"algorithm": {"advantage": "grpo"}}
+    table = {"model": "x", "learning_rate": 1e-5, "warmup_steps": 20}
+    assert tree(*critic, "algorithm.adv_estimator=gae") == {"algorithm": {"advantage": "gae"}, "critic": table}
+    assert tree("algorithm.adv_estimator=gae") == {"algorithm": {"advantage": "gae"}, "critic": {"model": "copy"}}
+
+
+def test_rlcore_critic_keys_are_not_claimed() -> None:
+    reading = read("critic.learning_rate=1e-3", "critic.warmup_steps=2")
+    assert reading.own == ["critic.learning_rate=1e-3", "critic.warmup_steps=2"]
+    assert reading.layer.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "ours"),
+    [("reinforce_plus_plus_baseline", "reinforce-plus-plus-baseline"), ("grpo_passk", "pass-at-k"), ("opo", "opo")],
+)
+def test_estimator_names_are_translated(estimator: str, ours: str) -> None:
+    assert tree(f"algorithm.adv_estimator={estimator}") == {"algorithm": {"advantage": ours}}
+
+
+def test_kl_in_the_reward_uses_its_own_coefficient() -> None:
+    reward = ("algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.kl_coef=0.01", "algorithm.kl_penalty=kl")
+    kl = {"target": "reward", "coefficient": 0.01, "estimator": "kl"}
+    assert tree(*reward, f"{ACTOR}.kl_loss_coef=0.5", f"{ACTOR}.use_kl_loss=False") == {"algorithm": {"kl": kl}}
+    assert tree("algorithm.use_kl_in_reward=False", *reward[1:]) == {}
+    assert problems_of(reward[0], f"{ACTOR}.use_kl_loss=True")[0][:2] == ("refused", "algorithm.use_kl_in_reward")
+
+
+@pytest.mark.parametrize(
+    ("estimator", "read"),
+    [
+        ("grpo", {"normalise_by_std": False}),
+        ("grpo_passk", {"normalise_by_std": False}),
+        ("rloo", {}),
+        ("reinforce_plus_plus", {"gamma": 0.5}),
+        ("gae", {"gamma": 0.5, "gae_lambda": 0.9}),
+    ],
+)
+def test_a_key_counts_where_the_estimator_reads_it(estimator: str, read: dict[str, object]) -> None:
+    words = ("algorithm.lam=0.9", "algorithm.gamma=0.5", "algorithm.norm_adv_by_std_in_grpo=False")
+    advantage = tree(*words, f"algorithm.adv_estimator={estimator}", "critic.model.path=x")["algorithm"]["advantage"]
+    own = {key: value for key, value in advantage.items() if key != "id"} if isinstance(advantage, dict) else {}
+    assert own == read
+
+
+def test_loss_clip_and_filter_keys_are_translated() -> None:
+    actor = ("clip_ratio=0.1", "clip_ratio_c=3.0", "loss_agg_mode=seq-mean-token-sum", "policy_loss.loss_mode=vanilla")
+    assert tree(*(f"{ACTOR}.{setting}" for setting in actor)) == {
+        "algorithm": {
+            "loss": {"id": "clip", "clip_low": 0.1, "clip_high": 0.1, "dual_clip": 3.0},
+            "aggregation": "seq-mean-token-sum",
+        }
+    }
+    groups = "algorithm.filter_groups"
+    settings = (f"{groups}.enable=True", f"{groups}.metric=seq_reward", f"{groups}.max_num_gen_batches=10")
+    assert tree(*settings) == {"algorithm": {"filter": {"metric": "reward", "max_extra_batches": 9}}}
+    assert tree(*settings[1:]) == {"algorithm": {"filter": {"metric": "none"}}}
+    assert problems_of(f"{groups}.max_num_gen_batches=0")[0][:2] == ("refused", f"{groups}.max_num_gen_batches")
+
+
+@pytest.mark.parametrize(
+    ("settings", "coefficient"),
+    [
+        (("use_kl_loss=True", "kl_loss_coef=0.01"), 0.01),
+        (("kl_loss_coef=0.01", "use_kl_loss=True"), 0.01),
+        (("use_kl_loss=True",), 0.001),
+        (("use_kl_loss=False", "kl_loss_coef=0.01"), 0.0),
+        (("kl_loss_coef=0.01",), 0.0),
+    ],
+)
+def test_kl_loss_coefficient_depends_on_use_kl_loss(settings: tuple[str, ...], coefficient: float) -> None:
+    layer = read(*[f"{ACTOR}.{setting}" for setting in settings]).layer
+    assert layer.problems == ()
+    assert layer.tree == {"algorithm": {"kl": {"coefficient": coefficient}}}
+
+
+def test_use_kl_loss_must_be_a_boolean() -> None:
+    assert problems_of(f"{ACTOR}.use_kl_loss=maybe")[0][:2] == ("refused", f"{ACTOR}.use_kl_loss")
+
+
+@pytest.mark.parametrize(
+    ("siblings", "mini_batch", "updates"),
+    [
+        ("agent.num_chains=8", 32, 8),  # counted in trajectories: 256 of 32
+        ("agent.num_chains=8", 256, 1),
+        ("actor_rollout_ref.rollout.n=8", 32, 1),  # counted in prompts: 32 of 32
+        ("actor_rollout_ref.rollout.n=8", 8, 4),
+    ],
+)
+def test_mini_batches_become_updates_per_rollout(siblings: str, mini_batch: int, updates: int) -> None:
+    settings = ["data.train_batch_size=32", siblings, f"{ACTOR}.ppo_mini_batch_size={mini_batch}"]
+    assert read(*settings).layer.tree["trainer"]["updates_per_rollout"] == updates
+
+
+def test_mini_batch_size_must_divide_the_batch() -> None:
+    batch = ("data.train_batch_size=32", "agent.num_chains=8")
+    for settings in ((*batch, f"{ACTOR}.ppo_mini_batch_size=48"), (f"{ACTOR}.ppo_mini_batch_size=32",)):
+        assert problems_of(*settings)[0][:2] == ("refused", f"{ACTOR}.ppo_mini_batch_size")
+
+
+@pytest.mark.parametrize(("name", "id"), [("exact_match", "exact-match"), ("my_code.py:my_one", "my_code.py:my_one")])
+def test_reward_name_becomes_the_only_reward(name: str, id: str) -> None:
+    assert read(f"agent.reward_name={name}").layer.tree == {"reward": [{"id": id}]}
+
+
+def test_minus_one_is_translated_to_zero() -> None:
+    layer = read("trainer.test_freq=-1", "trainer.save_freq=-1").layer
+    assert layer.tree == {"evaluation": {"every": 0}, "checkpoint": {"every": 0}}
+
+
+def test_rlcore_overrides_take_precedence() -> None:
+    reading = read("model=here", "agent.model_name_or_path=there", "agent.template=plain")
+    assert reading.lines[0].endswith("(but model=here takes precedence)")
+    assert reading.lines[1] == 'agent.template=plain -> model.chat_format = "plain"'
+
+
+def test_hydra_prefixes_are_ignored() -> None:
+    assert read("+agent.num_chains=8").layer.tree == read("agent.num_chains=8").layer.tree
+
+
+def test_unknown_key_has_a_suggestion_if_similar() -> None:
+    found = problems_of(f"{ACTOR}.kl_los_type=mse", "actor_rollout_ref.nothing.like_it=1")
+    assert found[0] == ("unknown key", f"{ACTOR}.kl_los_type", f"did you mean {ACTOR}.kl_loss_type ?")
+    assert found[1][:2] == ("unknown key", "actor_rollout_ref.nothing.like_it")
+
+
+def test_unknown_secret_is_masked() -> None:
+    (problem,) = read("agent.api_key=abc123").layer.problems
+    assert "abc123" not in str(problem)
+
+
+def test_verl_keys_and_rlcore_keys_are_disjoint() -> None:
+    assert not set(VERL.meanings) & set(keys_of(RunConfig))

@@ -1,0 +1,120 @@
+"""Optional abilities of components, as protocols. Check them with ``isinstance``, never by a component's name.
+
+Abilities of engines and environments are in `rlcore.contracts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
+from rlcore.types import Demonstration
+
+
+@runtime_checkable
+class DemonstrationDataset(Protocol):
+    """A dataset that makes demonstrations: for a supervised warm-up, for supervised training, for tokenizers."""
+
+    def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
+        """At most ``count`` conversations. May raise `DataError` if the dataset has none."""
+        ...
+
+
+@runtime_checkable
+class ConversationDataset(Protocol):
+    """A dataset whose rows are conversations. Supervised training reads them instead of demonstrations."""
+
+    def conversations(self, split: str) -> Sequence[Demonstration]:
+        """All of ``train`` or ``evaluation``, in a fixed order; empty for a split without any."""
+        ...
+
+
+@runtime_checkable
+class TextDataset(Protocol):
+    """A dataset with texts for building a tokenizer, instead of its demonstrations and tasks."""
+
+    def texts(self) -> Iterable[str]:
+        """Texts as the model will see them."""
+        ...
+
+
+@runtime_checkable
+class CountsSkipped(Protocol):
+    """A dataset that skips and counts unusable rows; the first lines of a run report the count."""
+
+    def skipped(self, split: str) -> int:
+        """The number of skipped rows of a split."""
+        ...
+
+
+# Keys that several components' options share by convention.
+
+
+@runtime_checkable
+class MultiTurnConfig(Protocol):
+    """Options of an environment that limits the turns of an episode."""
+
+    @property
+    def max_turns(self) -> int:
+        """The most turns of the policy."""
+        ...
+
+
+@runtime_checkable
+class ToolsConfig(Protocol):
+    """Options of an environment whose tools are chosen in the configuration."""
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """Ids or import paths of tools."""
+        ...
+
+
+@runtime_checkable
+class StepsConfig(Protocol):
+    """Options of a trainer with a number of steps."""
+
+    @property
+    def steps(self) -> int | None:
+        """How many; None where it follows from the data."""
+        ...
+
+
+@runtime_checkable
+class TasksConfig(Protocol):
+    """Options of a trainer that takes so many different tasks for each step."""
+
+    @property
+    def tasks_per_step(self) -> int:
+        """How many."""
+        ...
+
+
+@runtime_checkable
+class ConversationsConfig(Protocol):
+    """Options of a trainer that takes so many conversations for each step."""
+
+    @property
+    def conversations_per_step(self) -> int:
+        """How many."""
+        ...
+
+
+@runtime_checkable
+class ProcessesConfig(Protocol):
+    """Options of a strategy with a configurable number of processes."""
+
+    @property
+    def processes(self) -> int | None:
+        """The number of processes; None leaves it to the launcher or the machine."""
+        ...
+
+
+@runtime_checkable
+class NamedModelConfig(Protocol):
+    """Options of an engine that provides its own model."""
+
+    @property
+    def model(self) -> str:
+        """The name of that model."""
+        ...

@@ -1,0 +1,243 @@
+"""Dialects: plugins that translate overrides and configuration files of other systems.
+
+A plugin registers a `rlcore.specs.DialectSpec` with the hook ``rlcore_dialects``. Its target is an object that is an
+`OverrideDialect`, a `FileDialect`, or both. A dialect returns an additional layer, which ranks below rlcore's own
+overrides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from rlcore.config.fields import keys_of
+from rlcore.config.layers import Layer, file_layer
+from rlcore.config.schema import RunConfig
+from rlcore.errors import PluginError, RlcoreError, UserError
+from rlcore.plugins.discovery import is_host
+from rlcore.plugins.importing import describe
+from rlcore.plugins.installed import Offer
+from rlcore.plugins.registry import Registry
+from rlcore.specs import DialectSpec
+
+log = logging.getLogger("rlcore.plugins")
+Value = TypeVar("Value")
+DIALECTS = "rlcore-compat"
+"""The distribution that holds rlcore's own dialects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFile:
+    """A file given with ``-c``, parsed."""
+
+    name: str
+    """As given on the command line."""
+    layer: Layer
+    """The keys and values of the file, each with its line as the origin."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder that contains the file, for relative paths."""
+        return Path(self.name).expanduser().parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The rest of the command line. The meaning of a key may depend on it."""
+
+    overrides: Sequence[str] = ()
+    """rlcore's own ``key=value`` overrides, which take precedence over every translation."""
+    files: Sequence[Mapping[str, Any]] = ()
+    """The contents of all files in order, translated or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """Keys of another system, translated to rlcore keys."""
+
+    layer: Layer
+    """The rlcore keys that are set, each with the foreign key as its origin, and any problems."""
+    lines: Sequence[str] = ()
+    """One line for each foreign key: which rlcore key it sets, or what decides instead."""
+
+
+class OverrideDialect(Protocol):
+    """Reads ``key=value`` overrides."""
+
+    @property
+    def keys(self) -> Collection[str]:
+        """All supported keys, used for suggestions."""
+        ...
+
+    def claims(self, key: str) -> bool:
+        """Whether this dialect translates the key. Never called for keys of `RunConfig`."""
+        ...
+
+    def read_overrides(self, overrides: Sequence[str], given: Given) -> Translation:
+        """Translate the claimed overrides. Report unsupported values as problems of the layer, not as exceptions."""
+        ...
+
+
+class FileDialect(Protocol):
+    """Reads configuration files, which its spec selects (`DialectSpec.files`)."""
+
+    def read_file(self, file: ConfigFile, given: Given) -> Translation:
+        """Translate one file. Report unsupported values as problems of the layer, not as exceptions."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translated:
+    """The files and overrides of a command line after translation."""
+
+    files: Sequence[Layer]
+    """One layer per file, in order."""
+    overrides: Sequence[Layer]
+    """One layer per dialect that claimed overrides."""
+    own: Sequence[str]
+    """The overrides that no dialect claimed."""
+    lines: Sequence[str]
+
+
+def translate(registry: Registry, *, files: Sequence[str], overrides: Sequence[str]) -> Translated:
+    """Translate each file with the dialect that its keys select, and each override with the dialect that claims it.
+
+    Raises:
+        PluginError: a dialect failed, or two dialects claim the same file or key.
+        UserError: a file cannot be read.
+    """
+    parsed = [ConfigFile(name=name, layer=file_layer(Path(name).expanduser(), name=name)) for name in files]
+    claimed, own = _assign(registry, overrides)
+    given = Given(overrides=own, files=[file.layer.tree for file in parsed])
+    of_files = [_translate_file(registry, file, given) for file in parsed]
+    of_overrides = [_call(offer, partial(dialect.read_overrides, texts, given)) for offer, dialect, texts in claimed]
+    return Translated(
+        files=[found.layer for found in of_files],
+        overrides=[found.layer for found in of_overrides],
+        own=own,
+        lines=[line for found in (*of_files, *of_overrides) for line in found.lines],
+    )
+
+
+def dialect_of(registry: Registry, tree: Mapping[str, Any], name: str = "the file") -> Offer | None:
+    """The dialect that the top-level keys of a file select; None for rlcore's own format."""
+    offers = [offer for offer, spec in _offers(registry) if any(set(names) <= set(tree) for names in spec.files)]
+    return _select(offers, name)
+
+
+def install_hint(registry: Registry) -> str | None:
+    """How to install rlcore's own dialects when they are missing, else None."""
+    if any(plugin.distribution == DIALECTS for plugin in registry.plugins.all()):
+        return None
+    return f"to use keys of verl, TRL or accelerate: pip install {DIALECTS}"
+
+
+def nearest_dialect_key(registry: Registry, key: str) -> str | None:
+    """The key of an installed dialect that is closest to an unknown key."""
+    keys = [known for _, dialect in _override_dialects(registry) for known in dialect.keys]
+    if near := get_close_matches(key, keys, n=1, cutoff=0.85):
+        return near[0]
+    names = {names[0].upper(): names[0] for _, spec in _offers(registry) for names in spec.files if len(names) == 1}
+    near = get_close_matches(key.upper(), names, n=1, cutoff=0.75)
+    return names[near[0]] if near else None
+
+
+def _translate_file(registry: Registry, file: ConfigFile, given: Given) -> Translation:
+    offer = dialect_of(registry, file.layer.tree, file.name)
+    if offer is None:
+        return Translation(layer=file.layer)
+    dialect: FileDialect = registry.load("dialect", offer.spec.id)
+    return _call(offer, partial(dialect.read_file, file, given))
+
+
+def _assign(
+    registry: Registry, overrides: Sequence[str]
+) -> tuple[list[tuple[Offer, OverrideDialect, list[str]]], list[str]]:
+    """The overrides that each dialect claims, and the remaining ones."""
+    known_keys, own = set(keys_of(RunConfig)), []
+    claimed: list[tuple[Offer, OverrideDialect, list[str]]] = []
+    dialects = _override_dialects(registry) if overrides else []
+    for text in overrides:
+        key, equals, _ = text.partition("=")
+        key = key.strip()
+        asked = dialects if equals and key not in known_keys else ()
+        offer = _select([offer for offer, dialect in asked if _claims(offer, dialect, key)], f"the key {key}")
+        if offer is None:
+            own.append(text)
+            continue
+        texts = next((texts for known, _, texts in claimed if known is offer), None)
+        if texts is None:
+            texts = []
+            claimed.append((offer, next(dialect for known, dialect in dialects if known is offer), texts))
+        texts.append(text)
+    return claimed, own
+
+
+def _claims(offer: Offer, dialect: OverrideDialect, key: str) -> bool:
+    try:
+        return dialect.claims(key)
+    except Exception as error:
+        log.error("skipping the dialect %s (%s): %s", offer.spec.id, offer.plugin.origin, describe(error))
+        return False
+
+
+def _offers(registry: Registry) -> Iterator[tuple[Offer, DialectSpec]]:
+    for offer in registry.offers("dialect"):
+        if isinstance(offer.spec, DialectSpec):
+            yield offer, offer.spec
+
+
+def _override_dialects(registry: Registry) -> list[tuple[Offer, OverrideDialect]]:
+    """The override dialects that can be loaded. A broken one must not affect runs that do not use it."""
+    found: list[tuple[Offer, OverrideDialect]] = []
+    for id in dict.fromkeys(spec.id for _, spec in _offers(registry) if spec.overrides):
+        try:
+            offer = registry.offer("dialect", id)
+            if offer is not None:
+                found.append((offer, registry.load("dialect", id)))
+        except UserError as error:
+            log.error("skipping the dialect %s: %s", id, error)
+    return found
+
+
+def _select(offers: Sequence[Offer], what: str) -> Offer | None:
+    """The dialect to use. rlcore's own takes precedence; any other conflict is an error."""
+    offers = [offer for offer in offers if is_host(offer.plugin)] or list(offers)
+    if len(offers) < 2:
+        return offers[0] if offers else None
+    rivals = " and ".join(f"{offer.spec.id} ({offer.plugin.origin})" for offer in offers)
+    names = " or ".join(dict.fromkeys(f"RLCORE_DISABLE_PLUGINS={offer.plugin.name}" for offer in offers))
+    raise PluginError(f"two dialects claim {what}", found=rivals, fix=f"disable one: {names}")
+
+
+def _call(offer: Offer, translate: Callable[[], Value]) -> Value:
+    try:
+        return translate()
+    except RlcoreError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"the dialect {offer.spec.id!r} failed",
+            found=describe(error),
+            where=offer.plugin.origin,
+            fix=f"pip install --upgrade {offer.plugin.distribution}",
+        ) from error
+
+
+__all__ = [
+    "ConfigFile",
+    "FileDialect",
+    "Given",
+    "OverrideDialect",
+    "Translated",
+    "Translation",
+    "dialect_of",
+    "install_hint",
+    "nearest_dialect_key",
+    "translate",
+]

@@ -1,0 +1,192 @@
+"""The dataset ``chat``: files of conversations for supervised training."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rlcore.config.schema import Table
+from rlcore.data.chat_rows import conversation, short
+from rlcore.errors import DataError
+from rlcore.types import Demonstration, Task, ToolSchema, thaw
+from rlcore.wording import counted
+
+SAMPLES = 2000
+"""Maximum number of conversations to train a tokenizer on."""
+Files = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+
+
+class ChatDataConfig(Table):
+    """``[data]`` of ``chat``."""
+
+    id: str = "chat"
+    """Id of the dataset."""
+    train: Annotated[Files, Field(min_length=1)]
+    """Files of conversations, .jsonl or .json."""
+    evaluation: Files = []
+    """Files of held-out conversations, used to select the best checkpoint."""
+    on_error: Literal["raise", "skip"] = "raise"
+    """Whether an invalid row stops the run, or is skipped and counted."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Number of conversations to use from each split, from the start; None uses all."""
+
+
+@dataclass(slots=True)
+class _Split:
+    conversations: list[Demonstration] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    skipped: int = 0
+
+
+class ChatData:
+    """Conversations in file order. A split is read once, on first use."""
+
+    def __init__(self, config: ChatDataConfig) -> None:
+        self._config = config
+        self._splits: dict[str, _Split] = {}
+
+    def conversations(self, split: str) -> Sequence[Demonstration]:
+        """All conversations of ``train`` or ``evaluation``.
+
+        Raises:
+            DataError: a file cannot be read, a row is invalid (unless rows are skipped), or no row is valid.
+        """
+        return self._split(split).conversations
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """One task per conversation: the messages before the first assistant message, if there are any.
+
+        Ids are ``FILE:LINE``. Other fields of the row become fields of the task. Raises like `conversations`.
+        """
+        return self._split(split).tasks
+
+    def skipped(self, split: str) -> int:
+        """The number of invalid rows that were skipped (``on_error = "skip"``)."""
+        return self._split(split).skipped
+
+    def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
+        """Training conversations, shuffled anew in each pass."""
+        rng, known = random.Random(seed), self.conversations("train")
+        return islice(chain.from_iterable(rng.sample(known, len(known)) for _ in repeat(None)), count)
+
+    def texts(self) -> Iterable[str]:
+        """Texts, tools and tool calls, for tokenizers that are built for the run."""
+        for one in self.conversations("train")[:SAMPLES]:
+            yield from (_described(tool) for tool in one.tools)
+            for message in one.messages:
+                yield message.text.encode("utf-8", "replace").decode()  # replace lone surrogates
+                for call in message.tool_calls:
+                    written = json.dumps({"name": call.name, "arguments": thaw(call.arguments)}, ensure_ascii=False)
+                    yield f"<tool_call>\n{written}\n</tool_call>"
+
+    def _split(self, split: str) -> _Split:
+        if split not in ("train", "evaluation"):
+            raise DataError("the split must be train or evaluation", found=split)
+        if split not in self._splits:
+            self._splits[split] = self._load(split)
+        return self._splits[split]
+
+    def _load(self, split: str) -> _Split:
+        config, loaded = self._config, _Split()
+        names = config.train if split == "train" else config.evaluation
+        for name, line, where, row in chain.from_iterable(_rows(Path(name).expanduser()) for name in names):
+            try:
+                if isinstance(row, DataError):
+                    raise row
+                one, fields = conversation(row)
+            except DataError as error:
+                if config.on_error == "raise":
+                    fix = error.fix or "correct the row, or skip invalid rows with data.on_error=skip"
+                    raise DataError(error.message, found=error.found, where=where, fix=fix) from None
+                loaded.skipped += 1
+                continue
+            loaded.conversations.append(one)
+            first = next(place for place, message in enumerate(one.messages) if message.role == "assistant")
+            if first:
+                loaded.tasks.append(Task(id=f"{name}:{line}", messages=one.messages[:first], fields=fields))
+            if len(loaded.conversations) == config.limit:
+                break
+        if names and not loaded.conversations:
+            raise DataError(
+                f"data.{split} has no valid conversation",
+                found=f"{counted(loaded.skipped, 'invalid row')}" if loaded.skipped else "no rows",
+                where=", ".join(names),
+                fix="data.on_error=raise shows the first problem" if loaded.skipped else "add rows to the file",
+            )
+        return loaded
+
+
+def _rows(path: Path) -> Iterator[tuple[str, int, str, Any]]:
+    """File stem, line, location for messages, and the row or its `DataError`."""
+    readers = {".jsonl": _jsonl, ".json": _json}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        fix = "rename the file to match its format"
+        raise DataError("conversation files must end in .jsonl or .json", found=path.name, where=str(path), fix=fix)
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "no such file"
+        fix = "correct data.train or data.evaluation"
+        raise DataError("a data file is missing", found=found, where=str(path.absolute()), fix=fix)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError("data files must be UTF-8", found=str(error), where=str(path)) from None
+    for line, row in reader(text, path):
+        yield path.stem, line, f"{path}, line {line}", row
+
+
+def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield number, DataError("each line of a .jsonl file must be valid JSON", found=str(error))
+
+
+def _json(text: str, path: Path) -> Iterator[tuple[int, Any]]:
+    """The items of a JSON list, each with its line number."""
+    decoder = json.JSONDecoder()
+    place, line = len(text) - len(text.lstrip()), 1
+    if text[place : place + 1] != "[":
+        fix = "use the suffix .jsonl if each line is a separate object"
+        raise DataError("a .json file must contain a list of rows", found=short(text[:40]), where=str(path), fix=fix)
+    seen, end = 0, _after_space(text, place + 1)
+    if text[end : end + 1] == "]":
+        return
+    while True:
+        place = _after_space(text, place + 1)
+        line, seen = line + text.count("\n", seen, place), place
+        try:
+            row, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            where = f"{path}, line {line}"
+            raise DataError("a .json file must contain valid JSON", found=str(error), where=where) from None
+        yield line, row
+        place = _after_space(text, place)
+        if text[place : place + 1] == "]" and not text[place + 1 :].strip():
+            return
+        if text[place : place + 1] != ",":
+            where = f"{path}, line {line + text.count(chr(10), seen, place)}"
+            found = short(text[place : place + 40]) if place < len(text) else "the end of the file"
+            raise DataError("a .json file must contain one JSON list", found=f"{found} after a row", where=where)
+
+
+def _after_space(text: str, place: int) -> int:
+    while place < len(text) and text[place] in " \t\r\n":
+        place += 1
+    return place
+
+
+def _described(tool: ToolSchema) -> str:
+    return f"tools: {tool.name}({', '.join(tool.parameters['properties'])}) {tool.description}"
+
+
+__all__ = ["ChatData", "ChatDataConfig"]

@@ -1,0 +1,199 @@
+"""Parse rows of chat files: OpenAI ``messages``, ShareGPT ``conversations``, or TRL prompt-completion pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from rlcore.errors import DataError
+from rlcore.types import Demonstration, JsonSchema, Message, Role, ToolCall, ToolSchema
+
+ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "tool": "tool",
+    "function_response": "tool",
+    "observation": "tool",
+}
+"""Roles of all formats. ``function_call`` is an assistant turn whose text contains its tool calls."""
+UNSUPPORTED_FIELDS = {
+    "reasoning_content": "move it into the content, as <think>…</think> for Qwen3",
+    "function_call": "convert it to tool_calls",
+    "audio": "remove it",
+    "refusal": "move it into the content",
+}
+"""Message fields that are not supported, and how to convert them."""
+
+
+def conversation(row: object) -> tuple[Demonstration, dict[str, Any]]:
+    """The conversation in a row, and the other fields of the row.
+
+    Raises:
+        DataError: the row is invalid. The caller adds file and line.
+    """
+    if not isinstance(row, dict):
+        raise DataError("a row must be an object", found=short(row))
+    fields = _joined(row)
+    forms = [name for name in ("messages", "conversations") if name in fields]
+    if len(forms) != 1:
+        raise DataError(
+            "a row needs the field 'messages' or 'conversations', or both 'prompt' and 'completion'",
+            found=f"the fields {', '.join(map(str, row)) or 'none'}",
+            fix="messages is a list of objects with role and content; conversations is a list of objects with from and "
+            "value; prompt and completion are two lists of messages, or two strings",
+        )
+    entries, (name,) = fields.pop(forms[0]), forms
+    if not isinstance(entries, list) or not entries:
+        raise DataError(f"the field {name!r} must be a list of messages", found=short(entries))
+    tools = _tools(fields.pop("tools", None))
+    system = fields.pop("system", None) if name == "conversations" else None
+    messages: list[Message] = []
+    if system:
+        messages.append(Message(role="system", content=_text(system, "system")))
+    for place, entry in enumerate(entries, start=1):
+        try:
+            messages.append(_message(entry, messages, "from" if name == "conversations" else "role"))
+        except DataError as error:
+            raise DataError(f"message {place}: {error.message}", found=error.found, fix=error.fix) from None
+    if not any(message.role == "assistant" for message in messages):
+        found = ", ".join(message.role for message in messages)
+        raise DataError("a conversation needs an assistant message to train on", found=found)
+    return Demonstration(messages=tuple(messages), tools=tools), fields
+
+
+def _joined(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the row, with ``prompt`` and ``completion`` joined into one conversation."""
+    fields = dict(row)
+    if "messages" in row or "conversations" in row or not {"prompt", "completion"} <= set(row):
+        return fields
+    prompt, completion = fields.pop("prompt"), fields.pop("completion")
+    if isinstance(prompt, str) and isinstance(completion, str):
+        prompt = [{"role": "user", "content": prompt}]
+        completion = [{"role": "assistant", "content": completion}]
+    if not isinstance(prompt, list) or not isinstance(completion, list):
+        kinds = f"{type(prompt).__name__} and {type(completion).__name__}"
+        raise DataError("'prompt' and 'completion' must be two strings, or two lists of messages", found=kinds)
+    if any(isinstance(entry, dict) and ROLES.get(str(entry.get("role"))) == "assistant" for entry in prompt):
+        raise DataError(
+            "'prompt' must not contain assistant messages, because all of them are trained on",
+            found="an assistant message in 'prompt'",
+            fix="to train on it, write the row as messages; otherwise start 'prompt' after it",
+        )
+    return {"messages": [*prompt, *completion], **fields}
+
+
+def short(value: object) -> str:
+    """A value for an error message."""
+    text = f"{type(value).__name__} {value!r}"
+    return text if len(text) <= 120 else text[:117] + "…"
+
+
+def _message(entry: object, earlier: Sequence[Message], speaker: str) -> Message:
+    if not isinstance(entry, dict):
+        raise DataError("must be an object", found=short(entry))
+    who, text = entry.get(speaker), "value" if speaker == "from" else "content"
+    for key, fix in UNSUPPORTED_FIELDS.items():
+        if entry.get(key):
+            raise DataError(f"the field {key!r} is not supported", found=short(entry[key]), fix=fix)
+    if entry.get("weight", 1) != 1:
+        fix = "end the conversation before this message, or move its text into a user message"
+        raise DataError("all assistant messages are trained on", found=f"weight {entry['weight']!r}", fix=fix)
+    if who == "function_call":
+        calls = _json(entry.get(text), "a function_call's value")
+        return Message(role="assistant", tool_calls=_calls(calls if isinstance(calls, list) else [calls]))
+    role = ROLES.get(who) if isinstance(who, str) else None
+    if role is None:
+        raise DataError(f"{speaker!r} must be one of {', '.join(ROLES)}", found=short(who))
+    calls = _calls(entry.get("tool_calls") or [])
+    if calls and role != "assistant":
+        raise DataError("only assistant messages can have tool_calls", found=f"tool_calls of a {role} message")
+    content = entry.get(text)
+    if content is None and not calls:
+        exception = " unless it has 'tool_calls'" if (role, text) == ("assistant", "content") else ""
+        found = "null" if text in entry else f"only the fields {', '.join(map(str, entry))}"
+        raise DataError(f"the {role}'s {text!r} must be a string{exception}", found=found)
+    written = "" if content is None else _text(content, text)
+    if role == "assistant" and not written and not calls:
+        raise DataError("the assistant message is empty", found=short(content), fix="remove the message")
+    if role != "tool":
+        return Message(role=role, content=written, tool_calls=calls)
+    id = entry.get("tool_call_id")
+    previous = [call for message in earlier for call in message.tool_calls]
+    if not previous:
+        raise DataError("a tool message must follow a tool call", found="no earlier message with tool_calls")
+    named = next((call.name for call in previous if id is not None and call.id == id), None)
+    if id is not None and named is None and any(call.id for call in previous):
+        raise DataError("tool_call_id must refer to an earlier call", found=f"tool_call_id {id!r}")
+    name = entry.get("name") or named
+    return Message(role=role, content=written, name=name, tool_call_id=None if id is None else str(id))
+
+
+def _text(content: object, name: str) -> str:
+    """A string, or the joined text parts of a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
+        kinds = [str(part.get("type")) for part in parts if isinstance(part, dict) and part.get("type") != "text"]
+        found = f"a part of type {kinds[0]}" if kinds else short(content)
+        raise DataError(f"{name!r} must be a string, or a list of text parts", found=found)
+    return "".join(cast(list[str], texts))
+
+
+def _calls(entries: object) -> tuple[ToolCall, ...]:
+    if not isinstance(entries, list):
+        raise DataError("tool_calls must be a list", found=short(entries))
+    calls = []
+    for entry in entries:
+        function = entry.get("function", entry) if isinstance(entry, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise DataError("a tool call needs a name and arguments", found=short(entry))
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            arguments = _json(arguments, f"the arguments of {function['name']}") if arguments.strip() else {}
+        if not isinstance(arguments, dict):
+            raise DataError(f"the arguments of {function['name']} must be an object", found=short(arguments))
+        calls.append(ToolCall(name=function["name"], arguments=arguments, id=str(entry.get("id") or "")))
+    return tuple(calls)
+
+
+def _tools(entries: object) -> tuple[ToolSchema, ...]:
+    """Tool schemas in OpenAI's format, with or without the outer ``type`` and ``function``, or as JSON text."""
+    if isinstance(entries, str):
+        entries = _json(entries, "the field 'tools'") if entries.strip() else None
+    if entries is None:
+        return ()
+    if not isinstance(entries, list):
+        raise DataError("the field 'tools' must be a list", found=short(entries))
+    tools = []
+    for entry in entries:
+        function = entry.get("function", entry) if isinstance(entry, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise DataError("a tool needs a name", found=short(entry))
+        parameters = function.get("parameters") or {"type": "object", "properties": {}}
+        if not isinstance(parameters, dict):
+            raise DataError(f"the parameters of the tool {function['name']} must be a JSON schema", found=short(entry))
+        tools.append(
+            ToolSchema(
+                name=function["name"],
+                description=str(function.get("description") or ""),
+                parameters=cast(JsonSchema, {"properties": {}, **parameters}),
+            )
+        )
+    return tuple(tools)
+
+
+def _json(text: object, what: str) -> object:
+    try:
+        return json.loads(cast(str, text))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"{what} must be valid JSON", found=f"{error}: {short(text)}") from None
+
+
+__all__ = ["conversation", "short"]

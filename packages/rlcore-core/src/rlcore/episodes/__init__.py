@@ -1,0 +1,1 @@
+"""Components of an episode: calls, tools, rewards and summaries."""

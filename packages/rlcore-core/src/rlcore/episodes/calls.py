@@ -1,0 +1,93 @@
+"""Calls plugin code, sync or async, with a deadline. Every failure is reported as one exception type."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rlcore.episodes import threads
+from rlcore.episodes.threads import run_in_thread
+
+LONGEST_DESCRIPTION = 2000
+
+
+class CallFailed(Exception):
+    """A call failed: it raised an exception, or its deadline passed (``timed_out``)."""
+
+    def __init__(self, description: str, *, timed_out: bool = False):
+        self.timed_out = timed_out
+        super().__init__(description)
+
+
+def describe(error: BaseException, function: object = None) -> str:
+    """Return the type, message and location of an exception in one line.
+
+    The location is that of ``function`` if the call itself failed.
+    """
+    try:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:
+        text = f"{type(error).__name__} (its message cannot be read)"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename not in (__file__, threads.__file__):
+        text += f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno} in {frames[-1].name})"
+    elif place := place_of(function):
+        text += f" ({place.rpartition('/')[2]})"
+    return text[:LONGEST_DESCRIPTION]
+
+
+def place_of(function: object) -> str | None:
+    """Return ``file:line`` of a function, or of an object's ``__call__``; None if it is not Python code."""
+    called = function if hasattr(function, "__code__") else getattr(function, "__call__", None)  # noqa: B004
+    code = getattr(called, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+
+
+async def call(
+    name: str,
+    function: Callable[..., Any],
+    *arguments: Any,
+    timeout_s: float,
+    until: float = math.inf,
+    threaded: bool = False,
+    **keywords: Any,
+) -> Any:
+    """Return the result of ``function``, awaited if it is awaitable.
+
+    ``until`` is a second deadline, as a time of the event loop. A ``threaded`` plain function runs in a thread, which
+    continues in the background when its deadline passes. Any error in the function raises `CallFailed`, including
+    ``SystemExit`` and a cancellation by the function itself. Only a cancellation by the caller propagates.
+    """
+    deadline = min(asyncio.get_running_loop().time() + timeout_s, until)
+    scope = asyncio.timeout_at(deadline)
+    try:
+        if threaded and not is_async(function):
+            async with scope:
+                answer = await run_in_thread(function, *arguments, **keywords)
+                return await answer if inspect.isawaitable(answer) else answer
+        answer = function(*arguments, **keywords)
+        if not inspect.isawaitable(answer):
+            return answer
+        async with scope:
+            return await answer
+    except KeyboardInterrupt:
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CallFailed(f"{name} cancelled itself") from error
+    except BaseException as error:
+        if isinstance(error, TimeoutError) and scope.expired():
+            limit = f"{timeout_s:g} s" if deadline < until else "the time of the whole trajectory"
+            raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error
+        raise CallFailed(f"{name} raised {describe(error, function)}") from error
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether calling the function returns a coroutine immediately."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -1,0 +1,80 @@
+"""The rewards of a run, created from their specs and options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from rlcore.episodes.calls import place_of
+from rlcore.episodes.context import takes_context
+from rlcore.errors import PluginError
+from rlcore.plugins.registry import Registry, make_component
+from rlcore.specs import RewardSpec
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from rlcore.config.schema import RewardTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedReward:
+    """A reward of the run."""
+
+    id: str
+    weight: float
+    scope: Literal["trajectory", "group"]
+    function: Any
+    """A `Reward`, or a `GroupReward` where ``scope`` is ``group``."""
+    minimum: float
+    maximum: float
+    takes_context: bool = field(init=False)
+    """Whether ``function`` declares the parameter ``context``."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "takes_context", takes_context(self.function))
+
+
+def select_rewards(
+    registry: Registry, tables: Sequence[RewardTable], options: Sequence[BaseModel | None]
+) -> tuple[SelectedReward, ...]:
+    """Return the rewards of these tables, each created from its validated options.
+
+    Raises:
+        PluginError: a reward cannot be created, or does not accept the arguments of a reward.
+    """
+    selected = []
+    for table, own in zip(tables, options, strict=True):
+        spec = cast(RewardSpec, registry.spec("reward", table.id))
+        function = make_component(f"reward {table.id!r}", registry.load("reward", table.id), own)
+        _check_takes(table.id, function, ("group",) if spec.scope == "group" else ("trajectory", "task"))
+        reward = SelectedReward(
+            id=table.id,
+            weight=table.weight,
+            scope=spec.scope,
+            function=function,
+            minimum=spec.minimum,
+            maximum=spec.maximum,
+        )
+        selected.append(reward)
+    return tuple(selected)
+
+
+def _check_takes(id: str, function: Any, arguments: tuple[str, ...]) -> None:
+    """Raise an error if the signature of a reward does not accept these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # compiled code
+        return
+    try:
+        signature.bind(*arguments, **({"context": None} if takes_context(function) else {}))
+    except TypeError as error:
+        wanted, line = f"({', '.join(arguments)})", place_of(function)
+        raise PluginError(
+            f"reward {id!r} is called with {wanted}",
+            found=f"it takes {signature}: {error}",
+            where=line,
+            fix=f"give it the parameters {wanted}",
+        ) from error

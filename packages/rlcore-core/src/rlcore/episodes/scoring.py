@@ -1,0 +1,142 @@
+"""Scores trajectories. If a reward fails, its trajectory is *not scored*, which differs from zero."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from rlcore.episodes.calls import CallFailed, call
+from rlcore.episodes.context import EpisodeContext
+from rlcore.types import Boundary, Failure, Group, RewardResult, Task, Trajectory
+
+if TYPE_CHECKING:
+    from rlcore.episodes.rewards import SelectedReward
+
+
+class Scorer:
+    """Runs the selected rewards and computes their weighted sum.
+
+    Plain functions run in threads, so that a slow one delays neither generation nor other rewards. The environment's
+    rewards for single turns are in ``trajectory.metrics["step_reward"]`` and not part of the sum.
+
+    Args:
+        rewards: the rewards of the run
+        timeout_s: deadline of each call
+        concurrency: maximum number of concurrent calls
+        seed: seed of the contexts created by the scorer
+    """
+
+    def __init__(
+        self, rewards: Sequence[SelectedReward], *, timeout_s: float, concurrency: int = 256, seed: int = 0
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(concurrency)
+        self._seed = seed
+        self._singles: list[tuple[str, SelectedReward]] = []
+        self._groups: list[tuple[str, SelectedReward]] = []
+        self._weights: dict[str, float] = {}
+        for reward in rewards:
+            name, count = reward.id, 1
+            while name in self._weights:
+                count += 1
+                name = f"{reward.id}#{count}"
+            self._weights[name] = reward.weight
+            (self._groups if reward.scope == "group" else self._singles).append((name, reward))
+
+    async def score(self, trajectory: Trajectory, task: Task, context: EpisodeContext | None = None) -> Trajectory:
+        """Add the results of the rewards with scope ``trajectory``. Called when the episode has ended.
+
+        Without the context of the episode, as for a stored trajectory, rewards receive a new one.
+        """
+        if not trajectory.scorable:
+            return trajectory
+        if context is None:
+            with closing(EpisodeContext(task, sibling=trajectory.sibling, seed=self._seed)) as context:
+                return await self._scored(trajectory, task, context)
+        return await self._scored(trajectory, task, context)
+
+    async def _scored(self, trajectory: Trajectory, task: Task, context: EpisodeContext) -> Trajectory:
+        results = await asyncio.gather(
+            *(self._result(reward, trajectory, task, context) for _, reward in self._singles)
+        )
+        names = (name for name, _ in self._singles)
+        return trajectory.replace(rewards={**trajectory.rewards, **dict(zip(names, results, strict=True))})
+
+    async def settle(self, group: Group) -> Group:
+        """Return the scored group with the results of its group rewards and the weighted sum of every trajectory.
+
+        Group rewards see all siblings, including those with a failure, whose results are discarded. They receive a
+        separate context, because the contexts of the episodes are closed.
+        """
+        scored = group
+        for name, reward in self._groups:
+            results = await self._group_results(reward, scored)
+            trajectories = (
+                trajectory.replace(rewards={**trajectory.rewards, name: result}) if trajectory.scorable else trajectory
+                for trajectory, result in zip(group.trajectories, results, strict=True)
+            )
+            group = Group(task=group.task, trajectories=tuple(trajectories))
+        return Group(task=group.task, trajectories=tuple(map(self._summed, group.trajectories)))
+
+    def _summed(self, trajectory: Trajectory) -> Trajectory:
+        """Add the weighted sum, or the failure of the rewards. A metric (weight 0) has no influence."""
+        if not trajectory.scorable:
+            return trajectory.replace(reward=None)
+        total, errors = 0.0, []
+        for name, weight in self._weights.items():
+            result = trajectory.rewards[name]
+            if weight and result.value is None:
+                errors.append(f"reward {name}: {result.error}")
+            elif weight and result.value is not None:
+                total += weight * result.value
+        if not errors:
+            return trajectory.replace(reward=total)
+        return trajectory.replace(reward=None, failure=Failure(boundary=Boundary.REWARD, message="; ".join(errors)))
+
+    async def _result(
+        self, reward: SelectedReward, trajectory: Trajectory, task: Task, context: EpisodeContext
+    ) -> RewardResult:
+        try:
+            answer = await self._call(reward, trajectory, task, context=context)
+        except CallFailed as failure:
+            return RewardResult(value=None, error=str(failure))
+        return checked(answer, reward.minimum, reward.maximum)
+
+    async def _group_results(self, reward: SelectedReward, group: Group) -> list[RewardResult]:
+        count = len(group.trajectories)
+        try:
+            with closing(EpisodeContext(group.task, seed=self._seed)) as context:
+                answers = list(await self._call(reward, group, context=context))
+        except (CallFailed, TypeError) as failure:
+            return [RewardResult(value=None, error=str(failure))] * count
+        if len(answers) != count:
+            error = f"it gave {len(answers)} values for {count} trajectories"
+            return [RewardResult(value=None, error=error)] * count
+        return [checked(answer, reward.minimum, reward.maximum) for answer in answers]
+
+    async def _call(self, reward: SelectedReward, *arguments: Any, context: EpisodeContext) -> Any:
+        declared: dict[str, Any] = {"context": context} if reward.takes_context else {}
+        async with self._slots:
+            return await call("it", reward.function, *arguments, timeout_s=self._timeout_s, threaded=True, **declared)
+
+
+def checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
+    """Convert the value of a reward to a result. It is scored only if it is a finite number within the bounds."""
+    result = answer if isinstance(answer, RewardResult) else RewardResult(value=answer)
+    if result.value is None:
+        error = result.error or "it gave no value and no error"
+    elif not isinstance(result.value, Real):
+        error = f"it gave a {type(result.value).__name__}, not a number"
+    else:
+        try:
+            value = float(result.value)
+        except OverflowError:
+            value = math.inf
+        if minimum <= value <= maximum and math.isfinite(value):
+            return RewardResult(value=value, components=result.components, error=result.error)
+        error = f"it gave {value:g}, which is outside [{minimum:g}, {maximum:g}]"
+    return RewardResult(value=None, components=result.components, error=error)

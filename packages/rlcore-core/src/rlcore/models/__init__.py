@@ -1,0 +1,1 @@
+"""Model folders, adapters and weights on disk. Does not import torch."""

@@ -1,0 +1,69 @@
+"""4-bit quantization of a base model: requirements and options for transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcore.config.requirements import unmet
+from rlcore.errors import NotInstalledError
+
+NEEDS = ("bitsandbytes>=0.49", "accelerate>=1.15")
+
+
+def check_installed(quantization: str) -> None:
+    """Check that the libraries for a quantised base model are installed.
+
+    Args:
+        quantization: ``none`` or ``nf4``
+
+    Raises:
+        NotInstalledError: a library is missing; the message has the pip command.
+    """
+    if quantization == "none":
+        return
+    if problems := [problem for requirement in NEEDS if (problem := unmet(requirement))]:
+        fix = "pip install 'rlcore[quantization]'"
+        message = f"model.quantization={quantization} needs {NEEDS[0]}"
+        raise NotInstalledError(message, found="; ".join(problems), fix=fix)
+
+
+def loading_options(quantization: str, *, dtype: Any, device: Any) -> dict[str, Any]:
+    """Options for ``from_pretrained``; empty for ``none``. Call `keep_layout` on the loaded model.
+
+    QLoRA's NF4 with quantised constants (Dettmers et al. 2023, arXiv:2305.14314, section 3). Embeddings and the
+    output layer are not quantised.
+
+    Args:
+        quantization: ``none`` or ``nf4``
+        dtype: data type for matrix products
+        device: device of the weights
+
+    Raises:
+        NotInstalledError: a required library is missing.
+    """
+    if quantization == "none":
+        return {}
+    check_installed(quantization)
+    from transformers import BitsAndBytesConfig
+
+    settings = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+        load_in_4bit=True,
+        bnb_4bit_quant_type=quantization,
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": settings, "device_map": {"": device}}
+
+
+def keep_layout(model: Any) -> None:
+    """Prevent layers from repacking their weights.
+
+    On CPUs with bfloat16 support, bitsandbytes repacks the weights in the first forward pass in evaluation mode, and
+    rounds the quantization constants. Log-probabilities would then depend on earlier computations.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+
+
+__all__ = ["check_installed", "keep_layout", "loading_options"]

@@ -1,0 +1,1 @@
+"""Discover and load plugins, and look up their components."""

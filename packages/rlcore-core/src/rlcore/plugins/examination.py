@@ -1,0 +1,102 @@
+"""Check loaded plugins without importing their components, for ``rlcore plugins list --check``."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rlcore.errors import UserError
+from rlcore.plugins.discovery import Complaint, State, is_host
+from rlcore.plugins.installed import Offer
+from rlcore.plugins.loading import load_attribute, resource
+from rlcore.plugins.registry import KINDS, Registry
+
+Key = tuple[str, str]
+"""Distribution and name of a plugin."""
+
+
+def examine(registry: Registry) -> dict[Key, tuple[Complaint, ...]]:
+    """Problems by plugin that its author should fix although it loads. Calls all register hooks."""
+    found: dict[Key, list[Complaint]] = {}
+    for kind in KINDS:
+        offers = registry.offers(kind)
+        for offer in offers:
+            complaints = found.setdefault((offer.plugin.distribution, offer.plugin.name), [])
+            complaints += _check_targets(kind, offer)
+            complaints += _check_conflicts(
+                kind, offer, [o for o in offers if o.spec.id == offer.spec.id and o is not offer]
+            )
+    for plugin in registry.plugins.all():
+        if plugin.state is State.OK:
+            complaints = found.setdefault((plugin.distribution, plugin.name), [])
+            complaints[:0] = plugin.complaints
+            if not plugin.hooks:
+                problem = f"{plugin.module} implements no hooks"
+                complaints.append(
+                    Complaint(problem=problem, fix="decorate the rlcore_… functions with @rlcore.hookimpl")
+                )
+    return {key: tuple(dict.fromkeys(complaints)) for key, complaints in found.items() if complaints}
+
+
+def _check_targets(kind: str, offer: Offer) -> Iterator[Complaint]:
+    spec, plugin = offer.spec, offer.plugin
+    for name in ("target", "config", "prepare", "prepare_config"):
+        target = getattr(spec, name, None)
+        if target is None:
+            continue
+        try:
+            if kind == "recipe":
+                resource(target)
+            elif not _is_defined_in_source(target):
+                load_attribute(target, needs=spec.needs)
+        except UserError as error:
+            text = f"{error.message}: {error.found}" if error.found else error.message
+            near = f"; {error.fix}" if (error.fix or "").startswith("did you mean") else ""
+            problem = f"{name} of the {kind.replace('_', ' ')} {spec.id!r}: {text}{near}"
+            fix = f"edit the spec in {plugin.module}, or pip install --upgrade {plugin.distribution}"
+            yield Complaint(problem=problem, fix=fix)
+
+
+def _check_conflicts(kind: str, offer: Offer, rivals: list[Offer]) -> Iterator[Complaint]:
+    if not rivals or is_host(offer.plugin):
+        return
+    what = f"the {kind.replace('_', ' ')} {offer.spec.id!r}"
+    own = next((rival.plugin for rival in rivals if is_host(rival.plugin)), None)
+    if own is not None:
+        problem = f"{what} is built into {own.distribution}, so this one is never used"
+        yield Complaint(problem=problem, fix=f"change the id in {offer.plugin.module}")
+        return
+    others = " and ".join(sorted({rival.plugin.origin for rival in rivals}))
+    problem = f"{what} is also registered by {others}, so neither can be used"
+    yield Complaint(problem=problem, fix=f"disable one: RLCORE_DISABLE_PLUGINS={offer.plugin.name}")
+
+
+def _is_defined_in_source(target: str) -> bool:
+    """Whether the source of the module defines the name, so that no import is needed to verify it."""
+    module, _, attribute = target.partition(":")
+    try:
+        found = importlib.util.find_spec(module)
+        if found is None or not found.origin or not found.origin.endswith(".py"):
+            return False
+        tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+    except (Exception, SystemExit):  # the import reports the actual error
+        return False
+    return bool(attribute) and attribute.partition(".")[0] in set(_names(tree.body))
+
+
+def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """Names that the statements of a module define."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+                yield name
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from (alias.asname or alias.name.partition(".")[0] for alias in aliases)
+            case _:
+                continue

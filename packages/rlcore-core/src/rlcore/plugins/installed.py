@@ -1,0 +1,264 @@
+"""Load plugins in isolation, and call their hooks one implementation at a time.
+
+There are three types of hooks. Register hooks return specs and are called when their kind is first used. Claim hooks
+are called in turn until one returns a result. Observe hooks are notified of events. Plugins are sorted by
+(distribution, name), so the order is deterministic. Claims call rlcore's own plugins first, so installing a plugin does
+not change runs that do not use it.
+
+``RLCORE_DISABLE_PLUGINS=a,b`` disables plugins or distributions; ``RLCORE_TRACE_PLUGINS=1`` prints every hook call.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from rlcore import hookspecs
+from rlcore.errors import did_you_mean
+from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
+from rlcore.plugins.importing import BrokenPlugin, describe, import_plugin
+from rlcore.specs import Spec
+
+log = logging.getLogger("rlcore.plugins")
+
+HOOK_OWNERS: Mapping[str, str] = {
+    "rlcore_engines": "rlcore-rollout",
+    "rlcore_executors": "rlcore-rollout",
+    "rlcore_tool_parsers": "rlcore-rollout",
+    "rlcore_sandboxes": "rlcore-rollout",
+    "rlcore_chat_formats": "rlcore-rollout",
+    "rlcore_chat_format": "rlcore-rollout",
+    "rlcore_trainers": "rlcore-trainer",
+    "rlcore_algorithms": "rlcore-trainer",
+    "rlcore_strategies": "rlcore-trainer",
+    "rlcore_models": "rlcore-trainer",
+    "rlcore_mergers": "rlcore-merge",
+    "rlcore_checkpoint_layout": "rlcore-merge",
+}
+"""Hooks of optional packages. Without the package, such a hook is inactive, and its plugin is not broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A spec and the plugin that registered it."""
+
+    spec: Spec
+    plugin: Plugin
+
+
+class Plugins:
+    """The plugins of this process. They are imported on first use, not by the constructor."""
+
+    def __init__(self) -> None:
+        self._plugins = {(plugin.distribution, plugin.name): plugin for plugin in discover()}
+        self._manager: pluggy.PluginManager | None = None
+        self._offers: dict[str, list[Offer]] = {}
+        self._silenced: set[tuple[str, str]] = set()
+
+    def all(self) -> list[Plugin]:
+        """All plugins in their current state; plugins that are not loaded yet are ``found``."""
+        return list(self._plugins.values())
+
+    def load(self) -> list[Plugin]:
+        """Import all usable plugins, and return all plugins in their new states."""
+        _ = self.manager
+        return self.all()
+
+    @property
+    def manager(self) -> pluggy.PluginManager:
+        """The pluggy manager, with all usable plugins registered."""
+        if self._manager is None:
+            self._manager = pluggy.PluginManager("rlcore")
+            self._manager.add_hookspecs(hookspecs)
+            self._register_all(self._manager)
+        return self._manager
+
+    def offers(self, hook: str, expected: type[Spec] = Spec) -> list[Offer]:
+        """The specs from a register hook, which is called once.
+
+        A plugin whose hook raises, or returns objects of another type, becomes ``broken`` and contributes no specs.
+        """
+        if hook not in self._offers:
+            found = []
+            for plugin, implementation in self._implementations(hook):
+                try:
+                    specs = list(self._call(plugin, implementation, {}) or ())
+                    for spec in specs:
+                        if not isinstance(spec, expected):
+                            raise TypeError(f"returned {_short(spec)}, expected {expected.__name__} objects")
+                except (Exception, SystemExit) as error:
+                    self._break(plugin, f"{hook} failed: {describe(error)}")
+                    continue
+                found += [Offer(spec=spec, plugin=plugin) for spec in specs]
+            self._offers[hook] = found
+        return self._offers[hook]
+
+    def claim(self, hook: str, **arguments: Any) -> Any:
+        """The first result of a claim hook, or None. A plugin that raises is skipped and logged once."""
+        for plugin, implementation in reversed(self._implementations(hook)):
+            try:
+                answer = self._call(plugin, implementation, arguments)
+            except Exception as error:
+                if (plugin.name, hook) not in self._silenced:
+                    self._silenced.add((plugin.name, hook))
+                    log.error("plugin %s: skipping %s, which failed: %s", plugin.name, hook, describe(error))
+                continue
+            if answer is not None:
+                return answer
+        return None
+
+    def observers(self) -> Observers:
+        """The observers of one run."""
+        return Observers(self)
+
+    def _implementations(self, hook: str) -> list[tuple[Plugin, pluggy.HookImpl]]:
+        caller = getattr(self.manager.hook, hook, None)
+        if caller is None or not caller.has_spec():
+            return []
+        plugins = {_key(plugin): plugin for plugin in self._plugins.values()}
+        return [(plugins[found.plugin_name], found) for found in caller.get_hookimpls()]
+
+    def _call(self, plugin: Plugin, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]) -> Any:
+        if os.environ.get("RLCORE_TRACE_PLUGINS") != "1":
+            return implementation.function(*[arguments[name] for name in implementation.argnames])
+        call = f"{implementation.function.__name__}({', '.join(f'{k}={_short(v)}' for k, v in arguments.items())})"
+        try:
+            answer: Any = implementation.function(*[arguments[name] for name in implementation.argnames])
+            if not arguments and answer is not None:
+                answer = list(answer)
+        except BaseException as error:
+            print(f"rlcore plugins: {plugin.name} {call} raised {error!r}", file=sys.stderr)
+            raise
+        print(f"rlcore plugins: {plugin.name} {call} -> {_short(answer)}", file=sys.stderr)
+        return answer
+
+    def _register_all(self, manager: pluggy.PluginManager) -> None:
+        modules: dict[tuple[str, str], object] = {}
+        for key, plugin in self._plugins.items():
+            if plugin.usable:
+                try:
+                    modules[key], complaints = import_plugin(plugin)
+                except BrokenPlugin as broken:
+                    self._break(plugin, broken.problem, fix=broken.fix)
+                else:
+                    self._plugins[key] = replace(plugin, complaints=complaints)
+        # Before any registration, so that an error is attributed to the right plugin.
+        for key, module in modules.items():
+            adds_hooks = getattr(module, "rlcore_addhooks", None)
+            if adds_hooks is not None and "rlcore_addhooks" in _hook_names(manager, module):
+                try:
+                    adds_hooks(manager)
+                except Exception as error:
+                    self._break(self._plugins[key], f"rlcore_addhooks failed: {describe(error)}")
+        order = sorted(modules, key=lambda key: (key[0] in HOSTS, key))
+        for key in order:
+            if self._plugins[key].usable:
+                self._register(manager, key, modules[key])
+
+    def _register(self, manager: pluggy.PluginManager, key: tuple[str, str], module: object) -> None:
+        plugin = self._plugins[key]
+        known = {name for name in dir(hookspecs) if name.startswith("rlcore_")} | set(HOOK_OWNERS)
+        known |= {name for name in vars(manager.hook) if name.startswith("rlcore_")}
+        hooks, notes = _hook_names(manager, module), []
+        for name in _unmarked(module):
+            if name in known:
+                self._break(plugin, f"{name} is not marked as a hook", fix=f"decorate {name} with @rlcore.hookimpl")
+                return
+        for name in hooks:
+            if name not in known:
+                near = did_you_mean(name, known)
+                self._break(plugin, f"unknown hook {name!r}" + (f"; {near}" if near else ""))
+                return
+            caller = getattr(manager.hook, name, None)
+            if caller is None or not caller.has_spec():
+                notes.append(self._inactive(name))
+        try:
+            manager.register(module, name=_key(plugin))
+        except Exception as error:
+            manager.unregister(name=_key(plugin))
+            self._break(
+                plugin, "; ".join(str(error).splitlines()[1:]) or describe(error)
+            )  # the first line is the plugin's name
+            return
+        if any(found.hookwrapper or found.wrapper for found in _implementations_of(manager, module)):
+            manager.unregister(name=_key(plugin))
+            self._break(plugin, "hook wrappers are not supported")
+            return
+        self._plugins[key] = replace(plugin, state=State.OK, hooks=tuple(hooks), notes=tuple(notes))
+
+    def _inactive(self, hook: str) -> str:
+        owner = HOOK_OWNERS[hook]
+        state = next((plugin.state for plugin in self._plugins.values() if plugin.distribution == owner), None)
+        if state is None:
+            return f"{hook} is inactive: needs {owner} (pip install {owner})"
+        return f"{hook} is inactive: needs {owner}, which is {state}"
+
+    def _break(self, plugin: Plugin, problem: str, fix: str = "") -> None:
+        fix = fix or f"pip install --upgrade {plugin.distribution}, or RLCORE_DISABLE_PLUGINS={plugin.name}"
+        self._plugins[plugin.distribution, plugin.name] = replace(plugin, state=State.BROKEN, problem=problem, fix=fix)
+
+
+class Observers:
+    """Notifies plugins of the events of one run. A plugin that raises is logged once and then skipped."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+        self._off: set[str] = set()
+
+    def tell(self, hook: str, **arguments: Any) -> None:
+        """Call an observe hook of every plugin. Exceptions of plugins are logged, not raised."""
+        for plugin, implementation in self._plugins._implementations(hook):
+            if _key(plugin) in self._off:
+                continue
+            try:
+                self._plugins._call(plugin, implementation, arguments)
+            except Exception as error:
+                self._off.add(_key(plugin))
+                text = "plugin %s: %s failed and is disabled for this run: %s"
+                log.error(text, plugin.name, hook, describe(error))
+
+
+def _key(plugin: Plugin) -> str:
+    return f"{plugin.distribution}:{plugin.name}"
+
+
+def _hook_names(manager: pluggy.PluginManager, module: object) -> list[str]:
+    """Names of the hooks that ``module`` implements, in definition order."""
+    found = []
+    for name in vars(module) if isinstance(module, ModuleType) else dir(module):
+        options = manager.parse_hookimpl_opts(module, name)
+        if options is not None:
+            found.append(options.get("specname") or name)
+    return found
+
+
+def _unmarked(module: object) -> list[str]:
+    """Functions defined in the module that are named like hooks but lack the decorator."""
+    return [
+        name
+        for name, value in (vars(module) if isinstance(module, ModuleType) else {}).items()
+        if name.startswith("rlcore_")
+        and callable(value)
+        and getattr(value, "__module__", None) == getattr(module, "__name__", "")
+        and not hasattr(value, "rlcore_impl")
+        and not hasattr(value, "rlcore_spec")
+    ]
+
+
+def _implementations_of(manager: pluggy.PluginManager, module: object) -> list[pluggy.HookImpl]:
+    callers = manager.get_hookcallers(module) or []
+    return [found for caller in callers for found in caller.get_hookimpls() if found.plugin is module]
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(getattr(item, 'id', _short(item)) for item in value)}]"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,136 @@
+"""Import the object that a ``"module:attribute"`` or ``"path/file.py:attribute"`` string refers to."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.resources
+import importlib.util
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
+
+
+def load_attribute(target: str, *, what: str | None = None, where: str | None = None, needs: Sequence[str] = ()) -> Any:
+    """Import the object that ``target`` refers to.
+
+    Args:
+        target: ``module:attribute`` (with dots for nested attributes) or ``path/file.py:attribute``.
+        what: the name in error messages, such as ``engine 'torch'``.
+        where: the origin of ``target``.
+        needs: requirements in pip syntax that provide missing imports.
+
+    Raises:
+        NotInstalledError: a module is missing.
+        PluginError: the import failed for another reason, or the attribute does not exist.
+    """
+    what = what or repr(target)
+    location, separator, attribute = target.rpartition(":")
+    if not separator or not location or not attribute:
+        raise PluginError(f"{what} must have the form 'module:name' or 'file.py:name'", found=target, where=where)
+    try:
+        module = (
+            _import_file(Path(location).expanduser().resolve())
+            if location.endswith(".py")
+            else importlib.import_module(location)
+        )
+    except UserError:
+        raise
+    except ModuleNotFoundError as error:
+        raise _missing(error, location, what, where, needs) from error
+    except (Exception, SystemExit) as error:  # a script may call sys.exit
+        line = source_line(error) or location
+        raise PluginError(
+            f"{what} cannot be imported",
+            found=f"{type(error).__name__}: {error}",
+            where=where or line,
+            fix=f"edit {line}",
+        ) from error
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            near = did_you_mean(part, [name for name in dir(found) if not name.startswith("_")])
+            raise PluginError(f"{what} does not exist", found=f"{location} has no {part!r}", where=where, fix=near)
+        found = getattr(found, part)
+    return found
+
+
+def resource(target: str) -> Traversable:
+    """The file in an installed package that ``module:path/inside`` refers to."""
+    module, separator, path = target.partition(":")
+    try:
+        file = importlib.resources.files(module).joinpath(path)
+    except ModuleNotFoundError as error:
+        raise PluginError(
+            f"the package {module!r} of {target!r} is not installed", fix="reinstall the plugin that refers to it"
+        ) from error
+    if not separator or not file.is_file():
+        raise PluginError(
+            f"the file {target!r} does not exist",
+            found="the package was built without it",
+            fix="include the file in the wheel (see its pyproject.toml), or reinstall the plugin",
+        )
+    return file
+
+
+def pip_line(requirements: Sequence[str]) -> str:
+    """``pip install …``, with shell quoting where needed."""
+    return " ".join(["pip install", *(f"'{text}'" if set(text) & set("[]<>=!~; ") else text for text in requirements)])
+
+
+def source_line(error: BaseException) -> str | None:
+    """``file:line`` of the code that raised, without frames of the import system."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    own = [frame for frame in frames if frame.filename not in _MACHINERY]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+_HERE = Path(__file__).parent
+_MACHINERY = {
+    *(str(_HERE / name) for name in ("loading.py", "installed.py", "importing.py", "registry.py")),
+    str(_HERE.parent / "session" / "components.py"),
+}
+
+
+def _missing(
+    error: ModuleNotFoundError, location: str, what: str, where: str | None, needs: Sequence[str]
+) -> UserError:
+    module = error.name or "unknown"
+    top = module.partition(".")[0]
+    if module != top and f"{location}.".startswith(f"{module}."):
+        return PluginError(
+            f"{what} does not exist", found=f"no module {module!r}", where=where, fix="reinstall its distribution"
+        )
+    fix = pip_line(needs) if needs else f"install the package that provides {top!r}"
+    beside = Path(location).parent if location.endswith(".py") else Path()
+    if (beside / f"{top}.py").is_file():  # not on sys.path
+        fix = f"write {top}.py:NAME" if module == location else f"export PYTHONPATH={beside.resolve()}"
+    return NotInstalledError(f"{what} needs the module {module!r}", found="it is not installed", where=where, fix=fix)
+
+
+@functools.cache
+def _import_file(path: Path) -> ModuleType:
+    """Import a resolved path once, under a name derived from the path, so that its classes can be pickled."""
+    if not path.is_file():
+        raise PluginError(f"there is no file {str(path)!r}", fix="give a path relative to the current directory")
+    name = f"rlcore_file_{path.stem}_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,243 @@
+"""Look up components by id: spec, plugin and imported target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from rlcore import specs as spec_types
+from rlcore.errors import PluginError, UserError, did_you_mean
+from rlcore.plugins.discovery import Plugin, State, canonical, is_host
+from rlcore.plugins.forms import mistake_in
+from rlcore.plugins.installed import HOOK_OWNERS, Offer, Plugins
+from rlcore.plugins.loading import load_attribute, resource, source_line
+from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, Spec
+
+__all__ = ["KINDS", "Kind", "Registry", "load_attribute", "make"]
+
+
+class Kind(NamedTuple):
+    """A kind of component: the hook that registers it and the type of its specs."""
+
+    hook: str
+    spec: type[Spec]
+
+
+KINDS: Mapping[str, Kind] = {
+    "environment": Kind("rlcore_environments", spec_types.EnvironmentSpec),
+    "reward": Kind("rlcore_rewards", spec_types.RewardSpec),
+    "tool": Kind("rlcore_tools", spec_types.ToolSpec),
+    "dataset": Kind("rlcore_datasets", spec_types.DatasetSpec),
+    "recipe": Kind("rlcore_recipes", spec_types.RecipeSpec),
+    "tracker": Kind("rlcore_trackers", spec_types.TrackerSpec),
+    "command": Kind("rlcore_commands", spec_types.CommandSpec),
+    "check": Kind("rlcore_checks", spec_types.CheckSpec),
+    "dialect": Kind("rlcore_dialects", spec_types.DialectSpec),
+    "engine": Kind("rlcore_engines", spec_types.EngineSpec),
+    "executor": Kind("rlcore_executors", spec_types.ExecutorSpec),
+    "tool_parser": Kind("rlcore_tool_parsers", spec_types.ToolParserSpec),
+    "sandbox": Kind("rlcore_sandboxes", spec_types.SandboxSpec),
+    "chat_format": Kind("rlcore_chat_formats", spec_types.ChatFormatSpec),
+    "trainer": Kind("rlcore_trainers", spec_types.TrainerSpec),
+    "advantage": Kind("rlcore_algorithms", AlgorithmSpec),
+    "loss": Kind("rlcore_algorithms", AlgorithmSpec),
+    "strategy": Kind("rlcore_strategies", spec_types.StrategySpec),
+    "model": Kind("rlcore_models", spec_types.ModelBuilderSpec),
+}
+
+SPEC_ATTRIBUTES = frozenset(
+    {"blocking", "max_concurrency", "scope", "minimum", "maximum", "trains", "speaks"}
+    | {"tables", "needs_environment", "quantizes"}
+)
+"""Spec fields that a component given as an import path defines as attributes."""
+
+KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
+    "gsm8k-tools": "rl-plugin-gsm8k-tools",
+    "calculator": "rl-plugin-gsm8k-tools",
+    "string-equal": "rl-plugin-string-equal",
+    "math-numeric-equal": "rl-plugin-string-equal",
+    "math-reward-string-equal": "rl-plugin-string-equal",
+}
+"""Ids of this project's plugins. Others are not guessed, because a package with a guessed name may be malicious."""
+
+
+class Registry:
+    """The components of all installed plugins. Plugins are imported on first use, targets by `load`.
+
+    Every id can also be an import path: ``module:attribute`` or ``path/file.py:attribute``.
+    """
+
+    def __init__(self, plugins: Plugins | None = None) -> None:
+        self.plugins = plugins or Plugins()
+
+    def offers(self, kind: str) -> list[Offer]:
+        """All specs of a kind with their plugins, sorted by id. Ids may be duplicated."""
+        hook, expected = KINDS[kind]
+        found = self.plugins.offers(hook, expected)
+        if kind in ("advantage", "loss"):
+            found = [offer for offer in found if isinstance(offer.spec, AlgorithmSpec) and offer.spec.part == kind]
+        return sorted(found, key=lambda offer: offer.spec.id)
+
+    def specs(self, kind: str) -> list[Spec]:
+        """All specs of a kind, sorted by id."""
+        return [offer.spec for offer in self.offers(kind)]
+
+    def offer(self, kind: str, id: str) -> Offer | None:
+        """The spec of an id with its plugin; None when ``id`` is an import path.
+
+        Raises:
+            PluginError: the id is unknown or ambiguous, or has an unsupported contract version.
+        """
+        if ":" in id:
+            return None
+        offers = [offer for offer in self.offers(kind) if offer.spec.id == id]
+        if not offers:
+            raise self._unknown(kind, id)
+        if len(offers) > 1:  # rlcore's own components cannot be replaced
+            offers = [offer for offer in offers if is_host(offer.plugin)] or offers
+        if len(offers) > 1:
+            origins = " and ".join(offer.plugin.origin for offer in offers)
+            names = " or ".join(dict.fromkeys(f"RLCORE_DISABLE_PLUGINS={offer.plugin.name}" for offer in offers))
+            raise PluginError(
+                f"the {_label(kind)} {id!r} is registered twice", found=origins, fix=f"disable one: {names}"
+            )
+        (offer,) = offers
+        if offer.spec.contract != CONTRACT_VERSION:
+            older = "rlcore-core" if offer.spec.contract > CONTRACT_VERSION else offer.plugin.distribution
+            raise PluginError(
+                f"the {_label(kind)} {id!r} uses an unsupported contract version",
+                found=f"version {offer.spec.contract}; this rlcore supports version {CONTRACT_VERSION}",
+                where=offer.plugin.origin,
+                fix=f"pip install --upgrade {older}",
+            )
+        return offer
+
+    def spec(self, kind: str, id: str) -> Spec:
+        """The spec of an id. For an import path, a spec is created.
+
+        A created spec takes its fields from attributes of the component (`SPEC_ATTRIBUTES`: ``blocking = True``,
+        ``scope = "group"``). Raises like `offer`, for an import path like `load`.
+        """
+        offer = self.offer(kind, id)
+        if offer is not None:
+            return offer.spec
+        expected = KINDS[kind].spec
+        if expected is AlgorithmSpec:
+            return AlgorithmSpec(id=id, target=id, part="loss" if kind == "loss" else "advantage")
+        if kind == "recipe":
+            return expected(id=id, target=id)
+        target = self._import(kind, id, where=None, target=id, needs=())
+        names = SPEC_ATTRIBUTES & {field.name for field in fields(expected)}
+        return expected(id=id, target=id, **{name: getattr(target, name) for name in names if hasattr(target, name)})
+
+    def load(self, kind: str, id: str) -> Any:
+        """Import the target; for a recipe, its file (a `Traversable`).
+
+        Raises:
+            NotInstalledError: a dependency of the target is missing; the message has the pip command.
+            PluginError: like `offer`, or the target cannot be imported or has the wrong form.
+        """
+        spec = self.spec(kind, id)
+        if kind == "recipe":
+            return resource(spec.target)
+        offer = self.offer(kind, id)
+        return self._import(
+            kind, id, where=offer.plugin.origin if offer else None, target=spec.target, needs=spec.needs
+        )
+
+    def config_model(self, kind: str, id: str) -> Any:
+        """The pydantic model of the component's table, or None when it takes no keys.
+
+        A component given as an import path can define its model as the attribute ``Config``.
+        """
+        spec = self.spec(kind, id)
+        if spec.config is not None:
+            return self.load_for(kind, spec, spec.config)
+        return getattr(self.load(kind, id), "Config", None) if ":" in id else None
+
+    def load_for(self, kind: str, spec: Spec, target: str) -> Any:
+        """Import ``target`` for ``spec``, so that errors name the component, its plugin and its requirements."""
+        offer = None if ":" in spec.id else self.offer(kind, spec.id)
+        where = offer.plugin.origin if offer else None
+        return load_attribute(target, what=f"{_label(kind)} {spec.id!r}", where=where, needs=spec.needs)
+
+    def _import(self, kind: str, id: str, *, where: str | None, target: str, needs: tuple[str, ...]) -> Any:
+        found = load_attribute(target, what=f"{_label(kind)} {id!r}", where=where, needs=needs)
+        if mistake := mistake_in(kind, found):
+            expected, found_instead, fix = mistake
+            raise PluginError(f"{_label(kind)} {id!r} {expected}", found=found_instead, where=where, fix=fix)
+        return found
+
+    def plugin(self, name: str) -> Plugin:
+        """The loaded plugin with this plugin name or distribution name.
+
+        Raises:
+            PluginError: the plugin is not installed or not usable.
+        """
+        wanted = canonical(name)
+        plugins = self.plugins.load()
+        for plugin in [p for p in plugins if wanted in (canonical(p.name), canonical(p.distribution))]:
+            if plugin.usable:
+                return plugin
+            raise PluginError(
+                f"the plugin {plugin.name!r} is {'in conflict' if plugin.state == 'conflict' else plugin.state}",
+                found=plugin.problem,
+                where=plugin.origin,
+                fix=plugin.fix,
+            )
+        names = sorted({plugin.name for plugin in plugins})
+        raise PluginError(
+            f"there is no plugin {name!r}", found=f"installed plugins: {', '.join(names)}", fix=_hint(name, names)
+        )
+
+    def _unknown(self, kind: str, id: str) -> PluginError:
+        ids = sorted({spec.id for spec in self.specs(kind)})
+        hook = KINDS[kind].hook
+        owner = HOOK_OWNERS.get(hook)
+        installed = {plugin.distribution for plugin in self.plugins.all()}
+        if owner and owner not in installed:
+            return PluginError(f"the {_label(kind)} {id!r} needs {owner}", fix=f"pip install {owner}")
+        if id.endswith(".py"):
+            fix = f"use {id}:NAME, where NAME is defined in the file"
+            return PluginError(f"the {_label(kind)} {id!r} is a file without a name", fix=fix)
+        unusable = [p for p in self.plugins.all() if p.state not in (State.OK, State.FOUND)]
+        hints = [_hint(id, ids), *(f"{p.name} ({p.origin}) is {p.state}: {p.problem}; {p.fix}" for p in unusable)]
+        return PluginError(
+            f"there is no {_label(kind)} {id!r}",
+            found=f"available: {', '.join(ids)}" if ids else "no installed plugin provides one",
+            fix="\n         ".join(hint for hint in hints if hint) or "rlcore plugins list --check",
+        )
+
+
+def make(target: Any, options: Any) -> Any:
+    """Create a component from its validated options (None when it takes none). A function is returned unchanged."""
+    if options is not None:
+        return target(options)
+    return target() if isinstance(target, type) else target
+
+
+def make_component(what: str, target: Any, options: Any) -> Any:
+    """Like `make`, but exceptions of the class are raised as `PluginError`."""
+    try:
+        return make(target, options)
+    except UserError:
+        raise
+    except Exception as error:
+        line = source_line(error)
+        fix = f"edit {line}" if line else "the class must accept no arguments, or one argument: its Config"
+        found = f"{type(error).__name__}: {error}"
+        raise PluginError(f"{what} cannot be created", found=found, where=line, fix=fix) from error
+
+
+def _hint(id: str, known: list[str]) -> str | None:
+    near = did_you_mean(id, known)
+    name = id.partition("/")[0]
+    if name in KNOWN_DISTRIBUTIONS and name not in {text.partition("/")[0] for text in known}:
+        install = f"pip install {KNOWN_DISTRIBUTIONS[name]}"
+        return f"{near} or {install}" if near else install
+    return near
+
+
+def _label(kind: str) -> str:
+    return kind.replace("_", " ")

@@ -1,0 +1,1 @@
+"""Run directories and the files in them."""

@@ -1,0 +1,394 @@
+"""The directory of one run. All files are plain and written atomically.
+
+::
+
+    runs/2026-11-20-gsm8k-tools-a1b2/
+      asked.toml         recipe, files and overrides of the command line
+      config.toml        every value, with its origin as a comment
+      environment.json   versions, plugins, interpreter, platform, commit, arguments
+      metrics.jsonl      one object per step, flat names
+      rollouts/          scored groups, one file per step and purpose
+      media/             images of the rollouts, each stored once by content hash
+      checkpoints/       NNNNNN/, one folder per saved step
+      model/             the output of a ``builtin:`` builder
+      output.log         the printed output
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from rlcore.atomic_files import sweep, told, write_whole
+from rlcore.config.layers import Layer, leaves
+from rlcore.config.origins import KeyPath, parse_toml, read_text
+from rlcore.config.resolve import Resolved
+from rlcore.config.secrets import mask_arguments
+from rlcore.config.write import toml_text
+from rlcore.errors import UserError
+from rlcore.runs.blobs import BlobStore
+from rlcore.runs.layout import back_up, lay_out, stamped_name
+from rlcore.runs.lock import take_lock
+from rlcore.runs.surroundings import changed_versions, surroundings
+
+LONGEST_NAME_BYTES = 200
+"""Maximum length of a run name in bytes; file systems allow 255."""
+FOLDERS = ("rollouts", "media", "checkpoints")
+_CHECKPOINT = re.compile(r"[0-9]{6,}")
+_RECORD = re.compile(r"[a-z]+-([0-9]{6,})\.jsonl\.gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The requested configuration, before defaults."""
+
+    recipe: str = ""
+    files: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+
+
+class RunDirectory:
+    """The directory of one run, locked against other processes until `close`."""
+
+    def __init__(self, path: Path, lock: IO[str]) -> None:
+        self.path = path
+        self._lock = lock
+        self._before: tuple[int, str] | None = None
+        """The step from which a run was resumed, and its configuration up to that step."""
+
+    @classmethod
+    def create(cls, resolved: Resolved, asked: Asked) -> RunDirectory:
+        """Create a new directory atomically: write it under a hidden name, then rename it.
+
+        Raises:
+            UserError: the name is already used; an existing directory is never reused.
+        """
+        parent = Path(resolved.config.runs)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot create the folder of runs {parent}", found=str(error), fix="runs=FOLDER") from None
+        if resolved.config.name is not None:
+            check_name(resolved)
+        temporary = parent / f".making-{os.getpid()}-{secrets.token_hex(4)}"
+        lock: IO[str] | None = None
+        try:
+            for folder in FOLDERS:
+                (temporary / folder).mkdir(parents=True)
+            (temporary / "asked.toml").write_text(toml_text(_asked(asked)), encoding="utf-8")
+            (temporary / "config.toml").write_text(resolved.text(), encoding="utf-8")
+            (temporary / "environment.json").write_text(_json(surroundings(list(asked.argv))), encoding="utf-8")
+            (temporary / "output.log").touch()
+            if resolved.config.layout == "stamped":
+                lay_out(temporary, asked.argv)
+            lock = take_lock(temporary)
+            path = _rename_to_free_name(temporary, parent, resolved)
+        except BaseException:
+            if lock is not None:
+                lock.close()
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return cls(path, lock)
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """Open an existing run to resume it.
+
+        Raises:
+            UserError: it is not a run directory, or another process uses it.
+        """
+        if not (path / "config.toml").is_file():
+            fix = "give a directory created by rlcore run, or a folder in its checkpoints/"
+            raise UserError(f"{path} is not a run directory", found="no config.toml in it", fix=fix)
+        return cls(path, take_lock(path))
+
+    @property
+    def rollouts(self) -> Path:
+        """Scored groups."""
+        return self.path / "rollouts"
+
+    @property
+    def media(self) -> Path:
+        """Images of the rollouts, by content hash."""
+        return self.path / "media"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The parent of the ``NNNNNN/`` folders, each of which is renamed into place when it is complete."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """``metrics.jsonl``."""
+        return self.path / "metrics.jsonl"
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file atomically."""
+        write_whole(self.path / name, text)
+
+    def resume(self, resolved: Resolved, asked: Asked, checkpoint: Path | None) -> tuple[list[str], list[Path]]:
+        """Resume from a checkpoint, or from the start: remove later records and set later checkpoints aside.
+
+        Every part can be interrupted and repeated. Checkpoints are set aside first, the last one first, so that the
+        newest remaining one always has its metrics.
+
+        Returns:
+            The changed versions, and the checkpoints that were set aside.
+        """
+        try:
+            known = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            known = None
+        here = surroundings(list(asked.argv))
+        # damaged values are ignored: they are only used to report changed versions
+        changed = changed_versions(known, here) if isinstance(known, dict) else []
+        step = int(checkpoint.name) if checkpoint is not None else -1
+        aside: list[Path] = []
+        for later in reversed(checkpoints_of(self.path)):
+            if int(later.name) > step:  # of an abandoned branch: it must not be used as the last one
+                left = later.with_name(f"{later.name}.left")
+                shutil.rmtree(left, ignore_errors=True)
+                aside.insert(0, later.rename(left))
+        for folder in FOLDERS:  # a folder may have been deleted to free space
+            with told(self.path / folder):
+                (self.path / folder).mkdir(exist_ok=True)
+        self._drop_after(step)
+        self._before = step, read_text(self.path / "config.toml")
+        self.write("config.toml", resolved.text())
+        entry = {
+            "time": here["time"],
+            "step": step,
+            "overrides": mask_arguments(list(asked.overrides)),
+            "changed": changed,
+        }
+        back_up(self.path, asked.argv)
+        resumes = self.path / "resumes.jsonl"
+        earlier = read_text(resumes) if resumes.exists() else ""
+        self.write("resumes.jsonl", f"{earlier}{json.dumps(entry)}\n")
+        return changed, aside
+
+    def put_back(self) -> None:
+        """Restore the configuration from before `resume`, unless metrics or checkpoints were saved with the new one.
+
+        This is for a configuration with which the run cannot start: a later resume does not have to revert its keys.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        if self._before is None:
+            return
+        step, text = self._before
+        measured = [line["step"] for line in read_metrics(self.metrics)]
+        saved = [int(path.name) for path in checkpoints_of(self.path)]
+        if max([*measured, *saved], default=-1) <= step:
+            self.write("config.toml", text)
+
+    def _drop_after(self, step: int) -> None:
+        """Remove records and metrics of later steps, and unfinished files of killed processes."""
+        for folder in (self.path, self.rollouts):
+            sweep(folder)
+        BlobStore(self.media).sweep()
+        for record in self.rollouts.iterdir():
+            match = _RECORD.fullmatch(record.name)
+            if match is not None and int(match[1]) > step:
+                record.unlink()
+        if self.metrics.exists():
+            kept = [json.dumps(line) for line in read_metrics(self.metrics) if line["step"] <= step]
+            write_whole(self.metrics, "".join(line + "\n" for line in kept))
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has no metrics, rollouts and checkpoints."""
+        parts = [*self.rollouts.iterdir(), *self.checkpoints.iterdir(), *self.media.iterdir()]
+        return not parts and not read_metrics(self.metrics)
+
+    def remove(self) -> None:
+        """Remove the directory."""
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Release the lock. A second call does nothing."""
+        self._lock.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a ``metrics.jsonl``; damaged lines, for example after a kill, are skipped."""
+    found = []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ()
+    for line in lines:
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict) and isinstance(data.get("step"), int):
+            found.append(data)
+    return found
+
+
+def checkpoints_of(run: Path) -> list[Path]:
+    """Complete checkpoints, oldest first. Unfinished folders have other names."""
+    folder = run / "checkpoints"
+    found = [path for path in folder.iterdir() if _CHECKPOINT.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
+
+
+def best_checkpoint(run: Path) -> Path | None:
+    """The checkpoint that the trainer's link ``best`` points to.
+
+    If it does not point to a complete checkpoint: the one with the highest evaluation accuracy, or reward if there is
+    no accuracy; the later one of equals; None if none was evaluated.
+    """
+    linked = (run / "checkpoints" / "best").resolve()
+    for path in checkpoints_of(run):
+        if path.resolve() == linked:
+            return path
+    scores: dict[int, tuple[float, float]] = {}
+    for line in read_metrics(run / "metrics.jsonl"):
+        accuracy, reward = line.get("evaluation/accuracy"), line.get("evaluation/reward")
+        if accuracy is not None or reward is not None:
+            scores[line["step"]] = (float(accuracy or 0.0), float(reward or 0.0))
+    scored = [path for path in checkpoints_of(run) if int(path.name) in scores]
+    return max(scored, key=lambda path: (scores[int(path.name)], int(path.name)), default=None)
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """The newest complete checkpoint."""
+    return next(iter(reversed(checkpoints_of(run))), None)
+
+
+def run_of(path: Path) -> tuple[Path, Path | None] | None:
+    """The run directory and the checkpoint at a path; None when it is neither."""
+    path = _short(path.resolve())
+    if (path / "config.toml").is_file() and (path / "checkpoints").is_dir():
+        return path, None
+    for checkpoint in (path, path.parent):  # a checkpoint, or the model in one
+        run = checkpoint.parent.parent
+        named = checkpoint.parent.name == "checkpoints" and _CHECKPOINT.fullmatch(checkpoint.name)
+        if named and (run / "config.toml").is_file():
+            return run, checkpoint
+    return None
+
+
+def _short(path: Path) -> Path:
+    """The path relative to the working directory, if it is inside of it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
+
+
+def checkpoint_to_resume(path: Path) -> tuple[Path, Path | None]:
+    """The run directory and the checkpoint to resume from; None when it has no checkpoint.
+
+    Raises:
+        UserError: the path is neither a run directory nor a checkpoint in one.
+    """
+    found = run_of(path)
+    if found is None:
+        there = "no such folder" if not path.exists() else "no config.toml and no checkpoints/ in it"
+        fix = "give a directory created by rlcore run, or a folder in its checkpoints/"
+        raise UserError(f"cannot resume from {path}: it is not a run directory", found=there, fix=fix)
+    run, checkpoint = found
+    return run, checkpoint or next(iter(reversed(checkpoints_of(run))), None)
+
+
+def config_layer(run: Path) -> Layer:
+    """The resolved configuration of an earlier run. Each value keeps its origin."""
+    path = run / "config.toml"
+    text = read_text(path)
+    tree, lines = parse_toml(text, str(path))
+    rows = text.splitlines()
+    origins: dict[KeyPath, str] = {}
+    for key, _ in leaves(tree):
+        row = rows[lines[key] - 1] if key in lines else ""
+        note = row.rpartition("  # ")[2] if "  # " in row else ""
+        origins[key] = note or f"{path}:{lines.get(key, 1)}"
+    return Layer(tree=tree, origins=origins)
+
+
+def recipe_of(run: Path) -> str:
+    """The recipe of an earlier run."""
+    if not (run / "asked.toml").is_file():
+        return ""
+    tree, _ = parse_toml(read_text(run / "asked.toml"), str(run / "asked.toml"))
+    return str(tree.get("recipe", ""))
+
+
+def check_name(resolved: Resolved) -> None:
+    """Raise `UserError` when the name is already used or leads out of the folder of runs."""
+    config = resolved.config
+    if config.name is None:
+        return
+    where = resolved.origin(("name",))
+    plain = Path(config.name).name == config.name and config.name not in {"", ".", ".."} and "\0" not in config.name
+    if not plain or len(os.fsencode(config.name)) > LONGEST_NAME_BYTES:
+        raise UserError(f"name = {config.name!r} is not a valid folder name", where=where, fix="choose a plain name")
+    if config.layout == "stamped":
+        return  # the time in the name changes every second
+    path = Path(config.runs) / config.name
+    if path.exists():
+        fix = f"choose another name, remove the directory, or resume it with --resume {path}"
+        raise UserError(f"the run directory {path} already exists", where=where, fix=fix)
+
+
+def _rename_to_free_name(temporary: Path, parent: Path, resolved: Resolved) -> Path:
+    while True:
+        path = parent / _name(resolved)
+        if not path.exists():
+            try:
+                os.rename(temporary, path)
+                return path
+            except OSError:
+                if not path.exists():
+                    raise
+        check_name(resolved)
+        time.sleep(0.1)  # a stamped name is free again in the next second
+
+
+def _name(resolved: Resolved) -> str:
+    config = resolved.config
+    if config.layout == "plain" and config.name is not None:
+        return config.name
+    name = (resolved.recipe or config.environment.id or config.trainer.id).removesuffix("/default")
+    if name.endswith(".toml"):
+        name = Path(name).stem
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "run"
+    if config.layout == "stamped":
+        return stamped_name(config.name or slug, datetime.datetime.now())
+    return f"{datetime.date.today().isoformat()}-{slug}-{secrets.token_hex(2)}"
+
+
+def _asked(asked: Asked) -> Mapping[str, Any]:
+    return {
+        "recipe": asked.recipe,
+        "files": list(asked.files),
+        "overrides": mask_arguments(list(asked.overrides)),
+    }
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=2) + "\n"
+
+
+__all__: Sequence[str] = [
+    "Asked",
+    "RunDirectory",
+    "best_checkpoint",
+    "check_name",
+    "checkpoint_to_resume",
+    "checkpoints_of",
+    "config_layer",
+    "last_checkpoint",
+    "read_metrics",
+    "recipe_of",
+    "run_of",
+]

@@ -1,0 +1,123 @@
+"""Stored rollouts: groups as JSON lines, with their images in a blob store next to them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rlcore.atomic_files import whole
+from rlcore.errors import DataError
+from rlcore.runs.blobs import BlobStore
+from rlcore.types import Group, Task, Trajectory, from_json, to_json
+from rlcore.types.codec import DecodeBytes, from_base64
+
+
+def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
+    """Plain data; images in base64."""
+    data: dict[str, Any] = to_json(trajectory)
+    return data
+
+
+def trajectory_from_json(data: Mapping[str, Any]) -> Trajectory:
+    """The inverse of `trajectory_to_json`.
+
+    Raises:
+        ValueError: the data is not a trajectory in this format.
+    """
+    return _checked(from_json(Trajectory, data))
+
+
+def task_to_json(task: Task) -> dict[str, Any]:
+    """Plain data; images in base64."""
+    data: dict[str, Any] = to_json(task)
+    return data
+
+
+def task_from_json(data: Mapping[str, Any]) -> Task:
+    """The inverse of `task_to_json`. Raises as `trajectory_from_json`."""
+    return from_json(Task, data)
+
+
+def group_from_json(data: Any, *, decode_bytes: DecodeBytes = from_base64) -> Group:
+    """The group of a stored line.
+
+    Raises:
+        ValueError: it is not a stored group.
+    """
+    group = from_json(Group, data, decode_bytes=decode_bytes)
+    for trajectory in group.trajectories:
+        _checked(trajectory)
+    return group
+
+
+def _checked(trajectory: Trajectory) -> Trajectory:
+    if trajectory.reward is not None and math.isnan(trajectory.reward):
+        raise ValueError("Trajectory.reward: expected a number or null, found nan")
+    return trajectory
+
+
+def blobs_of(path: Path) -> BlobStore:
+    """The image store of a file of rollouts: ``media/`` of its run, or ``media/`` next to the file."""
+    folder = path.parent
+    if folder.name == "rollouts" and (folder.parent / "config.toml").is_file():
+        folder = folder.parent
+    return BlobStore(folder / "media")
+
+
+def write_groups(path: Path, groups: Iterable[Group]) -> None:
+    """Write one JSON line per group, atomically. Equal groups give equal bytes; ``.gz`` is compressed.
+
+    Each image is stored once in `blobs_of` the path; the lines contain the hashes.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    blobs = blobs_of(path)
+    with whole(path) as raw, _compressed(raw) if path.suffix == ".gz" else nullcontext(raw) as file:
+        for group in groups:
+            line = json.dumps(to_json(group, encode_bytes=blobs.put), ensure_ascii=False, default=str)
+            file.write(line.encode("utf-8", "surrogatepass") + b"\n")
+
+
+def _compressed(raw: BinaryIO) -> gzip.GzipFile:
+    return gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=1, mtime=0)
+
+
+def read_groups(path: Path) -> Iterator[Group]:
+    """The groups of a file that `write_groups` wrote. The trajectories of a group share the bytes of their images.
+
+    Raises:
+        DataError: a line is not a stored group (its file and number are named), or an image is missing or damaged.
+    """
+    blobs = blobs_of(path)
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    data = json.loads(line.decode("utf-8", "surrogatepass"))
+                    group = group_from_json(data, decode_bytes=_Shared(blobs))
+                except (ValueError, RecursionError) as error:
+                    found = f"{type(error).__name__}: {error}"
+                    raise DataError("this is not a stored group", found=found, where=f"{path}:{number}") from None
+                yield group
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"cannot read the rollouts in {path}", found=str(error)) from None
+
+
+class _Shared:
+    """Reads each blob once."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+        self._known: dict[str, bytes] = {}
+
+    def __call__(self, sha256: str) -> bytes:
+        if sha256 not in self._known:
+            self._known[sha256] = self._blobs.get(sha256)
+        return self._known[sha256]

@@ -1,0 +1,1 @@
+"""A resolved run while it is in progress."""

@@ -1,0 +1,218 @@
+"""Checks before heavy imports: installed packages, ids, files and rows. They take seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlcore.abilities import ProcessesConfig, TasksConfig, ToolsConfig
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.config.origins import KeyPath
+from rlcore.config.requirements import unmet_with_extras
+from rlcore.config.resolve import Purpose
+from rlcore.episodes.tool_environment import tool_of
+from rlcore.errors import DataError, NotInstalledError, UserError
+from rlcore.models.folder import local_folder
+from rlcore.plugins.loading import load_attribute, pip_line
+from rlcore.session.processes import one_of_several_asked, world_size
+from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+TENSORBOARD = "tensorboard"
+"""Id of the tracker that writes event files."""
+
+
+def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
+    """Raise errors of the engine, tools, rewards, model folder and data rows as `UserError` before the run starts.
+
+    Returns:
+        Notes on valid but surprising settings, one sentence each.
+    """
+    purpose = run.plan.purpose
+    _check_installed(run, purpose)
+    _check_ids(run)
+    engine = run.registry.spec("engine", run.config.rollout.engine)
+    if purpose == "run" and isinstance(engine, EngineSpec) and not engine.trains:
+        raise UserError(
+            f"the engine {engine.id!r} does not sample from the weights of the trainer",
+            where=run.resolved.origin(("rollout", "engine")),
+            fix="use it with rlcore eval, or train with rollout.engine=torch",
+        )
+    if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
+        local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
+    if run.config.environment.id:
+        _check_environment(run)
+        run.load("environment", run.config.environment.id)
+    _ = run.rewards
+    trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
+    if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
+        _check_tasks(run, purpose, split)
+    notes: list[str] = []
+    if isinstance(trainer, TrainerSpec):
+        _check_quantization(run, trainer)
+        if trainer.check:
+            notes += load_attribute(trainer.check)(run)
+    if purpose == "run":
+        notes += _check_processes(run)
+        notes += _without_event_files(run)
+    return notes
+
+
+def _without_event_files(run: RunSession) -> list[str]:
+    """A note for the layout ``stamped`` when no tracker writes its folder ``tensorboard/``."""
+    use = run.config.trackers.use
+    if run.config.layout != "stamped" or TENSORBOARD in use:
+        return []
+    needs = run.registry.spec("tracker", TENSORBOARD).needs
+    missing = [need for need in needs if unmet_with_extras(need)]
+    install = f", after {pip_line(missing)}" if missing else ""
+    asked = ", ".join(repr(id) for id in (*use, TENSORBOARD))
+    return [f'no event files for TensorBoard are written; to enable them, set trackers.use="[{asked}]"{install}']
+
+
+def _check_environment(run: RunSession) -> None:
+    """Reject an environment with actions that the executor cannot run or observations that the engine cannot read."""
+    config = run.config
+    environment = run.registry.spec("environment", config.environment.id)
+    executor = run.registry.spec("executor", config.executor.id)
+    engine = run.registry.spec("engine", config.rollout.engine)
+    assert isinstance(environment, EnvironmentSpec)
+    if isinstance(executor, ExecutorSpec) and environment.action not in executor.actions:
+        raise UserError(
+            f"the executor {executor.id!r} cannot run the environment {environment.id!r}",
+            found=f"its actions are {environment.action}; the executor runs {_listed(executor.actions)}",
+            where=run.resolved.origin(("executor", "id")),
+            fix="set executor.id to another executor; rlcore plugins list shows them",
+        )
+    if isinstance(engine, EngineSpec) and (unread := environment.modalities - engine.modalities):
+        raise UserError(
+            f"the engine {engine.id!r} cannot read the observations of the environment {environment.id!r}",
+            found=f"{_listed(unread)}; the engine reads {_listed(engine.modalities)}",
+            where=run.resolved.origin(("rollout", "engine")),
+            fix="set rollout.engine to another engine; rlcore plugins list shows them",
+        )
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _check_quantization(run: RunSession, trainer: TrainerSpec) -> None:
+    if run.config.model.quantization == "none" or trainer.quantizes:
+        return
+    others = [spec.id for spec in run.registry.specs("trainer") if isinstance(spec, TrainerSpec) and spec.quantizes]
+    raise UserError(
+        f"the trainer {trainer.id!r} does not support model.quantization",
+        found=f"model.quantization={run.config.model.quantization}",
+        where=run.resolved.origin(("model", "quantization")),
+        fix=" or ".join(["model.quantization=none", *(f"trainer.id={id}" for id in others)]),
+    )
+
+
+def _check_processes(run: RunSession) -> list[str]:
+    spec = run.registry.spec("strategy", run.config.strategy.id)
+    assert isinstance(spec, StrategySpec)
+    if spec.launch is None and world_size() > 1:
+        raise UserError(
+            f"the strategy {spec.id!r} supports one process; each of several processes would train a separate run",
+            found=f"WORLD_SIZE={world_size()}, which torchrun and accelerate launch set",
+            where=run.resolved.origin(("strategy", "id")),
+            fix="strategy.id=ddp, or start rlcore run without a launcher",
+        )
+    options = run.options("strategy")
+    told = isinstance(options, ProcessesConfig) and options.processes is not None
+    if one_of_several_asked() and not told:
+        raise UserError(
+            "accelerate launch was asked for several processes, but this process would train alone",
+            found="no WORLD_SIZE: without several GPUs, accelerate starts one process, or unconnected ones with mpirun",
+            fix="run without a launcher: rlcore run … strategy.id=ddp strategy.processes=2 starts the processes",
+        )
+    return list(load_attribute(spec.check)(run) or ()) if spec.check else []
+
+
+def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> None:
+    splits = [split] if purpose == "evaluation" else ["train"]
+    if purpose == "run" and run.config.evaluation.every:
+        splits.append("evaluation")
+    for name in splits:
+        if not run.dataset.tasks(name):
+            fix = "add rows, or set evaluation.every=0" if name == "evaluation" else "add rows"
+            raise DataError(
+                f"the data has no tasks to {'train on' if name == 'train' else 'evaluate'}",
+                where=run.resolved.origin(("data", name)),
+                fix=fix,
+            )
+    if purpose == "run":
+        _check_step(run)
+
+
+def _check_step(run: RunSession) -> None:
+    options, there = run.options("trainer"), len(run.dataset.tasks("train"))
+    if isinstance(options, TasksConfig) and there < (wanted := options.tasks_per_step):
+        raise DataError(
+            f"a step needs {wanted} different tasks",
+            found=f"{there} training tasks",
+            where=run.resolved.origin(("trainer", "tasks_per_step")),
+            fix=f"add data, or set trainer.tasks_per_step={there}",
+        )
+
+
+def _check_installed(run: RunSession, purpose: Purpose) -> None:
+    config = run.config
+    parts = [("engine", config.rollout.engine), ("executor", config.executor.id)]
+    parts += [("environment", config.environment.id)] if config.environment.id else []
+    parts += [("reward", table.id) for table in config.reward]
+    if purpose == "run":
+        parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
+        parts += [("tracker", id) for id in config.trackers.use]
+    missing: dict[str, str] = {}
+    advice: dict[str, None] = {}
+    for kind, id in parts:
+        spec = run.registry.spec(kind, id)
+        for need in spec.needs:
+            choices = [choice.strip() for choice in need.split("|")]
+            found = [flaw for choice in choices if (flaw := unmet_with_extras(choice))]
+            if len(found) == len(choices):
+                missing[choices[0]] = f"the {kind} {id!r} needs {choices[0]}: {found[0]}"
+                advice |= {spec.advice: None} if spec.advice else {}
+    if missing:
+        first, *rest = missing.values()
+        raise NotInstalledError(
+            first, found="; ".join(rest) or None, fix="\n         ".join([pip_line(list(missing)), *advice])
+        )
+
+
+def _check_ids(run: RunSession) -> None:
+    """Ids in component tables by convention: tools, chat format, parser, advantage and loss."""
+    environment = run.options("environment")
+    names: list[tuple[str, object, KeyPath]] = []
+    if isinstance(environment, ToolsConfig) and isinstance(environment.tools, (list, tuple)):
+        names += [("tool", id, ("environment", "tools")) for id in environment.tools]
+    for kind in ("chat_format", "tool_parser"):
+        names.append((kind, getattr(run.config.model, kind), ("model", kind)))
+    algorithm = run.resolved.options.get("algorithm")
+    for kind in ("advantage", "loss"):
+        names.append((kind, getattr(algorithm, kind, None), ("algorithm", kind)))
+    problems = []
+    for kind, id, path in names:
+        if not isinstance(id, str) or id == "auto":
+            continue
+        try:
+            _look_up(run, kind, id)
+        except UserError as error:
+            origin = run.resolved.origin(path)
+            key = ".".join(path)
+            problems.append(Problem(kind="not found", path=key, value=repr(id), origin=origin, reason=str(error)))
+    if problems:
+        raise ProblemsError(problems)
+
+
+def _look_up(run: RunSession, kind: str, id: str) -> None:
+    """Check that an id is registered. Import paths are imported, because only an import shows whether they exist."""
+    if ":" not in id:
+        run.registry.spec(kind, id)
+    elif kind == "tool":
+        tool_of(id)
+    else:
+        run.load(kind, id)

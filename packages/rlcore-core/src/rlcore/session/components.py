@@ -1,0 +1,146 @@
+"""The components of a plan, each imported and created on first use."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rlcore.contracts import ChatFormat, Dataset, Environment
+from rlcore.episodes.rewards import SelectedReward, select_rewards
+from rlcore.errors import PluginError
+from rlcore.models.folder import BUILTIN, build, download, local_folder
+from rlcore.models.tokenizer_texts import texts_of
+from rlcore.plugins.registry import Registry, make, make_component
+from rlcore.types import derive_seed
+
+if TYPE_CHECKING:
+    from rlcore.config.resolve import Resolved
+    from rlcore.config.schema import RunConfig
+    from rlcore.session.plan import RunPlan
+
+
+class RunComponents:
+    """The components selected by a plan: dataset, environments, rewards, model folder, chat format.
+
+    Attributes:
+        plan: the `RunPlan`
+        registry: the `Registry` (ids to specs to objects)
+        home: folder in which a ``builtin:`` model is built; None builds it in a temporary one
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        registry: Registry | None = None,
+        *,
+        home: Path | None = None,
+        dataset: Dataset | None = None,
+    ) -> None:
+        self.plan, self.registry, self.home = plan, registry or Registry(), home
+        self._dataset = dataset
+        self._environment: Any = None
+        self._rewards: tuple[SelectedReward, ...] | None = None
+        self._model_folder: Path | None = None
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def resolved(self) -> Resolved:
+        """The plan's configuration with origins."""
+        return self.plan.resolved
+
+    @property
+    def config(self) -> RunConfig:
+        """Rlcore's own tables."""
+        return self.plan.config
+
+    @property
+    def recipe(self) -> str:
+        """Id or file of the recipe, empty when there was none."""
+        return self.plan.recipe
+
+    @property
+    def resume_from(self) -> Path | None:
+        """Folder of the checkpoint to continue from."""
+        return self.plan.resume_from
+
+    def options(self, table: str) -> Any:
+        """The validated options of a component; see `RunPlan.options`."""
+        return self.plan.options(table)
+
+    def load(self, kind: str, id: str) -> Any:
+        """The imported target of a registered component: ``run.load("advantage", "grpo")``."""
+        return self.registry.load(kind, id)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The `Dataset`, made once."""
+        if self._dataset is None:
+            id = self.config.data.get("id", self.config.environment.id)
+            self._dataset = cast(
+                Dataset, make_component(f"dataset {id!r}", self.load("dataset", id), self.options("data"))
+            )
+        return self._dataset
+
+    def environment(self) -> Environment:
+        """A new `Environment` for one trajectory."""
+        if self._environment is None:
+            self._environment = self.load("environment", self.config.environment.id)
+        return cast(Environment, make(self._environment, self.options("environment")))
+
+    @property
+    def rewards(self) -> tuple[SelectedReward, ...]:
+        """The selected rewards, made once."""
+        if self._rewards is None:
+            self._rewards = select_rewards(self.registry, self.config.reward, self.resolved.reward_options)
+        return self._rewards
+
+    def model_folder(self) -> Path:
+        """The policy's Hugging Face folder: the local one, or ``builtin:`` built into `home`."""
+        if self._model_folder is None:
+            path = self.config.model.path
+            where = self.resolved.origin(("model", "path"))
+            if path.startswith(BUILTIN):
+                self._model_folder = self._build(path.removeprefix(BUILTIN))
+            else:
+                self._model_folder = local_folder(path, where=where) or download(path, where=where)
+        return self._model_folder
+
+    def _build(self, id: str) -> Path:
+        parent = self.home
+        if parent is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="rlcore-model-")
+            parent = Path(self._temporary.name)
+        seed = derive_seed(self.config.seed, "model")
+        return build(self.registry, id, parent / "model", texts_of(self.dataset), seed, self.options("builder"))
+
+    def chat_format(self, folder: Path) -> ChatFormat:
+        """The configured chat format, or the one detected from the tokenizer's folder, with the run's parser.
+
+        Raises:
+            PluginError: no format supports the folder.
+        """
+        model = self.config.model
+        id = model.chat_format
+        if id == "auto":
+            id = self.registry.plugins.claim("rlcore_chat_format", folder=folder)
+            if id is None:
+                raise PluginError(
+                    "no chat format supports this model's tokenizer",
+                    where=str(folder),
+                    fix="set model.chat_format; plain works with any tokenizer",
+                )
+        factory = self.load("chat_format", id)
+        if model.tool_parser == "auto":
+            return cast(ChatFormat, factory(folder))
+        return cast(ChatFormat, factory(folder, parser=self.load("tool_parser", model.tool_parser)()))
+
+    def discard(self) -> None:
+        """Remove the model that was built in a temporary folder."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+            self._model_folder = None
+
+
+__all__ = ["RunComponents"]

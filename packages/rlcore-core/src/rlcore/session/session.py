@@ -1,0 +1,148 @@
+"""The execution of a plan: the components of the run, its directory, trackers and observers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rlcore.config.resolve import Purpose
+from rlcore.contracts import Dataset, Executor, Tracker, WeightSource
+from rlcore.errors import UserError
+from rlcore.plugins.registry import Registry
+from rlcore.runs.directory import RunDirectory
+from rlcore.runs.output import Output
+from rlcore.runs.records import write_groups
+from rlcore.session.components import RunComponents
+from rlcore.session.plan import RunPlan
+
+if TYPE_CHECKING:
+    from rlcore.types import Group
+
+
+class RunSession(RunComponents):
+    """One run of a `RunPlan`, which trainers, executors, checks and observers receive.
+
+    A trainer reads the configuration and components, and reports with `log`, `record`, `say` and `checkpoint_saved`. An
+    executor in another process creates its own session from the pickled plan: ``RunSession(plan, is_main=False)``.
+
+    Attributes:
+        directory: `RunDirectory`, or None (an evaluation, a dry run)
+        is_main: whether this process prints and writes files; other processes have no directory, trackers or observers
+        trackers: the open trackers by id
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        registry: Registry | None = None,
+        *,
+        directory: RunDirectory | None = None,
+        output: Output | None = None,
+        dataset: Dataset | None = None,
+        is_main: bool = True,
+    ) -> None:
+        super().__init__(plan, registry, home=directory.path if directory is not None else None, dataset=dataset)
+        self.directory, self.is_main = directory, is_main
+        self.trackers: list[tuple[str, Tracker]] = []
+        self._output = output or Output()
+        if directory is not None:
+            self._output.log = directory.path / "output.log"
+        self._observers = self.registry.plugins.observers() if is_main else None
+        self._stop_requested = False
+
+    @classmethod
+    def create(
+        cls,
+        values: Mapping[str, Any],
+        *,
+        registry: Registry | None = None,
+        directory: RunDirectory | None = None,
+        purpose: Purpose = "run",
+    ) -> RunSession:
+        """Create a session of the plan that `RunPlan.of` creates from plain values."""
+        registry = registry or Registry()
+        return cls(RunPlan.of(values, registry=registry, purpose=purpose), registry, directory=directory)
+
+    def executor(self, source: WeightSource) -> Executor:
+        """The selected `Executor` over a `WeightSource`."""
+        return cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Send the metrics of a step to trackers and observers. A tracker that fails is disabled.
+
+        Raises:
+            UserError: a tracker cannot write the run's own files, which every run needs.
+        """
+        for name, tracker in list(self.trackers):
+            try:
+                tracker.log(step, metrics)
+            except UserError:
+                raise
+            except Exception as error:  # the boundary to trackers: an unavailable service must not end the run
+                self.trackers.remove((name, tracker))
+                self.say(f"tracker {name} failed and is disabled: {type(error).__name__}: {error}")
+        self._tell("rlcore_step_finished", run=self, step=step, metrics=metrics)
+
+    def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
+        """Store scored groups in ``rollouts/`` and notify observers."""
+        if self.directory is not None:
+            write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
+        self._tell("rlcore_rollouts_scored", run=self, step=step, purpose=purpose, groups=groups)
+
+    def say(self, text: str) -> None:
+        """Print one line, and write it to ``output.log``."""
+        if self.is_main:
+            self._output.say(text)
+
+    @property
+    def stop_requested(self) -> bool:
+        """True after SIGINT: finish the step, save and stop."""
+        return self._stop_requested
+
+    def note(self, text: str) -> None:
+        """Write only to ``output.log``."""
+        if self.is_main:
+            self._output.note(text)
+
+    def _tell(self, hook: str, **arguments: Any) -> None:
+        if self._observers is not None:
+            self._observers.tell(hook, **arguments)
+
+    def open_trackers(self, *, skip: Sequence[str] = ()) -> None:
+        """Create the selected trackers. `log` then sends metrics to them."""
+        path = self.directory.path if self.directory is not None else None
+        for id in self.config.trackers.use if self.is_main else ():
+            if id not in skip:
+                tracker = self.load("tracker", id)(self.resolved.tracker_options.get(id, {}), path)
+                self.trackers.append((id, tracker))
+
+    def request_stop(self) -> None:
+        """Ask the trainer to finish its step, save and stop."""
+        self._stop_requested = True
+
+    def checkpoint_saved(self, step: int, path: Path) -> None:
+        """Notify observers."""
+        self._tell("rlcore_checkpoint_saved", run=self, step=step, path=path)
+
+    def started(self) -> None:
+        """Notify observers that the run directory exists and nothing has been computed."""
+        self._tell("rlcore_run_started", run=self)
+
+    def finished(self, error: BaseException | None = None) -> None:
+        """Notify observers, close trackers, and release the run directory."""
+        for name, tracker in self.trackers:
+            try:
+                tracker.close()
+            except Exception as failure:  # the boundary to trackers, as in `log`
+                with suppress(UserError):  # the message was printed even if the log is not writable
+                    self.say(f"tracker {name} failed to close: {type(failure).__name__}: {failure}")
+        self.trackers.clear()
+        self._tell("rlcore_run_finished", run=self, error=error)
+        self.discard()
+        if self.directory is not None:
+            self.directory.close()
+
+
+__all__ = ["RunSession"]

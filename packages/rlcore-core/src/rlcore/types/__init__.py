@@ -1,0 +1,65 @@
+"""The data types exchanged between environments, tools, rewards, engines and trainers.
+
+All types are immutable, and support pickle, ``copy.deepcopy`` and JSON (`to_json`, `from_json`).
+"""
+
+from rlcore.types.arrays import FrozenArray, Logprobs, LossMask, TokenIds
+from rlcore.types.codec import from_json, to_json
+from rlcore.types.frozen import FrozenDict, freeze, thaw
+from rlcore.types.generation import ChatCompletion, Completion, FinishReason, MediaSpan, Prompt, Sampling
+from rlcore.types.messages import (
+    ImagePart,
+    JsonSchema,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ToolCall,
+    ToolSchema,
+    media_hash,
+)
+from rlcore.types.requests import RolloutRequest, derive_seed
+from rlcore.types.steps import Boundary, Failure, Observation, Step, Stop
+from rlcore.types.tasks import Demonstration, Task
+from rlcore.types.trajectory import Group, RewardResult, Segment, Trajectory, Turn
+
+__all__ = [
+    "Boundary",
+    "ChatCompletion",
+    "Completion",
+    "Demonstration",
+    "Failure",
+    "FinishReason",
+    "FrozenArray",
+    "FrozenDict",
+    "Group",
+    "ImagePart",
+    "JsonSchema",
+    "Logprobs",
+    "LossMask",
+    "MediaSpan",
+    "Message",
+    "Observation",
+    "Part",
+    "Prompt",
+    "RewardResult",
+    "Role",
+    "RolloutRequest",
+    "Sampling",
+    "Segment",
+    "Step",
+    "Stop",
+    "Task",
+    "TextPart",
+    "TokenIds",
+    "ToolCall",
+    "ToolSchema",
+    "Trajectory",
+    "Turn",
+    "derive_seed",
+    "freeze",
+    "from_json",
+    "media_hash",
+    "thaw",
+    "to_json",
+]

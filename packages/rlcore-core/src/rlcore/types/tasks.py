@@ -1,0 +1,35 @@
+"""Tasks and demonstrations: the rows of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.types.frozen import FrozenDict, freeze
+from rlcore.types.messages import Message, ToolSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One row of a dataset. The environment, the tools and the reward receive all of its fields."""
+
+    id: str
+    messages: tuple[Message, ...]
+    fields: Mapping[str, Any] = field(default_factory=FrozenDict)
+    """Every other field of the row, such as the expected ``answer``."""
+    images: tuple[bytes, ...] = ()
+    """Encoded images that the messages refer to."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", freeze(self.fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """A conversation for imitation. Only its assistant messages are used for training."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    images: tuple[bytes, ...] = ()
+    """Encoded images that the messages refer to."""

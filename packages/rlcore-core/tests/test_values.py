@@ -1,0 +1,152 @@
+"""Every public value survives pickle, deepcopy and JSON."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+from rlcore import types
+from rlcore.episodes.tool import ToolResult
+from rlcore.types import (
+    Boundary,
+    ChatCompletion,
+    Completion,
+    Demonstration,
+    Failure,
+    Group,
+    ImagePart,
+    MediaSpan,
+    Message,
+    Observation,
+    Prompt,
+    RewardResult,
+    RolloutRequest,
+    Sampling,
+    Segment,
+    Step,
+    Stop,
+    Task,
+    TextPart,
+    ToolCall,
+    ToolSchema,
+    Trajectory,
+    Turn,
+    from_json,
+    media_hash,
+    to_json,
+)
+
+IMAGE = b"\x89PNG \x00"
+SHA256 = media_hash(IMAGE)
+CALL = ToolCall(name="look", arguments={"x": [1, {"y": None}]}, error="no", id="1")
+MESSAGE = Message(
+    role="tool",
+    content=(TextPart(text="a \ud800"), ImagePart.of(IMAGE)),
+    tool_calls=(CALL,),
+    name="look",
+    tool_call_id="1",
+)
+SCHEMA = ToolSchema(name="look", description="Look.", parameters={"type": "object", "required": ["x"]})
+OBSERVATION = Observation(messages=(MESSAGE,), tools=(SCHEMA,), images=(IMAGE,), context=(MESSAGE,))
+TASK = Task(id="t", messages=(MESSAGE,), fields={"answer": [1, 0.5, True, None]}, images=(IMAGE,))
+SPAN = MediaSpan(sha256=SHA256, offset=1, length=2)
+TURN = Turn(kind="policy", start=0, end=4, messages=(MESSAGE,), reward=0.5, finish_reason="length", policy_version=3)
+SEGMENT = Segment(
+    token_ids=[1, 2, 2, 7],  # type: ignore[arg-type]
+    loss_mask=[False, False, False, True],  # type: ignore[arg-type]
+    logprobs=[0.0, 0.0, 0.0, -0.1],  # type: ignore[arg-type]
+    turns=(TURN,),
+    context=(MESSAGE,),
+    media=(SPAN,),
+)
+RESULT = RewardResult(value=0.5, components={"part": 1.0}, error="unsure")
+FAILURE = Failure(boundary=Boundary.ENGINE, message="gone")
+TRAJECTORY = Trajectory(
+    task_id="t",
+    sibling=1,
+    segments=(SEGMENT, Segment()),
+    stop=Stop.CANCELLED,
+    failure=FAILURE,
+    tools=(SCHEMA,),
+    images={SHA256: IMAGE},
+    rewards={"r": RESULT},
+    reward=-0.5,
+    metrics={"turns": 1.0},
+)
+SAMPLING = Sampling(
+    max_new_tokens=4, temperature=0.5, top_p=0.9, top_k=3, stop_token_ids=(7,), stop=("end",), seed=2**63
+)
+FILLED: list[Any] = [
+    CALL,
+    MESSAGE,
+    SCHEMA,
+    OBSERVATION,
+    TASK,
+    SPAN,
+    TURN,
+    SEGMENT,
+    RESULT,
+    FAILURE,
+    TRAJECTORY,
+    SAMPLING,
+    TextPart(text="a"),
+    ImagePart.of(IMAGE),
+    Group(task=TASK, trajectories=(TRAJECTORY,)),
+    Demonstration(messages=(MESSAGE,), tools=(SCHEMA,), images=(IMAGE,)),
+    RolloutRequest(tasks=[TASK], group_size=2, seed=1, step=3, purpose="baseline", sampling={"temperature": 0.0}),
+    Step(observation=OBSERVATION, reward=1.0, terminated=True, truncated=True, stop=Stop.LENGTH, info={"x": 1}),
+    Prompt(token_ids=[1, 2], media=(SPAN,), images={SHA256: IMAGE}),  # type: ignore[arg-type]
+    Completion(token_ids=[1], logprobs=[-0.5], finish_reason="length", policy_version=2),  # type: ignore[arg-type]
+    ChatCompletion(message=MESSAGE, finish_reason="length", prompt_tokens=1, completion_tokens=2),
+    ToolResult("a", images=(IMAGE,), status="final", reward=1.0, info={"x": 1.0}),
+]
+NAMES = [type(value).__name__ for value in FILLED]
+
+
+def test_all_public_dataclasses_are_tried() -> None:
+    public = {name for name in types.__all__ if is_dataclass(getattr(types, name))}
+    assert public <= set(NAMES)
+
+
+@pytest.mark.parametrize("value", FILLED, ids=NAMES)
+def test_a_public_value_survives_pickle_deepcopy_and_json(value: Any) -> None:
+    plain = json.loads(json.dumps(to_json(value)))
+    for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value), from_json(type(value), plain)):
+        assert again == value
+        assert hash(again) == hash(value)
+        for field in fields(value):  # also those that do not take part in comparison
+            assert getattr(again, field.name) == getattr(value, field.name)
+            assert type(getattr(again, field.name)) is type(getattr(value, field.name))
+
+
+@pytest.mark.parametrize("value", FILLED, ids=NAMES)
+def test_every_field_of_the_examples_is_filled(value: Any) -> None:
+    empty = [field.name for field in fields(value) if getattr(value, field.name) in (None, (), {}, "", 0)]
+    assert set(empty) <= {"start"}
+
+
+@pytest.mark.parametrize(
+    ("cls", "data", "place"),
+    [
+        (Message, {"role": "robot"}, "Message.role"),
+        (Message, {"content": "a"}, "Message"),
+        (Message, {"role": "user", "contents": "a"}, "Message"),
+        (Message, {"role": "user", "content": [{"text": 1}]}, "Message.content[0].text"),
+        (Sampling, {"max_new_tokens": True}, "Sampling.max_new_tokens"),
+        (Segment, {"token_ids": ["1"]}, "Segment.token_ids"),
+        (Segment, {"token_ids": [1]}, "Segment"),
+        (RewardResult, {"value": "1"}, "RewardResult.value"),
+        (Failure, {"boundary": "moon", "message": ""}, "Failure.boundary"),
+        (Observation, {"messages": [], "images": ["*"]}, "Observation.images[0]"),
+        (Trajectory, [], "Trajectory"),
+    ],
+)
+def test_data_of_another_shape_names_its_place(cls: type, data: Any, place: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(place)) as raised:
+        from_json(cls, data)
+    assert str(raised.value).partition(": ")[0] == place

@@ -1,0 +1,99 @@
+"""What the scheduler of the torch engine shares: prompts of equal tokens and equal images, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Series
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from rlcore.errors import EngineError  # noqa: E402
+from rlcore.types import Completion, MediaSpan, Prompt, Sampling, TokenIds  # noqa: E402
+from rlcore_rollout.engines.torch.prompts import LANES  # noqa: E402
+from rlcore_rollout.engines.torch.scheduler import Scheduler  # noqa: E402
+from rlcore_rollout.engines.torch.sequences import Sequence, Session, common_prefix  # noqa: E402
+from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
+from torch_models import build, prompts  # noqa: E402
+
+PAD = 7
+PICTURE = (1, 2, PAD, PAD, PAD, 3)
+"""A prompt with three placeholder tokens from position 2 on."""
+
+
+def picture(sha256: str | None, ids: Series[int] = PICTURE) -> Prompt:
+    media = () if sha256 is None else (MediaSpan(sha256=sha256, offset=2, length=3),)
+    return Prompt(token_ids=TokenIds(ids), media=media)
+
+
+class Calls:
+    """Runs calls on a scheduler, without an engine around it."""
+
+    def __init__(self, slots: int = 16) -> None:
+        self.scheduler = Scheduler(read_weights(build()), slots, keep_all=True)
+        self.results: list[Completion | EngineError] = []
+
+    @torch.inference_mode()
+    def __call__(self, *asked: tuple[str, Prompt], steps: int | None = None) -> list[Sequence]:
+        sampling = Sampling(max_new_tokens=4, temperature=0.0)
+        sequences = [
+            Sequence(prompt=prompt, sampling=sampling, session=session, limit=4, finish=self.results.append)
+            for session, prompt in asked
+        ]
+        for sequence in sequences:
+            self.scheduler.submit(sequence)
+        count = 0
+        while self.scheduler.busy and count != steps:
+            self.scheduler.step()
+            count += 1
+        return sequences
+
+
+def test_a_prompt_is_kept_once_for_all_sequences_that_share_a_row() -> None:
+    calls, prompt = Calls(slots=2 * LANES), prompts(1, seed=5, shortest=300, longest=300)[0]
+    sequences = calls(*((f"{n}", Prompt(token_ids=TokenIds(prompt))) for n in range(2 * LANES)), steps=1)
+    assert len({id(sequence.shared) for sequence in sequences}) == 1
+    assert len({sequence.seat for sequence in sequences}) == 2
+    assert all(sequence.place < 4 for sequence in sequences), "rows hold what follows the prompt alone"
+
+
+def test_prompts_are_shared_by_tokens_and_images() -> None:
+    calls = Calls()
+    one, equal, other, plain = calls(
+        ("a", picture("cat")), ("b", picture("cat")), ("c", picture("dog")), ("d", picture(None)), steps=1
+    )
+    assert one.prompt.token_ids == other.prompt.token_ids == plain.prompt.token_ids
+    assert one.shared is equal.shared
+    assert len({id(sequence.shared) for sequence in (one, other, plain)}) == 3
+    (later,) = calls(("e", picture("dog")))
+    assert later.shared is other.shared
+
+
+@pytest.mark.parametrize(("sha256", "kept"), [("cat", True), ("dog", False), (None, False)])
+def test_a_session_continues_only_with_the_images_that_it_computed(sha256: str | None, kept: bool) -> None:
+    calls = Calls()
+    (first,) = calls(("a", picture("cat")))
+    longer = [*PICTURE, *first.tokens, 4, 5]
+    (second,) = calls(("a", picture(sha256, longer)), steps=1)
+    assert (second.shared is first.shared) is kept
+    assert second.shared_length == (len(PICTURE) if kept else len(longer))
+
+
+@pytest.mark.parametrize(
+    ("sha256", "offset", "expected"),
+    [("cat", 4, 8), ("dog", 4, 4), ("cat", 3, 3), (None, 0, 4)],
+    ids=["the same image", "another image", "another place", "no image"],
+)
+def test_positions_count_as_computed_up_to_an_image_that_differs(
+    sha256: str | None, offset: int, expected: int
+) -> None:
+    def span(sha256: str, offset: int) -> MediaSpan:
+        return MediaSpan(sha256=sha256, offset=offset, length=2)
+
+    shared: Any = None  # not asked
+    session = Session(tokens=TokenIds(range(8)), media=(span("cat", 4),), shared=shared, row=None)
+    media = () if sha256 is None else (span(sha256, offset),)
+    prompt = Prompt(token_ids=TokenIds(range(12)), media=(*media, span("bird", 9)))
+    assert common_prefix(session, prompt) == expected

@@ -1,0 +1,23 @@
+"""Advantage estimators and policy losses, one per file."""
+
+from rlcore_trainer.algorithms.interface import (
+    Advantage,
+    AdvantageInputs,
+    AdvantageOutput,
+    AdvantageTraits,
+    Loss,
+    LossInputs,
+    LossOutput,
+    LossTraits,
+)
+
+__all__ = [
+    "Advantage",
+    "AdvantageInputs",
+    "AdvantageOutput",
+    "AdvantageTraits",
+    "Loss",
+    "LossInputs",
+    "LossOutput",
+    "LossTraits",
+]

@@ -1,0 +1,71 @@
+"""``gae``: generalised advantage estimation with a critic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+from rlcore.config.schema import Table
+
+from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def gae(
+    rewards_NT: Tensor,
+    values_NT: Tensor,
+    mask_NT: Tensor,
+    *,
+    gamma: float = 1.0,
+    gae_lambda: float = 1.0,
+    whiten: bool = True,
+) -> tuple[Tensor, dict[str, float]]:
+    """Generalised advantage estimation with a critic (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
+
+    ``A_t = Σ_k (γλ)^k δ_{t+k}`` with ``δ_t = r_t + γ V_{t+1} − V_t``; the value after the last written token is 0. With
+    λ = 1 the gradient is unbiased for any values.
+
+    Args:
+        rewards_NT: finite rewards of each token
+        values_NT: the critic's value of the state before each token, finite, in units of reward
+        mask_NT: bool, True for tokens that the policy wrote
+        gamma: discount from one written token to the next
+        gae_lambda: 0 bootstraps from the next token's value, 1 uses all rewards to the end
+        whiten: subtract the mean over the rollout and divide by its standard deviation
+    """
+    from rlcore_trainer.algorithms.advantages.scan import lambda_advantages
+    from rlcore_trainer.algorithms.advantages.statistics import whiten_tokens_
+
+    advantages_NT = lambda_advantages(rewards_NT, values_NT, mask_NT, gamma, gae_lambda)
+    return advantages_NT, whiten_tokens_(advantages_NT, mask_NT) if whiten else {}
+
+
+class Gae:
+    """The `gae` estimator as a configurable component; the critic is trained on its λ-returns."""
+
+    traits = AdvantageTraits(needs_critic=True)
+
+    class Config(Table):
+        """Keys of ``algorithm.advantage``."""
+
+        gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
+        """Discount from one token that the policy wrote to the next."""
+        gae_lambda: Annotated[float, Field(ge=0, le=1)] = 1.0
+        """How far to look past the values: 0 to the next token, 1 to the end."""
+        whiten: bool = True
+        """Bring the advantages of a rollout's tokens to mean 0 and variance 1."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
+        """Return the advantages of a rollout."""
+        from rlcore_trainer.algorithms.advantages.scan import lambda_returns
+
+        assert inputs.values_NT is not None
+        tokens, config = (inputs.rewards_NT, inputs.values_NT, inputs.mask_NT), self._config
+        returns_NT = lambda_returns(*tokens, gamma=config.gamma, gae_lambda=config.gae_lambda)
+        advantages_NT, metrics = gae(*tokens, gamma=config.gamma, gae_lambda=config.gae_lambda, whiten=config.whiten)
+        return AdvantageOutput(advantages=advantages_NT, returns_NT=returns_NT, metrics=metrics)

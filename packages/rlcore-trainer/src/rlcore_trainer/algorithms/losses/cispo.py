@@ -1,0 +1,68 @@
+"""``cispo``: policy loss that clips the weight of a token instead of its gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+from rlcore.config.schema import Table
+
+from rlcore_trainer.algorithms.interface import LossInputs, LossOutput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def cispo(
+    logprobs_M: Tensor,
+    old_logprobs_M: Tensor,
+    advantages_M: Tensor,
+    weights_M: Tensor,
+    *,
+    clip_low: float = 1.0,
+    clip_high: float = 4.0,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the loss with clipped importance weights (MiniMax-M1, arXiv 2506.13585, eq. 4 and 5).
+
+    ``-sg[clip(r, 1 - clip_low, 1 + clip_high)] A log π``. Every token keeps its gradient. ``clip_low = 1`` means no
+    lower bound, as in the paper.
+
+    Returns:
+        The loss, and the shares of tokens whose weight was clipped: ``clip/high``, ``clip/low``, ``clip/fraction``
+        (both); ``ratio/max``; ``kl/old``.
+    """
+    from rlcore_trainer.algorithms.losses.ratios import bounded_exp, ratio_metrics
+    from rlcore_trainer.algorithms.losses.surrogate import clip_shares
+
+    ratio_M = bounded_exp(logprobs_M.detach() - old_logprobs_M)
+    low, high = 1 - clip_low, 1 + clip_high
+    loss = -(weights_M * ratio_M.clamp(low, high) * advantages_M * logprobs_M).sum()
+    metrics = clip_shares(ratio_M < low, ratio_M > high, weights_M)
+    return loss, metrics | ratio_metrics(ratio_M, logprobs_M, old_logprobs_M, weights_M)
+
+
+class Cispo:
+    """The `cispo` loss as a configurable component."""
+
+    class Config(Table):
+        """Keys of ``algorithm.loss``."""
+
+        clip_low: Annotated[float, Field(ge=0, le=1)] = 1.0
+        """How far below 1 the weight of a token may fall; 1 is no lower bound."""
+        clip_high: Annotated[float, Field(ge=0)] = 4.0
+        """How far above 1 the weight of a token may rise."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def __call__(self, inputs: LossInputs) -> LossOutput:
+        """Return the loss of a micro-batch."""
+        loss, metrics = cispo(
+            inputs.logprobs_M,
+            inputs.old_logprobs_M,
+            inputs.advantages_M,
+            inputs.weights_M,
+            clip_low=self._config.clip_low,
+            clip_high=self._config.clip_high,
+        )
+        return LossOutput(loss=loss, metrics=metrics)

@@ -1,0 +1,1 @@
+"""Convert scored trajectories to packed micro-batches."""

@@ -1,0 +1,154 @@
+"""Pack sequences into micro-batches: one row of concatenated sequences without padding, each shared prefix once.
+
+Axes: ``N`` the tokens of a packed row, ``M`` its trained tokens, ``T`` the trained tokens of a sequence.
+
+The log-probability of the token at position t is computed from the hidden state at t-1. A micro-batch therefore stores,
+for each trained token, the row position of the token before it. The last trained token of a sequence and all tokens
+after it are not fed.
+
+Sequences that begin with the same prompt or the same context form a family. The row contains their prefix once,
+followed by the remainder of each sequence, with position ids that continue from the end of the prefix. The last hidden
+state of the prefix predicts the first token of every remainder. A trained token inside the prefix belongs to one member
+and counts only for that member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlcore_trainer.batching.arrays import tensor_of
+from rlcore_trainer.batching.families import Family, cut, families_of
+from rlcore_trainer.batching.packed_layout import PackedLayout
+from rlcore_trainer.batching.sequence import TrainingSequence
+from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, shard
+
+__all__ = ["MicroBatch", "TrainingSequence", "pack", "plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """A batch for one forward pass. Trained tokens are grouped by sequence."""
+
+    token_ids_1N: Tensor
+    position_ids_1N: Tensor
+    layout: PackedLayout
+    before_M: Tensor
+    """Row position of the hidden state that predicts each trained token."""
+    targets_M: Tensor
+    sequence_M: Tensor
+    """Index of each trained token's sequence among all packed sequences. Each segment of a trajectory is a separate
+    sequence."""
+    advantages_M: Tensor
+    weights_M: Tensor
+    engine_logprobs_M: Tensor
+    """The engine's log-probabilities; NaN where it returned none."""
+
+
+def plan(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Assign items to micro-batches of at most ``max_tokens``, longest first.
+
+    Sequences in a micro-batch have similar lengths, which makes attention on a CPU faster. An item longer than the
+    budget gets a separate micro-batch. Ties keep the given order, so the plan depends only on the arguments.
+    """
+    batches: list[list[int]] = []
+    room = 0
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if not batches or lengths[i] > room:
+            batches.append([])
+            room = max_tokens
+        batches[-1].append(i)
+        room -= lengths[i]
+    return batches
+
+
+def pack(
+    sequences: Sequence[TrainingSequence], max_tokens: int, device: torch.device, rank: Rank = SINGLE_RANK
+) -> list[MicroBatch]:
+    """Pack sequences into micro-batches of at most ``max_tokens`` fed tokens.
+
+    The micro-batches contain every trained token exactly once. Sequences without a trained token are omitted. A family
+    that fits stays together; a larger one is cut into several, each with the prefix. A micro-batch exceeds
+    ``max_tokens`` only if it consists of a single longer sequence.
+
+    Each process receives different micro-batches, and the processes together receive every trained token exactly once.
+    With several processes, micro-batches are made small enough to leave work for each of them. A process without work
+    receives an empty list.
+
+    Raises:
+        ValueError: the first token of a sequence is marked as trained, but no token precedes it; or the number of
+            advantages of a sequence differs from its number of trained tokens.
+    """
+    for sequence in sequences:
+        if sequence.loss_mask[:1].tobytes() == b"\1":
+            raise ValueError("the first token of a sequence cannot be trained, because no token precedes it")
+        if isinstance(sequence.advantage, Tensor) and len(sequence.advantage) != sequence.trained:
+            raise ValueError(f"{len(sequence.advantage)} advantages for {sequence.trained} trained tokens")
+    whole = families_of(sequences)
+    if rank.world_size > 1:
+        max_tokens = fair_size([family.fed for family in whole], max_tokens, rank)
+    families = [part for family in whole for part in cut(family, max_tokens)]
+    batches = plan([family.fed for family in families], max_tokens)
+    mine = shard([sum(families[j].fed for j in batch) for batch in batches], rank)
+    return [_pack(sequences, [families[j] for j in batches[i]], device) for i in mine]
+
+
+def _pack(sequences: Sequence[TrainingSequence], families: Sequence[Family], device: torch.device) -> MicroBatch:
+    token_ids: list[Tensor] = []
+    positions: list[Tensor] = []
+    before: list[Tensor] = []
+    targets: list[Tensor] = []
+    advantages: list[Tensor] = []
+    weights: list[float] = []
+    engine: list[Tensor] = []
+    owners: list[int] = []
+    counts: list[int] = []
+    stretches: list[int | tuple[int, list[int]]] = []
+    start = 0
+    for family in families:
+        prompt, end = family.prompt, start + family.prompt
+        token_ids.append(tensor_of(sequences[family.longest].token_ids[:prompt]))
+        positions.append(torch.arange(prompt))
+        for i, response in zip(family.members, family.responses, strict=True):
+            sequence, ids = sequences[i], tensor_of(sequences[i].token_ids)
+            trained_T = tensor_of(sequence.loss_mask).nonzero()[:, 0]
+            token_ids.append(ids[prompt : prompt + response])
+            positions.append(torch.arange(prompt, prompt + response))
+            before.append(trained_T - 1 + torch.where(trained_T <= prompt, start, end - prompt))
+            targets.append(ids[trained_T])
+            advantages.append(torch.as_tensor(sequence.advantage, dtype=torch.float64).expand(len(trained_T)))
+            engine.append(
+                tensor_of(sequence.logprobs)[trained_T]
+                if len(sequence.logprobs)
+                else torch.full((len(trained_T),), torch.nan, dtype=torch.float64)
+            )
+            weights.append(sequence.weight)
+            owners.append(i)
+            counts.append(len(trained_T))
+            end += response
+        start = end
+        responses = [length for length in family.responses if length]
+        if prompt and responses:
+            stretches.append((prompt, responses))
+        else:
+            stretches += [prompt] if prompt else responses
+
+    def repeated(values: Sequence[float], dtype: torch.dtype) -> Tensor:
+        """Repeat the value of each sequence for each of its trained tokens."""
+        return torch.tensor(values, dtype=dtype).repeat_interleave(torch.tensor(counts)).to(device)
+
+    return MicroBatch(
+        token_ids_1N=torch.cat(token_ids).long().to(device)[None],
+        position_ids_1N=torch.cat(positions).to(device)[None],
+        layout=PackedLayout.of(stretches, device),
+        before_M=torch.cat(before).to(device),
+        targets_M=torch.cat(targets).long().to(device),
+        sequence_M=repeated(owners, torch.long),
+        # float64, so that a later conversion to float32 or float64 rounds at most once.
+        advantages_M=torch.cat(advantages).to(device),
+        weights_M=repeated(weights, torch.float64),
+        engine_logprobs_M=torch.cat(engine).to(device),
+    )

@@ -1,0 +1,45 @@
+"""A sequence of tokens to train on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlcore.types import Logprobs, LossMask, MediaSpan, TokenIds
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingSequence:
+    """A sequence to train on, of length T."""
+
+    token_ids: TokenIds
+    loss_mask: LossMask
+    """True for tokens to train."""
+    logprobs: Logprobs = field(default_factory=Logprobs)
+    """The engine's log-probabilities, length T; may be empty."""
+    prompt_length: int = 0
+    """Number of tokens before the first sampled one. Sequences with equal prompts share the prompt."""
+    shares_any_prefix: bool = False
+    """Whether the sequence can share any common prefix, including sampled tokens, instead of only whole prompts. True
+    for the segments of a trajectory with several segments."""
+    media: tuple[MediaSpan, ...] = ()
+    """Images in the sequence, in order of their offsets."""
+    advantage: float | Tensor = 0.0
+    """One advantage for all trained tokens, or one for each: float64, length ``trained``."""
+    weight: float = 0.0
+    """Weight of each trained token in the loss; see `rlcore_trainer.algorithms.losses.aggregation`."""
+    trained: int = field(init=False)
+    """Number of trained tokens."""
+    fed: int = field(init=False)
+    """Number of tokens to feed: all tokens before the last trained one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "token_ids", TokenIds(self.token_ids))
+        object.__setattr__(self, "loss_mask", LossMask(self.loss_mask))
+        object.__setattr__(self, "logprobs", Logprobs(self.logprobs))
+        mask = self.loss_mask.tobytes()
+        object.__setattr__(self, "trained", mask.count(1))
+        object.__setattr__(self, "fed", max(0, mask.rfind(1)))
+
+    def __len__(self) -> int:
+        return len(self.token_ids)

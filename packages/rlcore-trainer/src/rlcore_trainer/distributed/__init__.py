@@ -1,0 +1,1 @@
+"""Distribute training steps over processes, and start these processes."""

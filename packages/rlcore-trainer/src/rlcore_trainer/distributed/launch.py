@@ -1,0 +1,221 @@
+"""Start the processes of a run, or join those started by a launcher.
+
+Imports torch only when needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.runs.surroundings import usable_cores
+from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
+from rlcore.session.signals import stops_handled
+from rlcore.specs import EngineSpec
+from rlcore.wording import counted
+
+from rlcore_trainer.distributed.config import DataParallelConfig
+from rlcore_trainer.distributed.launcher import FAILURE
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+GRACE_S = 15.0
+"""Seconds that the other processes get to notice a failure before they are stopped."""
+
+
+def check(run: RunSession) -> list[str]:
+    """Check the number of processes of a run.
+
+    Returns:
+        Notes on valid settings that may be unexpected, one sentence each.
+
+    Raises:
+        ProblemsError: the number of processes conflicts with the launcher, the GPUs or the engine.
+    """
+    if problems := list(_conflicts(run)):
+        raise ProblemsError(problems)
+    count = _here(run)
+    if count == 1:
+        check_device(run)
+    if count == 1 or _gpus(run.config.model.device) or count <= (cores := usable_cores()):
+        return []
+    return [
+        f"{counted(count, 'process')} share {counted(cores, 'core')} and compete for them, and each holds a full copy "
+        f"of the model; strategy.processes={cores} or fewer is faster"
+    ]
+
+
+def check_device(run: RunSession) -> None:
+    """Check that the GPU of a single-process run exists. Imports torch only if a GPU is requested.
+
+    Raises:
+        ProblemsError: ``model.device`` names a GPU that does not exist.
+    """
+    device = run.config.model.device
+    if not device.startswith("cuda"):
+        return
+    import torch
+
+    there, index = torch.cuda.device_count(), device.partition(":")[2]
+    if there <= (int(index) if index.isdecimal() else 0):
+        fix = "model.device=auto, which uses a GPU if available"
+        raise ProblemsError([_problem(run, "model.device", device, f"this machine has {counted(there, 'GPU')}", fix)])
+
+
+def launch(run: RunSession, arguments: Sequence[str]) -> Processes | Start:
+    """Return the processes started by a launcher, including this one, or else a function that starts them."""
+    if world_size() > 1:
+        from rlcore_trainer.distributed.processes import JoinedProcesses
+
+        return JoinedProcesses(cpu=not _gpus(run.config.model.device))
+    count = _count(run)
+    return Alone() if count == 1 else lambda: start(arguments, count)
+
+
+def start(arguments: Sequence[str], count: int) -> int:
+    """Run ``rlcore`` with these arguments in ``count`` processes, and return the exit status of the main process.
+
+    SIGINT and SIGTERM are forwarded once to each process. If a process fails, the others get some time to notice, and
+    are then stopped.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    # Create the store here: it outlives every process, and its port is known to be free.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        with stops_handled(lambda number, frame: _signal(processes, number)):
+            for index in range(count):
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "rlcore", *arguments],
+                    env=_environment(index, count, store.port),
+                    stdin=None if index == 0 else subprocess.DEVNULL,
+                    stdout=None if index == 0 else subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+                processes.append(process)
+            untold = _wait(processes, store)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if untold is not None:
+        print(f"error: {untold}", file=sys.stderr)
+        return 1
+    return processes[0].returncode
+
+
+def _environment(index: int, count: int, port: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": str(max(1, usable_cores() // count)),  # unless set by the user
+        **os.environ,
+        LAUNCHER: str(os.getpid()),
+        "RANK": str(index),
+        "LOCAL_RANK": str(index),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store already exists
+    }
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], store: Store) -> str | None:
+    """Wait until all processes have ended. Return the first failure if the main process did not report it."""
+    failed: str | None = None
+    failed_at, asked = 0.0, 0
+    while any(process.poll() is None for process in processes):
+        if failed is None and (failed := _first_failure(processes)) is not None:
+            failed_at = time.monotonic()
+            with suppress(RuntimeError):
+                store.compare_set(FAILURE, "", json.dumps({"kind": "process", "text": failed}))
+        if failed is not None and time.monotonic() - failed_at > GRACE_S * (1 + asked / 2):
+            # The first signal stops after the step, the second interrupts the step, the third kills.
+            _signal(processes, signal.SIGTERM if asked < 2 else signal.SIGKILL)
+            asked += 1
+        time.sleep(0.05)
+    told = processes[0].returncode > 0 and not asked
+    return None if told else failed or _first_failure(processes)
+
+
+def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> str | None:
+    for index, process in enumerate(processes):
+        if status := process.poll():
+            if status < 0:
+                reason = "; the machine may have run out of memory" if status == -signal.SIGKILL else ""
+                return f"rank {index} of {len(processes)} was ended by {signal.Signals(-status).name}{reason}"
+            return f"rank {index} of {len(processes)} ended with status {status}"
+    return None
+
+
+def _signal(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+
+
+def _count(run: RunSession) -> int:
+    """Return the number of processes of a run without a launcher."""
+    options = run.options("strategy")
+    assert isinstance(options, DataParallelConfig)
+    if options.processes is not None or "WORLD_SIZE" in os.environ:
+        return options.processes or 1
+    return _gpus(run.config.model.device) or 1
+
+
+def _gpus(device: str) -> int:
+    """Return the number of GPUs available to processes with this ``model.device``."""
+    if device == "cpu" or device.startswith("cuda:"):
+        return int(device != "cpu")
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _here(run: RunSession) -> int:
+    """Return the number of processes on this machine."""
+    if "WORLD_SIZE" in os.environ:
+        return int(os.environ.get("LOCAL_WORLD_SIZE", world_size()))
+    return _count(run)
+
+
+def _conflicts(run: RunSession) -> Iterator[Problem]:
+    problem = partial(_problem, run)
+    wanted, started, device = run.options("strategy").processes, world_size(), run.config.model.device
+    launched = "WORLD_SIZE" in os.environ
+    if launched and wanted not in (None, started):
+        reason = f"the launcher started {counted(started, 'process')}: WORLD_SIZE={started}"
+        yield problem("strategy.processes", wanted, reason, "remove it, or start rlcore run without a launcher")
+    count = started if launched else _count(run)
+    if count == 1:
+        return
+    if device.startswith("cuda:"):
+        reason = f"{count} processes need a GPU each"
+        fix = "model.device=auto, which assigns a GPU to each process, or strategy.id=single"
+        yield problem("model.device", device, reason, fix)
+    elif (gpus := _gpus(device)) or device == "cuda":
+        here = _here(run)
+        if here > gpus:
+            reason = f"each process needs a GPU, and this machine has {gpus}"
+            fix = f"strategy.processes={gpus}, or model.device=cpu" if gpus else "model.device=cpu"
+            yield problem("strategy.processes", here, reason, fix)
+    engine = run.registry.spec("engine", run.config.rollout.engine)
+    if isinstance(engine, EngineSpec) and engine.alone:
+        yield problem("rollout.engine", engine.id, engine.alone, "rollout.engine=torch, or strategy.id=single")
+
+
+def _problem(run: RunSession, path: str, value: object, reason: str, fix: str) -> Problem:
+    origin = run.resolved.origin(tuple(path.split(".")))
+    return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=f"{reason}\nfix: {fix}")

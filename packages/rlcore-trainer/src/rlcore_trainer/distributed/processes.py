@@ -1,0 +1,194 @@
+"""Communication and error handling between the processes of a run.
+
+All data except gradients is exchanged as objects over gloo, also on GPU machines, because gloo detects a lost process
+immediately while NCCL waits. A failing process writes its error to the launcher's store, so that the other processes
+can report it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as distributed
+
+# Import this before any group exists. Its default arguments capture the group that exists at import time, and with it
+# gloo's threads, which occasionally abort a process that exits while they run. Transformers would import it later.
+import torch.distributed.nn.functional  # noqa: F401
+from accelerate import PartialState
+from rlcore.errors import EngineError, ProcessError, RlcoreError, UserError
+from rlcore.session.processes import LAUNCHER, world_size
+from torch import Tensor
+
+from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
+from rlcore_trainer.distributed.launcher import FAILURE, is_abandoned
+
+Value = TypeVar("Value")
+
+PATIENCE = timedelta(hours=2)
+"""Timeout for another live process, for example during a rollout or a model download."""
+LAST_WORDS_S = 5.0
+"""Seconds to wait for the error of a lost process."""
+
+
+class JoinedProcesses:
+    """Implements `rlcore.session.processes.Processes` with torch.distributed.
+
+    All processes must call the same methods in the same order.
+
+    Attributes:
+        rank: rank of this process and the world size
+        device: device of this process
+    """
+
+    def __init__(self, *, cpu: bool) -> None:
+        """Join the process group described by the environment, unless already joined.
+
+        Args:
+            cpu: whether no process uses a GPU
+
+        Raises:
+            ProcessError: the processes cannot connect.
+        """
+        self.rank, self.device = SINGLE_RANK, torch.device("cpu")
+        if world_size() == 1:
+            return
+        backend = {} if cpu else {"backend": "cpu:gloo,cuda:nccl"}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # PartialState reports its number of threads
+                state = PartialState(cpu=cpu, timeout=PATIENCE, **backend)
+        except RuntimeError as error:
+            raise ProcessError(
+                f"the processes of the run cannot connect to each other: {_first_line(error)}"
+            ) from error
+        self.rank = Rank(state.process_index, state.num_processes)
+        self.device = state.device
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and logs."""
+        return self.rank.index == 0
+
+    def exchange(self, value: Value) -> list[Value]:
+        """Return the values of all processes, ordered by rank."""
+        if self.rank.world_size == 1:
+            return [value]
+        found: list[Any] = [None] * self.rank.world_size
+        with self._watched():
+            distributed.all_gather_object(found, value)
+        return found
+
+    def add(self, tensor: Tensor) -> None:
+        """Sum a tensor over all processes in place. The result is bitwise identical in all processes."""
+        if self.rank.world_size > 1:
+            with self._watched():
+                distributed.all_reduce(tensor)
+
+    def any(self, here: bool) -> bool:
+        """Return whether ``here`` is true in any process, or the launcher has ended."""
+        return any(self.exchange(here or is_abandoned()))
+
+    def from_main(self, make: Callable[[], Value]) -> Value:
+        """Return the result of ``make`` in the main process. An error there is raised in all processes."""
+        value: Value | None = None
+        error: Exception | None = None
+        if self.is_main:
+            try:
+                value = make()
+            except Exception as raised:  # raised in all processes below
+                error = raised
+        made, told = self.exchange((value, _told(error, self.rank)) if self.is_main else (None, None))[0]
+        if error is not None:
+            raise error
+        if told is not None:
+            raise _error_of(told)
+        return value if self.is_main else made  # type: ignore[return-value]
+
+    @contextmanager
+    def agreed(self) -> Iterator[None]:
+        """Raise an error of one process in all processes; see `SingleProcess.agreed`."""
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:  # raised in all processes below
+            error = raised
+        everybody = self.exchange(_told(error, self.rank))
+        if error is not None:
+            raise error
+        if failures := [told for told in everybody if told is not None]:
+            raise _error_of(failures[0])
+
+    def end(self, error: BaseException | None) -> None:
+        """Leave the process group, or report the error that ended this process."""
+        if error is None:
+            with suppress(ProcessError):  # a process that fails after its work reports its own error
+                self.exchange(None)
+            with suppress(RuntimeError):
+                distributed.destroy_process_group()
+            return
+        with suppress(RuntimeError):  # the process that hosts the store has ended
+            _store().compare_set(FAILURE, "", json.dumps(_told(error, self.rank)))
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Convert the error of a lost connection to the error of the process that failed."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise _last_words() from error
+
+
+def _last_words() -> BaseException:
+    """Return the error of another process as reported by that process or the launcher, or a generic error."""
+    deadline = time.monotonic() + LAST_WORDS_S
+    with suppress(RuntimeError):
+        while time.monotonic() < deadline:
+            if _store().check([FAILURE]):
+                return _error_of(json.loads(_store().get(FAILURE)), agreed=False)
+            time.sleep(0.1)
+    return ProcessError("another process of this run ended unexpectedly: it was killed or ran out of memory")
+
+
+def _store() -> Any:
+    """Return the store shared by the processes. `rlcore_trainer.distributed.launch.start` owns the innermost one."""
+    store = distributed.distributed_c10d._get_default_store()
+    while LAUNCHER in os.environ and isinstance(store, distributed.PrefixStore):  # type: ignore[attr-defined]
+        store = store.underlying_store
+    return store
+
+
+def _told(error: BaseException | None, rank: Rank) -> dict[str, Any] | None:
+    """Return an error as plain data, or None if there is no error."""
+    if error is None:
+        return None
+    if isinstance(error, UserError):
+        return {"kind": "user", "parts": [error.message, error.found, error.where, error.fix]}
+    if isinstance(error, KeyboardInterrupt):
+        return {"kind": "interrupt"}
+    kind = "engine" if isinstance(error, EngineError) else "process"
+    text = str(error) if isinstance(error, RlcoreError) else f"{type(error).__name__}: {_first_line(error)}"
+    if not isinstance(error, ProcessError):
+        text = f"rank {rank.index} of {rank.world_size} failed: {text}"
+    return {"kind": kind, "text": text}
+
+
+def _error_of(told: dict[str, Any], *, agreed: bool = True) -> BaseException:
+    """Return the error to raise in other processes. An error that was not agreed is never recoverable."""
+    if told["kind"] == "user":
+        message, found, where, fix = told["parts"]
+        return UserError(message, found=found, where=where, fix=fix)
+    if told["kind"] == "interrupt":
+        return KeyboardInterrupt()
+    return EngineError(told["text"]) if told["kind"] == "engine" and agreed else ProcessError(told["text"])
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -1,0 +1,1 @@
+"""Strategies that distribute an update over processes and devices."""

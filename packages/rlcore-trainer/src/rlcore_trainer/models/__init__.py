@@ -1,1 +1,0 @@
-"""Models that are built on the spot."""

@@ -1,0 +1,1 @@
+"""The trained model: loading, forward passes and adapters."""

@@ -1,0 +1,103 @@
+"""Attention within the sequences of a packed row, for all models that use transformers' attention interface.
+
+Axes: ``N`` the tokens of the packed row, ``H`` heads, ``D`` the size of a head, ``B`` the sequences of a bucket,
+``L`` the longest sequence of a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedModel
+
+from rlcore_trainer.batching.packed_layout import PackedLayout
+from rlcore_trainer.policy.shared_attention import shared_attention
+
+NAME = "rlcore_packed"
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    packed: PackedLayout,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Compute causal attention within each sequence of the row; query, key and value are [1, H, N, D].
+
+    Returns:
+        The output [1, N, H, D], and None for the weights, as the interface requires.
+    """
+    query_NHD, key_NHD, value_NHD = (x[0].transpose(0, 1) for x in (query, key, value))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    flash = query.device.type == "cpu" or (query.is_cuda and half)
+    if flash and not dropout and not (sliding_window and packed.longest > sliding_window):
+        return shared_attention(query_NHD, key_NHD, value_NHD, packed, scale)[None], None
+    return _unshared(query_NHD, key_NHD, value_NHD, packed, scale, dropout, sliding_window)[None], None
+
+
+def _unshared(
+    query_NHD: Tensor,
+    key_NHD: Tensor,
+    value_NHD: Tensor,
+    packed: PackedLayout,
+    scale: float,
+    dropout: float,
+    sliding_window: int | None,
+) -> Tensor:
+    """Compute attention on any device. Each response gets a copy of its prompt's keys and values."""
+    whole = packed.whole
+    placed = [whole.places(x) for x in (query_NHD, key_NHD, value_NHD)]
+    outputs, start = [], 0
+    for sequences, length in whole.shapes:
+        places = slice(start, start := start + sequences * length)
+        query_BHLD, key_BHLD, value_BHLD = (
+            x[places].view(sequences, length, *x.shape[1:]).transpose(1, 2) for x in placed
+        )
+        mask = None
+        if sliding_window and length > sliding_window:
+            distance = torch.arange(length, device=query_NHD.device)
+            distance = distance[:, None] - distance
+            mask = (distance >= 0) & (distance < sliding_window)
+        output_BHLD = scaled_dot_product_attention(
+            query_BHLD,
+            key_BHLD,
+            value_BHLD,
+            attn_mask=mask,
+            is_causal=mask is None,
+            dropout_p=dropout,
+            scale=scale,
+            enable_gqa=query_NHD.shape[1] != key_NHD.shape[1],
+        )
+        outputs.append(output_BHLD.transpose(1, 2).flatten(0, 1))
+    return whole.positions(torch.cat(outputs) if len(outputs) > 1 else outputs[0])
+
+
+AttentionInterface.register(NAME, packed_attention)
+
+
+@contextmanager
+def packed_attention_of(model: PreTrainedModel) -> Iterator[None]:
+    """Make the model use `packed_attention` inside the block, and restore its attention afterwards.
+
+    The backward pass must run inside the block too, because gradient checkpointing recomputes the layers. Restoring the
+    attention lets other code share the model.
+    """
+    before = model.config._attn_implementation
+    model.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)

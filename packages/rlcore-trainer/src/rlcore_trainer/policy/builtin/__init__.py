@@ -1,0 +1,1 @@
+"""Built-in models, created when a run starts."""

@@ -1,0 +1,202 @@
+"""A causal language model as a policy, with packed attention and a loss fused with the output layer."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from rlcore_trainer.batching.packing import MicroBatch
+from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.logprobs import LossOfChunk, fused_loss, logprobs_and_entropy
+from rlcore_trainer.policy.lora import description, has_adapter, read_values, save_adapter, values_of
+from rlcore_trainer.policy.model import TOKENIZER_FILES, hidden_before, load_policy, output_head
+from rlcore_trainer.policy.policy import PolicyLoss, Reference
+from rlcore_trainer.policy.references import AdapterReference, FrozenReference
+from rlcore_trainer.policy.second_model import load_second
+from rlcore_trainer.policy.upside_down import upside_down
+
+
+class Trunk:
+    """The layers of a language model below its output layer."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    @property
+    def module(self) -> PreTrainedModel:
+        """The transformers model."""
+        return self._model
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which micro-batches must be."""
+        return self._model.device
+
+    @property
+    def width(self) -> int:
+        """The size of a hidden state."""
+        return int(self._model.config.get_text_config().hidden_size)
+
+    def train(self, mode: bool = True) -> None:
+        """Enable or disable dropout."""
+        self._model.train(mode)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Return a context manager in which the model attends within the sequences of a packed row."""
+        return packed_attention_of(self._model)
+
+    def features(self, batch: MicroBatch) -> Tensor:
+        """Return the hidden states that predict the trained tokens, ``hidden_MD``."""
+        return hidden_before(self._model, batch)
+
+
+class CausalLanguageModel(Trunk):
+    """A `rlcore_trainer.policy.policy.TokenPolicy` for a transformers model, with or without an adapter.
+
+    Args:
+        model: a model with a plain output layer, as checked by `rlcore_trainer.policy.model.load_policy`
+        folder: the folder that the model was loaded from, with the tokenizer's files
+        version: number of updates applied to the weights
+    """
+
+    def __init__(self, model: PreTrainedModel, folder: Path = Path(), version: int = 0) -> None:
+        super().__init__(model)
+        self._folder, self.version = folder, version
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> Self:
+        """Load the model of a folder. Raises the same errors as `rlcore_trainer.policy.model.load_policy`."""
+        return cls(load_policy(folder, dtype=dtype, device=device, quantization=quantization), folder)
+
+    @property
+    def folder(self) -> Path:
+        """The Hugging Face folder that the model was loaded from."""
+        return self._folder
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return self._model.dtype
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens with an embedding."""
+        embeddings = self._model.get_input_embeddings()
+        assert isinstance(embeddings, nn.Embedding)
+        return embeddings.num_embeddings
+
+    @property
+    def max_length(self) -> int | None:
+        """The maximum sequence length; None if the model does not specify one."""
+        positions = self._model.config.to_dict().get("max_position_embeddings")
+        return int(positions) if positions else None
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return all parameters, trained or frozen."""
+        return self._model.parameters()
+
+    def evaluate(self, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Return log-probability and entropy in nats of every trained token, ``(logprobs_M, entropy_M)``."""
+        return logprobs_and_entropy(
+            self.features(batch), output_head(self._model), batch.targets_M, temperature=temperature
+        )
+
+    def loss(
+        self,
+        batch: MicroBatch,
+        loss_of_chunk: LossOfChunk,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = True,
+        token_wise: bool = True,
+    ) -> PolicyLoss:
+        """Compute the loss, in one pass over the logits if it is token-wise; see `rlcore_trainer.policy.logprobs`."""
+        hidden_MD, head_VD = self.features(batch), output_head(self._model)
+        if token_wise:
+            fused = fused_loss(
+                hidden_MD, head_VD, batch.targets_M, loss_of_chunk, temperature=temperature, entropy=entropy
+            )
+            return PolicyLoss(fused.loss, fused.metrics, hidden_MD)
+        logprobs_M, entropy_M = logprobs_and_entropy(hidden_MD, head_VD, batch.targets_M, temperature=temperature)
+        loss, metrics = loss_of_chunk(slice(None), logprobs_M, entropy_M)
+        return PolicyLoss(loss, [metrics], hidden_MD)
+
+    def save(self, folder: Path) -> None:
+        """Write a Hugging Face folder with weights, configurations and unchanged copies of the tokenizer's files.
+
+        If the model has an adapter, write only the adapter.
+        """
+        if has_adapter(self._model):
+            save_adapter(self._model, folder)
+        else:
+            self._model.save_pretrained(folder)
+        for name in TOKENIZER_FILES:
+            if (self._folder / name).is_file():
+                shutil.copyfile(self._folder / name, folder / name)
+
+    def description(self) -> Sequence[str]:
+        """Return lines with the parameters, precision and device, and the adapter if there is one."""
+        parameters = self._model.num_parameters()  # a quantised model reports its count before quantisation
+        dtype = str(self.dtype).removeprefix("torch.")
+        lines = [f"policy    {parameters:,} parameters, {dtype} on {self.device}"]
+        return [*lines, f"adapter   {description(self._model)}"] if has_adapter(self._model) else lines
+
+    def recompute_activations(self) -> None:
+        """Enable gradient checkpointing."""
+        self._model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def reference(self, *, moved: bool) -> Reference:
+        """Return a frozen copy, or with an adapter a state of the same module, to keep only one base in memory."""
+        if has_adapter(self._model):
+            return AdapterReference(self, self._model, values_of(self._model) if moved else None)
+        model = _frozen(copy.deepcopy(self._model))
+        return FrozenReference(CausalLanguageModel(model, self._folder, self.version), follows=True)
+
+    def saved_reference(self, folder: Path | None) -> Reference:
+        """Return the reference saved in a folder, see `reference`; raises the same errors as `second`."""
+        if has_adapter(self._model):
+            return AdapterReference(self, self._model, read_values(self._model, folder) if folder else None)
+        return FrozenReference(self.second(folder or self._folder, where="algorithm.kl.reference"))
+
+    def second(self, folder: Path, *, where: str) -> CausalLanguageModel:
+        """Load a frozen model. Raises the same errors as `rlcore_trainer.policy.second_model.load_second`."""
+        return CausalLanguageModel(_frozen(load_second(folder, self._model, where=where)), folder)
+
+    def trunk(self, folder: Path | None = None, *, where: str = "") -> Trunk:
+        """Return the layers of a folder's model, with the errors of `second`, or a copy of the policy's own layers."""
+        if folder is None:
+            return Trunk(copy.deepcopy(_below_head(self._model)))
+        return Trunk(_below_head(load_second(folder, self._model, where=where)))
+
+    @torch.no_grad()
+    def continuation(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities of the tokens and of the most likely tokens at their positions; both float64 [T]."""
+        ids_1T = torch.tensor([[*prompt_ids, *token_ids]], device=self.device)
+        logits_TV = self._model(input_ids=ids_1T[:, :-1], use_cache=False).logits[0, len(prompt_ids) - 1 :]
+        logprobs_TV = logits_TV.float().log_softmax(-1)
+        own_T = logprobs_TV.gather(1, ids_1T[0, len(prompt_ids) :, None])[:, 0]
+        return own_T.double().cpu(), logprobs_TV.max(dim=-1).values.double().cpu()
+
+    def turned(self) -> AbstractContextManager[None]:
+        """Return a context manager in which every trained tensor is modified by `upside_down`."""
+        return upside_down(self._model)
+
+
+def _below_head(model: PreTrainedModel) -> PreTrainedModel:
+    below = model.base_model
+    assert isinstance(below, PreTrainedModel)
+    return below
+
+
+def _frozen(model: PreTrainedModel) -> PreTrainedModel:
+    model.train(False)
+    model.requires_grad_(False)
+    return model

@@ -1,0 +1,230 @@
+"""Load a Hugging Face folder as a trainable model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from rlcore.errors import UserError
+from rlcore.models.adapter import is_adapter
+from rlcore.models.quantization import keep_layout, loading_options
+from rlcore.models.weights import check_complete, cpu_threads
+from rlcore.types import LossMask, TokenIds
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
+
+from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
+from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.logprobs import FusedLoss, LossOfChunk, fused_loss, logprobs_and_entropy
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "rlcore.json",
+)
+"""Possible files of a tokenizer, which a checkpoint copies unchanged."""
+
+
+def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> PreTrainedModel:
+    """Load the model of a folder for training, and check that packed training computes it correctly.
+
+    A quantised model is the base of an adapter, and none of its weights are trained.
+
+    Raises:
+        UserError: the configuration, weights or tokenizer are missing or damaged, the vocabulary is smaller than the
+            tokenizer's, the weights are already quantised, or the architecture does more to logits than a plain output
+            layer.
+    """
+    check_folder(folder)
+    _check_whole(folder)
+    chosen = _dtype(dtype, device)
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
+    quantised = loading_options(quantization, dtype=chosen, device=device)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=chosen,
+            local_files_only=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            **quantised,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise _unreadable("the model", error, folder) from error
+    model, loading = loaded
+    assert isinstance(model, PreTrainedModel)
+    check_complete(loading["missing_keys"], folder)
+    if quantised:
+        keep_layout(model)
+    else:
+        nn.Module.to(model, device)
+    if device.type == "cpu" and (threads := cpu_threads(model.num_parameters())):
+        torch.set_num_threads(threads)
+    model.requires_grad_(not quantised).train(False)
+    _check_vocabulary(model, folder)
+    _check_packed(model, folder)
+    return model
+
+
+def check_folder(folder: Path) -> None:
+    """Raise an error if files are missing in a model's folder, before anything is loaded."""
+
+    def missing(what: str, fix: str) -> UserError:
+        found = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else "no such folder"
+        return UserError(f"model.path needs {what}", found=found or "an empty folder", where=str(folder), fix=fix)
+
+    if is_adapter(folder):
+        raise UserError(
+            "expected a full model",
+            found="an adapter",
+            where=str(folder),
+            fix=f"rlcore merge {folder} --out FOLDER, or continue from it with model.path=BASE lora.adapter={folder}",
+        )
+    if not (folder / "config.json").is_file():
+        raise missing("a Hugging Face folder with config.json", "name a local model folder or builtin:tiny-qwen2")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
+        raise missing("the model's weights (*.safetensors)", "copy the weights next to config.json")
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model")):
+        raise missing("the model's tokenizer (tokenizer.json)", "copy tokenizer.json and tokenizer_config.json there")
+
+
+def output_head(model: PreTrainedModel) -> Tensor:
+    """Return the weights of the output layer [V, D]."""
+    weight_VD = model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
+    assert isinstance(weight_VD, Tensor)
+    return weight_VD
+
+
+def batch_logprobs(model: PreTrainedModel, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return log-probability and entropy in nats of every trained token of a micro-batch, ``(logprobs_M, entropy_M)``.
+
+    Call this function and the backward pass inside `packed_attention_of`.
+    """
+    hidden_MD = hidden_before(model, batch)
+    return logprobs_and_entropy(hidden_MD, output_head(model), batch.targets_M, temperature=temperature)
+
+
+def batch_loss(
+    model: PreTrainedModel,
+    batch: MicroBatch,
+    loss_of_chunk: LossOfChunk,
+    *,
+    temperature: float = 1.0,
+    entropy: bool = True,
+) -> FusedLoss:
+    """Compute a token-wise loss in one pass over the logits; see `rlcore_trainer.policy.logprobs.fused_loss`.
+
+    ``loss_of_chunk`` is called with slices of the M trained tokens of the micro-batch. Call this function and the
+    backward pass inside `packed_attention_of`.
+    """
+    hidden_MD = hidden_before(model, batch)
+    head_VD = output_head(model)
+    return fused_loss(hidden_MD, head_VD, batch.targets_M, loss_of_chunk, temperature=temperature, entropy=entropy)
+
+
+def hidden_before(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    """Return the hidden states that predict the trained tokens, ``hidden_MD``.
+
+    Call this function and the backward pass inside `packed_attention_of`.
+    """
+    hidden_1ND: Tensor = model.base_model(
+        input_ids=batch.token_ids_1N, position_ids=batch.position_ids_1N, use_cache=False, packed=batch.layout
+    ).last_hidden_state
+    # On a CPU, the backward pass of index_select adds in a fixed order if siblings share the last row of a prompt.
+    return hidden_1ND[0].index_select(0, batch.before_M)
+
+
+def _unreadable(what: str, error: Exception, folder: Path) -> UserError:
+    lines = str(error).splitlines()
+    return UserError(
+        f"{what} cannot be loaded",
+        found=f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__,
+        where=str(folder),
+        fix="save or download the folder again, or choose a model that the installed transformers supports",
+    )
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def _check_whole(folder: Path) -> None:
+    try:
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:
+        return  # loading reports the error
+    if isinstance(settings, dict) and settings.get("quantization_config") is not None:
+        raise UserError(
+            "training needs unquantized weights",
+            found="quantized weights",
+            where=str(folder),
+            fix="use the original model, with model.quantization=nf4 and an adapter",
+        )
+
+
+def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
+    if not (folder / "tokenizer.json").is_file():
+        return
+    from tokenizers import Tokenizer
+
+    try:
+        tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
+    except Exception as error:  # the tokenizers library raises no narrower type
+        raise _unreadable("the tokenizer of the model", error, folder) from error
+    embeddings = model.get_input_embeddings()
+    assert isinstance(embeddings, nn.Embedding)
+    rows = embeddings.num_embeddings
+    if rows < tokens:
+        raise UserError(
+            "the tokenizer must not have more tokens than the model",
+            found=f"{tokens} tokens, {rows} embeddings",
+            where=str(folder),
+            fix="use the tokenizer that the model was trained with",
+        )
+
+
+@torch.no_grad()
+def _check_packed(model: PreTrainedModel, folder: Path) -> None:
+    """Compare packed log-probabilities with the model's own logits on short sequences, two of which share a prompt."""
+    vocabulary = int(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size)
+    rows = [[(7 * i * (t > 2) + 3 * t * t + 1) % vocabulary for t in range(6 + i)] for i in range(3)]
+    sequences = [
+        TrainingSequence(
+            token_ids=TokenIds(row), loss_mask=LossMask([False] + [True] * (len(row) - 1)), prompt_length=3 * (i > 0)
+        )
+        for i, row in enumerate(rows)
+    ]
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    fits = isinstance(head, nn.Linear) and head.bias is None
+    worst = float("inf")
+    if fits:
+        (batch,) = pack(sequences, 1000, model.device)
+        with packed_attention_of(model):
+            logprobs_M = batch_logprobs(model, batch)[0].float()
+        expected = []
+        for i in dict.fromkeys(batch.sequence_M.tolist()):
+            ids_1T = torch.tensor([rows[i]], device=model.device)
+            logits_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float()
+            expected.append(logits_TV[:-1].log_softmax(-1).gather(1, ids_1T[0, 1:, None])[:, 0])
+        worst = float((torch.cat(expected) - logprobs_M).abs().max())
+    if not worst < (1e-3 if model.dtype == torch.float32 else 0.5):
+        raise UserError(
+            "packed training needs a decoder with a plain output layer, such as Qwen2, Qwen3 or Llama",
+            found=f"{type(model).__name__}, whose log-probabilities differ by {worst:.3g}",
+            where=str(folder),
+            fix="choose a model of another architecture",
+        )

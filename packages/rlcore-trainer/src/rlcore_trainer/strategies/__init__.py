@@ -1,1 +1,0 @@
-"""How an update is spread over processes and devices."""

@@ -1,0 +1,1 @@
+"""Trainers: the loops from tasks to checkpoints."""

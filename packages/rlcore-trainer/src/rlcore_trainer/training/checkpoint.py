@@ -1,0 +1,194 @@
+"""Atomic checkpoints.
+
+::
+
+    checkpoints/
+        000040/                written as .000040.partial, flushed to disk, then renamed
+            model/             a Hugging Face model folder or a peft adapter folder, with the tokenizer files
+            optimiser.pt       state of the strategy and the trainer
+            collection.json    state of dynamic sampling: data position and carried groups; only if enabled
+            trainer.json       step, updates, best evaluation, and the size of every file
+        best -> 000040         by evaluation accuracy, then reward; the latest on ties
+        last -> 000040
+        reference/             the reference policy of the KL term, if it is not the original model
+
+No random state is stored, because all randomness is keyed by seed and step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rlcore.atomic_files import beside, sweep
+from rlcore.errors import UserError
+from rlcore.runs.checkpoint_folder import read_checkpoint
+from safetensors import SafetensorError
+
+from rlcore_trainer.policy.policy import Policy
+
+FORMAT = 1
+COLLECTION = "collection.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Progress of a run."""
+
+    step: int = 0
+    updates: int = 0
+    """Number of optimizer updates so far, which is the policy's version."""
+    best_step: int | None = None
+    best_accuracy: float = 0.0
+    best_reward: float = 0.0
+
+
+class Checkpoints:
+    """The checkpoints of one run. The newest ``keep`` checkpoints and the best one are retained."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self._keep = folder, keep
+
+    def save(
+        self,
+        progress: Progress,
+        policy: Policy,
+        state: Mapping[str, Any],
+        *,
+        collection: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Write a checkpoint, update the links, and remove old checkpoints.
+
+        Args:
+            progress: progress of the run
+            policy: writes the folder ``model``
+            state: state of the strategy and the trainer
+            collection: state of dynamic sampling, as plain JSON values
+
+        Raises:
+            UserError: the checkpoint cannot be written.
+        """
+        target = self.folder / f"{progress.step:06d}"
+        with _making(target) as partial:
+            policy.save(partial / "model")
+            torch.save(dict(state), partial / "optimiser.pt")
+            if collection:
+                (partial / COLLECTION).write_text(json.dumps(collection), encoding="utf-8")
+            sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
+            trainer = {"format": FORMAT, "progress": asdict(progress), "files": sizes}
+            (partial / "trainer.json").write_text(json.dumps(trainer, indent=2) + "\n", encoding="utf-8")
+        with _told(target):
+            self._settle(progress)
+        return target
+
+    def save_reference(self, policy: Policy) -> Path:
+        """Save the current policy as the reference of the KL term for a resumed run. Raises as `save`."""
+        target = self.folder / "reference"
+        with _making(target) as partial:
+            policy.save(partial)
+        return target
+
+    def resume(self, folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
+        """Read a checkpoint, and finish the link updates and removals that an interrupted `save` left undone."""
+        progress, state, collection = read(folder, map_location=map_location)
+        with _told(folder):
+            self._settle(progress)
+        return progress, state, collection
+
+    def _settle(self, progress: Progress) -> None:
+        """Update the links and remove old checkpoints. Only uses the state on disk, so it can be repeated."""
+        sweep(self.folder)
+        whole = sorted((path for path in self.folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+        best = next((path for path in whole if int(path.name) == progress.best_step), None)
+        self._point("last", whole[-1])
+        self._point("best", best)
+        for path in whole[: -self._keep]:
+            if path != best:
+                # Rename first, so that an interrupted removal does not leave a partial checkpoint under its name.
+                shutil.rmtree(path.rename(beside(path)))
+
+    def _point(self, name: str, to: Path | None) -> None:
+        link = self.folder / name
+        if to is None:
+            link.unlink(missing_ok=True)
+        elif not link.is_symlink() or os.readlink(link) != to.name:
+            beside(link).symlink_to(to.name)
+            beside(link).replace(link)
+
+
+def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
+    """Return progress, ``state`` and ``collection`` of a checkpoint. The model is in its folder ``model``.
+
+    Raises:
+        UserError: the checkpoint is incomplete or damaged.
+    """
+    trainer = read_checkpoint(folder)
+    fix = "resume from another folder in checkpoints/"
+    try:
+        progress = Progress(**trainer["progress"])
+    except (KeyError, TypeError) as error:
+        raise UserError("the checkpoint is incomplete", found=str(error), where=str(folder), fix=fix) from None
+    try:
+        state = torch.load(folder / "optimiser.pt", map_location=map_location, weights_only=True)
+    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        found = f"optimiser.pt: {type(error).__name__}"
+        raise UserError("the checkpoint is damaged", found=found, where=str(folder), fix=fix) from error
+    collection = folder / COLLECTION
+    return progress, state, json.loads(collection.read_text(encoding="utf-8")) if collection.is_file() else {}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@contextmanager
+def _making(target: Path) -> Iterator[Path]:
+    """Yield a new folder to fill; it is flushed to disk and renamed to ``target`` if the block succeeds."""
+    partial = beside(target)
+    try:
+        with _told(target):
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            yield partial
+            for path in [*_files(partial), *(path for path in partial.rglob("*") if path.is_dir()), partial]:
+                _flush(path)
+            if target.exists():  # a reference left by a run that was killed before its first checkpoint
+                shutil.rmtree(target)
+            partial.rename(target)
+            _flush(target.parent)
+    except UserError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """Convert the write errors of all libraries involved, such as those of a full disk."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        room = next(folder for folder in target.parents if folder.is_dir())
+        raise UserError(
+            "the checkpoint cannot be written",
+            found=f"{first}; {shutil.disk_usage(room).free / 1e6:,.1f} MB are free",  # torch.save does not say why
+            where=str(target),
+            fix="free disk space; earlier checkpoints are intact, and --resume continues from the last one",
+        ) from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

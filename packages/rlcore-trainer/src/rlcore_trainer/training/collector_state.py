@@ -1,0 +1,74 @@
+"""The state of dynamic sampling between steps, and its serialization."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.runs.records import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
+from rlcore.types import Group
+
+from rlcore_trainer.batching.data_order import Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A group that passed the filter."""
+
+    group: Group
+    born: int
+    """Number of training steps completed when the group was sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorState:
+    """The data position and the groups carried over to the next step."""
+
+    cursor: Cursor
+    batch: int
+    """Number of the last rollout."""
+    trained: int = 0
+    """Number of steps that were not skipped."""
+    carried: tuple[Waiting, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, with each group as a JSON string.
+
+        Numbers are restored exactly. Task fields without a JSON representation are restored as strings, as in a run's
+        records.
+        """
+        return {
+            "epoch": self.cursor.epoch,
+            "position": self.cursor.position,
+            "deferred": list(self.cursor.deferred),
+            "batch": self.batch,
+            "trained": self.trained,
+            "carried": [{"born": waiting.born, "group": _to_line(waiting.group)} for waiting in self.carried],
+        }
+
+
+def from_json(data: Mapping[str, Any]) -> CollectorState:
+    """The inverse of `CollectorState.to_json`.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the data is malformed.
+    """
+    return CollectorState(
+        cursor=Cursor(epoch=data["epoch"], position=data["position"], deferred=tuple(data["deferred"])),
+        batch=data["batch"],
+        trained=data["trained"],
+        carried=tuple(Waiting(_from_line(item["group"]), item["born"]) for item in data["carried"]),
+    )
+
+
+def _to_line(group: Group) -> str:
+    trajectories = [trajectory_to_json(trajectory) for trajectory in group.trajectories]
+    return json.dumps({"task": task_to_json(group.task), "trajectories": trajectories}, default=str)
+
+
+def _from_line(line: str) -> Group:
+    data = json.loads(line)
+    trajectories = tuple(trajectory_from_json(item) for item in data["trajectories"])
+    return Group(task=task_from_json(data["task"]), trajectories=trajectories)

@@ -1,0 +1,71 @@
+"""Find settings that a resumed run cannot change. Imports torch only to read a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.config.messages import Problem
+from rlcore.errors import UserError
+from rlcore.runs.directory import config_layer
+
+from rlcore_trainer.algorithms.config import KlConfig
+from rlcore_trainer.config import WarmupConfig
+from rlcore_trainer.optim.critic_config import HEAD_WEIGHTS, CriticConfig, another_critic
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+def problems(run: RunSession, critic: CriticConfig, kl: KlConfig) -> Iterator[Problem]:
+    """Yield settings that conflict with the checkpoint of a resumed run."""
+    if run.resume_from is None:
+        return
+
+    def problem(path: str, value: object, error: UserError) -> Problem:
+        origin = run.resolved.origin(tuple(path.split(".")))
+        reason = f"{error.message}: {error.found}\nfix: {error.fix}"
+        return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=reason)
+
+    if critic.model is not None:
+        was_head = _was_head(run.resume_from)
+        if was_head is not None and was_head != (critic.model == "head"):
+            yield problem("critic.model", critic.model, another_critic(critic.model, was_head=was_head))
+    warmup = run.resolved.options.get("warmup")
+    warmed_up = isinstance(warmup, WarmupConfig) and warmup.steps > 0
+    folder = run.resume_from.parent
+    if kl.coefficient and kl.reference is None and warmed_up and not (folder / "reference").is_dir():
+        yield problem("algorithm.kl.coefficient", kl.coefficient, no_reference(folder))
+
+
+def configuration_before(checkpoint: Path) -> Mapping[str, Any]:
+    """Return the configuration recorded for the run of a checkpoint; empty if there is none."""
+    run = checkpoint.parent.parent
+    return config_layer(run).tree if (run / "config.toml").is_file() else {}
+
+
+def no_reference(checkpoints: Path | None) -> UserError:
+    """Return the error for a missing copy of the reference policy. The fix suggests the oldest checkpoint."""
+    folders = checkpoints.glob("[0-9]*/model") if checkpoints is not None else ()
+    oldest = min(folders, key=lambda path: int(path.parent.name), default=None)
+    near = f", such as a copy of {oldest}, which the run may delete later" if oldest is not None else ""
+    return UserError(
+        "the KL term needs the policy saved after the warm-up as its reference",
+        found="no saved copy, because kl.coefficient was 0 when the run started",
+        where="algorithm.kl.coefficient",
+        fix=f"algorithm.kl.reference=FOLDER{near}",
+    )
+
+
+def _was_head(checkpoint: Path) -> bool | None:
+    """Return whether the critic of a checkpoint is a value head; None if there is none or it cannot be read."""
+    import pickle
+
+    import torch
+
+    try:
+        state = torch.load(checkpoint / "optimiser.pt", map_location="cpu", weights_only=True, mmap=True)
+        return set(state["updates"]["critic"]["weights"]) == HEAD_WEIGHTS
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError):
+        return None

@@ -1,0 +1,44 @@
+"""Metrics of scored groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlcore.episodes.evaluation import summarise
+from rlcore.types import Group
+
+
+def rollout_metrics(groups: Sequence[Group], *, success: float) -> dict[str, float]:
+    """Return the metrics of a step's rollouts. Means of scores are over scored trajectories only.
+
+    ``tokens/sampled``, ``stop/REASON``, ``failure/BOUNDARY`` and ``not_scored`` are counts; ``tools/…`` and ``info/…``
+    are means per trajectory of the environment's counters.
+    """
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    summary = summarise(groups, success=success)
+    metrics: dict[str, float] = {}
+    if summary.reward is not None and summary.accuracy is not None:
+        metrics |= {"reward/mean": summary.reward, "accuracy": summary.accuracy}
+    metrics |= {f"reward/{id}": value for id, value in summary.rewards.items()}
+    metrics |= {"tokens/sampled": summary.tokens * summary.trajectories, "turns/mean": summary.turns}
+    metrics |= {f"stop/{reason}": float(count) for reason, count in summary.stops.items()}
+    metrics |= {f"failure/{boundary}": float(count) for boundary, count in summary.failures.items()}
+    metrics["not_scored"] = float(summary.trajectories - summary.scored)
+    sums = {"tool_calls": 0.0, "tool_errors": 0.0}
+    for trajectory in trajectories:
+        for name, value in trajectory.metrics.items():
+            sums[name] = sums.get(name, 0.0) + value
+    names = {"tool_calls": "tools/calls", "tool_errors": "tools/errors"}
+    for name, value in sums.items():
+        name = names.get(name, name if name.startswith("tools/") else f"info/{name}")
+        metrics[name] = value / max(1, len(trajectories))
+    return metrics
+
+
+def evaluation_metrics(groups: Sequence[Group], *, success: float) -> dict[str, float]:
+    """Return accuracy and reward on held-out tasks, and the number of unscored trajectories."""
+    summary = summarise(groups, success=success)
+    metrics = {"evaluation/not_scored": float(summary.trajectories - summary.scored)}
+    if summary.accuracy is not None and summary.reward is not None:
+        metrics |= {"evaluation/accuracy": summary.accuracy, "evaluation/reward": summary.reward}
+    return metrics

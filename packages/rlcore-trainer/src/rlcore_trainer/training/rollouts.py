@@ -1,0 +1,107 @@
+"""Rollouts of a trainer: weight synchronization, stopping, and one retry after an engine failure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rlcore.contracts import ChatFormat
+from rlcore.episodes.evaluation import evaluation_request
+from rlcore.errors import EngineError, UserError
+from rlcore.types import Group, RolloutRequest, Stop, Task
+
+from rlcore_trainer.training.session import TrainingSession
+from rlcore_trainer.training.sync_check import compare, prove
+
+
+class Rollouts:
+    """The executor of a training run, as a context manager that closes it.
+
+    Args:
+        session: the session whose policy is sampled
+        check_every: number of steps between checks that the engine has the policy's weights; 0 disables the check
+    """
+
+    def __init__(self, session: TrainingSession, *, check_every: int = 1) -> None:
+        self._session, self._check_every = session, check_every
+        self._executor = session.strategy.executor(session.run.executor(session.policy))
+        self._proven = False
+        """Whether a weight transfer to the engine has been verified."""
+
+    @property
+    def chat_format(self) -> ChatFormat:
+        """The chat format of the rollouts."""
+        return self._executor.chat_format
+
+    def collect(self, request: RolloutRequest) -> Sequence[Group] | None:
+        """Return the scored groups of a request, or None if a stop interrupted it."""
+        if self._session.stopping():
+            return None
+        groups = self._sample(request)
+        stopped = any(t.stop is Stop.CANCELLED for group in groups for t in group.trajectories)
+        return None if stopped and self._session.stopping() else groups
+
+    def evaluate(self, step: int, tasks: Sequence[Task]) -> Sequence[Group]:
+        """Return and record the scored groups of held-out tasks.
+
+        Every evaluation uses the same random numbers, which are independent of training.
+        """
+        run = self._session.run
+        groups = self._sample(evaluation_request(run.config, tasks))
+        run.record(step, "evaluation", groups)
+        return groups
+
+    def sync(self, step: int) -> dict[str, float]:
+        """Transfer the weights to the engine and check that they arrived; the first call verifies the transfer."""
+        every, policy = self._check_every, self._session.policy
+        with self._session.strategy.agreed():
+            if every and not self._proven:
+                prove(self._executor, policy)
+                self._proven = True
+            else:
+                self._executor.sync_weights(policy)
+            if not every or step % every:
+                return {}
+            return {"sync/gap": compare(self._executor, policy)}
+
+    def _sample(self, request: RolloutRequest) -> Sequence[Group]:
+        """Return the scored groups of a request, retrying it once if the engine fails."""
+        try:
+            return self._executor.collect(request)
+        except EngineError as error:
+            step = self._session.progress.step + 1
+            self._session.run.say(f"engine    failed; retrying the rollout of step {step}: {error}")
+            self.sync(step)
+            return self._executor.collect(request)
+
+    def close(self) -> None:
+        """Shut down the engine and its workers."""
+        self._executor.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def require_scores(groups: Sequence[Group], what: str) -> None:
+    """Check that at least one trajectory is scored.
+
+    Raises:
+        UserError: no trajectory is scored.
+    """
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    if any(trajectory.reward is not None for trajectory in trajectories):
+        return
+    reasons = Counter(str(one.failure or one.stop) for one in trajectories)
+    ((reason, count),) = reasons.most_common(1)
+    raise UserError(
+        f"{what} has no scored trajectories out of {len(trajectories)}",
+        found=f"{count} times {reason}",
+        fix="fix the failing reward, environment or external service",
+    )

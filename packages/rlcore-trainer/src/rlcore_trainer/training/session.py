@@ -1,0 +1,152 @@
+"""Shared trainer logic: load, resume, log and save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rlcore_trainer.distributed.strategy import Strategy
+from rlcore_trainer.policy.policy import TokenPolicy
+from rlcore_trainer.training import checkpoint
+from rlcore_trainer.training.checkpoint import Checkpoints, Progress
+from rlcore_trainer.training.start import starting_policy
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+class OptimiserSettings(Protocol):
+    """The keys of ``[trainer]`` shared by all trainers with an optimizer."""
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """AdamW coefficients for the running averages of the gradient and its square."""
+        ...
+
+    @property
+    def weight_decay(self) -> float:
+        """AdamW weight decay of matrices."""
+        ...
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Whether activations are recomputed in the backward pass."""
+        ...
+
+
+class Resumable(Protocol):
+    """A trainer whose state is stored in checkpoints."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the trainer's own state as tensors and numbers, without policy and optimizer."""
+        ...
+
+    def collection(self) -> Mapping[str, Any]:
+        """Return the data position as plain JSON values; empty if it follows from the step."""
+        ...
+
+
+class TrainingSession:
+    """The policy, strategy and checkpoints of a new or resumed run.
+
+    Attributes:
+        run: the run
+        strategy: prepared with the policy
+        policy: the policy to train
+        checkpoints: checkpoints of this run; None if another process writes them or the run has no directory
+        progress: the last completed step and the best step
+        restored: the `Resumable.state` stored in the checkpoint; None for a new run
+        collection: the `Resumable.collection` stored in the checkpoint; empty for a new run
+    """
+
+    def __init__(self, run: RunSession, settings: OptimiserSettings, *, dropout: bool = False) -> None:
+        """Load the policy from the model or from the checkpoint.
+
+        Args:
+            run: the run
+            settings: the optimizer settings
+            dropout: whether to apply the adapter's dropout
+
+        Raises:
+            UserError: the model or the checkpoint cannot be used.
+        """
+        self.run, self._settings = run, settings
+        self.strategy: Strategy = run.load("strategy", run.config.strategy.id)(run.options("strategy"))
+        keep = run.config.checkpoint.keep
+        self.checkpoints = Checkpoints(run.directory.path / "checkpoints", keep=keep) if run.directory else None
+        device = self.strategy.device(run.config.model.device)
+        folder: Path = self.strategy.from_main(run.model_folder)
+        self.progress = Progress()
+        self.restored: Mapping[str, Any] | None = None
+        self.collection: Mapping[str, Any] = {}
+        if run.resume_from is not None:
+            read = self.checkpoints.resume if self.checkpoints else checkpoint.read
+            self.progress, self.restored, self.collection = read(run.resume_from, map_location=device)
+        self._saved_step = None if run.resume_from is None else self.progress.step
+        self.policy: TokenPolicy = starting_policy(run, folder, device=device, dropout=dropout)
+        self.policy.version = self.progress.updates
+        if settings.gradient_checkpointing:
+            self.policy.recompute_activations()
+        self.start_optimiser()
+        if self.restored is not None:
+            self.strategy.restore(self.restored)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run continues from a checkpoint."""
+        return self.restored is not None
+
+    @property
+    def kept(self) -> Checkpoints | None:
+        """The run's checkpoints, also in a process that does not write them."""
+        run = self.run
+        if self.checkpoints is None and run.resume_from is not None:
+            return Checkpoints(run.resume_from.parent, keep=run.config.checkpoint.keep)
+        return self.checkpoints
+
+    def start_optimiser(self) -> None:
+        """Create a new optimizer."""
+        betas, weight_decay = self._settings.betas, self._settings.weight_decay
+        self.strategy.prepare(self.policy.module, betas=betas, weight_decay=weight_decay)
+
+    def introduce(self, lines: Iterable[str]) -> None:
+        """Log a description of the policy, followed by the trainer's lines."""
+        for line in (*self.policy.description(), *lines):
+            self.run.say(line)
+
+    def stopping(self) -> bool:
+        """Return whether a stop was requested in any process. All processes must call this method."""
+        return self.strategy.any(self.run.stop_requested)
+
+    def steps(self, last: int) -> Iterator[int]:
+        """Yield the remaining steps until a stop is requested."""
+        for step in range(self.progress.step + 1, last + 1):
+            if self.stopping():
+                return
+            yield step
+
+    def advance(self, step: int, **best: Any) -> None:
+        """Mark a step as completed, with ``best_step`` and related values if it is the best."""
+        self.progress = replace(self.progress, step=step, updates=self.policy.version, **best)
+
+    def save(self, trainer: Resumable) -> None:
+        """Write a checkpoint of the last completed step, if the run has a directory."""
+        if self.checkpoints is None:
+            return
+        state = {**self.strategy.state(), **trainer.state()}
+        path = self.checkpoints.save(self.progress, self.policy, state, collection=trainer.collection())
+        self._saved_step = self.progress.step
+        self.run.checkpoint_saved(self.progress.step, path)
+
+    def save_unsaved(self, trainer: Resumable) -> None:
+        """Save the last completed step unless it has been saved already."""
+        if self._saved_step != self.progress.step:
+            self.save(trainer)
+
+    def save_when_due(self, trainer: Resumable, step: int) -> None:
+        """Save if a checkpoint is due after this step or the step is the best so far."""
+        every = self.run.config.checkpoint.every
+        if (every and step % every == 0) or self.progress.best_step == step:
+            self.save(trainer)

@@ -1,0 +1,37 @@
+"""The initial policy of a run: a full model or an adapter on a base model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.lora_config import lora_table
+from rlcore_trainer.policy.model import load_policy
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+def starting_policy(
+    run: RunSession, folder: Path, *, device: torch.device, dropout: bool = False
+) -> CausalLanguageModel:
+    """Load the policy from ``folder`` or the checkpoint of a resumed run, with the adapter configured in ``[lora]``.
+
+    `rlcore_trainer.training.lora_check` has already checked that the checkpoint matches ``[lora]``.
+
+    Raises:
+        UserError: as `load_policy` and `rlcore_trainer.policy.lora.attach`.
+    """
+    table, asked = lora_table(run), run.config.model
+    checkpoint = run.resume_from / "model" if run.resume_from is not None else None
+    if not table.wanted:
+        return CausalLanguageModel(load_policy(checkpoint or folder, dtype=asked.dtype, device=device), folder)
+    from rlcore_trainer.policy.lora import attach
+
+    adapter = checkpoint or (Path(table.adapter).expanduser() if table.adapter is not None else None)
+    policy = CausalLanguageModel.load(folder, dtype=asked.dtype, device=device, quantization=asked.quantization)
+    attach(policy.module, table, base=folder, seed=run.config.seed, adapter=adapter, dropout=dropout)
+    return policy

@@ -1,0 +1,176 @@
+"""The supervised trainer: fine-tune on conversations and select the best checkpoint on held-out ones."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rlcore.errors import EngineError
+from rlcore.types import Task, derive_seed
+from rlcore.wording import counted
+
+from rlcore_trainer.optim.schedule import learning_rate
+from rlcore_trainer.training.rollout_metrics import evaluation_metrics
+from rlcore_trainer.training.rollouts import Rollouts
+from rlcore_trainer.training.session import TrainingSession
+from rlcore_trainer.training.supervised_config import SupervisedConfig
+from rlcore_trainer.training.supervised_data import batch_of_step, read_conversations, steps_of_epoch
+from rlcore_trainer.training.supervised_loss import supervised_gradient, total_loss
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+class SupervisedTrainer:
+    """Minimises the mean negative log-likelihood of the assistant's tokens in a run's conversations.
+
+    The best checkpoint is the one with the smallest loss on the evaluation conversations. All randomness is keyed by
+    the run's seed and the step or epoch, so a resumed run produces the same results as an uninterrupted one.
+
+    Attributes:
+        session: policy, strategy and checkpoints
+        train_sequences: the training sequences
+        evaluation_sequences: the sequences that select the best checkpoint
+    """
+
+    def __init__(self, run: RunSession) -> None:
+        """Load the model, encode the conversations, and start the engine if the run has rollouts.
+
+        Raises:
+            UserError: the model or the data cannot be used.
+        """
+        self._run = run
+        self._config: SupervisedConfig = run.options("trainer")
+        self.session = TrainingSession(run, self._config, dropout=True)
+        restored = self.session.restored
+        self._best_loss = math.inf if restored is None else float(restored["supervised"]["best_loss"])
+        self._data = read_conversations(run, self._config, self.session.policy)
+        self.train_sequences = self._data.train
+        self.evaluation_sequences = self._data.evaluation
+        self._tasks: Sequence[Task] = (
+            list(run.dataset.tasks("evaluation"))[: run.config.evaluation.tasks] if self._config.rollouts else []
+        )
+        self._rollouts = Rollouts(self.session) if self._config.rollouts else None
+
+    def train(self) -> Mapping[str, float]:
+        """Train until the last step or until a stop is requested, and return the last metrics."""
+        with self._rollouts or nullcontext():
+            try:
+                return self._imitate()
+            except EngineError:
+                if self.session.progress.step:
+                    self.session.save_unsaved(self)
+                raise
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the best loss so far; see `rlcore_trainer.training.session.Resumable`."""
+        return {"supervised": {"best_loss": self._best_loss}}
+
+    def collection(self) -> Mapping[str, Any]:
+        """Return nothing, because the conversations of a step follow from its number."""
+        return {}
+
+    def _imitate(self) -> Mapping[str, float]:
+        run, session, every, steps = self._run, self.session, self._run.config.evaluation.every, self._data.steps
+        metrics: dict[str, float] = {}
+        if self._rollouts is not None:
+            self._rollouts.sync(0)
+        session.introduce(self._introduction())
+        if not session.resumed and (metrics := self._evaluate(0)):
+            run.log(0, metrics)
+        for step in session.steps(steps):
+            started = time.perf_counter()
+            metrics = self._update(step)
+            metrics["time/step_s"] = time.perf_counter() - started
+            session.advance(step)
+            if every and (step % every == 0 or step == steps):
+                metrics |= self._evaluate(step)
+            run.log(step, metrics)
+            session.save_when_due(self, step)
+        # Save the last step, also after a stop.
+        session.save_unsaved(self)
+        return metrics
+
+    def _introduction(self) -> Iterator[str]:
+        data = self._data
+        trained, tokens = sum(one.trained for one in data.train), sum(len(one.token_ids) for one in data.train)
+        conversations = counted(len(data.train), "conversation")
+        yield f"data      {conversations}, {counted(tokens, 'token')}, {trained:,} of them trained"
+        if data.evaluation:
+            tokens = sum(one.trained for one in data.evaluation)
+            yield f"held out  {counted(len(data.evaluation), 'conversation')}, {counted(tokens, 'trained token')}"
+        epochs = data.steps / steps_of_epoch(len(data.train), self._config.conversations_per_step)
+        warm = f", {data.warmup_steps} of them warming up" if data.warmup_steps else ""
+        length = f"{counted(data.steps, 'update')}{warm}, {counted(epochs, 'epoch')}"
+        yield f"steps     {length}, {self._config.schedule} schedule"
+        for note in data.notes:
+            yield f"note      {note}"
+
+    # One step
+
+    def _update(self, step: int) -> dict[str, float]:
+        config, seed, strategy, policy = self._config, self._run.config.seed, self.session.strategy, self.session.policy
+        count = len(self.train_sequences)
+        _, members = batch_of_step(step, conversations=count, per_step=config.conversations_per_step, seed=seed)
+        batch = [self.train_sequences[i] for i in members]
+        rate = learning_rate(
+            step,
+            steps=self._data.steps,
+            peak=config.learning_rate,
+            warmup_steps=self._data.warmup_steps,
+            schedule=config.schedule,
+        )
+        torch.manual_seed(derive_seed(seed, "supervised", "dropout", step, *strategy.rank.key))
+        policy.train()
+        loss = supervised_gradient(policy, strategy, batch, config.max_tokens_per_batch)
+        norm, updated = strategy.step(rate, config.max_gradient_norm)
+        policy.train(False)
+        policy.version += updated
+        return {
+            "loss": loss,
+            "gradient_norm": norm,
+            "learning_rate": rate,
+            "tokens/trained": float(sum(sequence.trained for sequence in batch)),
+            "conversations": float(len(batch)),
+            "data/epoch": step / steps_of_epoch(count, config.conversations_per_step),
+            "data/unused": float(self._data.unused),
+            "updates": float(updated),
+            "updates/skipped": float(not updated),
+        }
+
+    def _evaluate(self, step: int) -> dict[str, float]:
+        """Evaluate the held-out conversations and, if configured, the evaluation tasks. Does not affect training."""
+        started, session = time.perf_counter(), self.session
+        metrics: dict[str, float] = {}
+        if self.evaluation_sequences:
+            budget = self._config.max_tokens_per_batch
+            total, tokens = total_loss(session.policy, session.strategy, self.evaluation_sequences, budget)
+            loss = total / tokens
+            metrics |= {"evaluation/loss": loss, "evaluation/perplexity": _perplexity(loss)}
+            if step and loss < self._best_loss:
+                self._best_loss = loss
+                session.advance(step, best_step=step)
+        if self._rollouts is not None and self._tasks:
+            metrics |= self._try_tasks(self._rollouts, step)
+        if metrics:
+            metrics["time/evaluation_s"] = time.perf_counter() - started
+        return metrics
+
+    def _try_tasks(self, rollouts: Rollouts, step: int) -> dict[str, float]:
+        rollouts.sync(step)
+        groups = rollouts.evaluate(step, self._tasks)
+        calls = [len(message.tool_calls) for g in groups for t in g.trajectories for message in t.messages]
+        tried = sum(len(group.trajectories) for group in groups)
+        return {
+            **evaluation_metrics(groups, success=self._run.config.evaluation.success),
+            "evaluation/tool_calls": sum(calls) / tried,
+        }
+
+
+def _perplexity(loss: float) -> float:
+    """Return ``exp(loss)``, or infinity on overflow."""
+    return math.exp(loss) if loss < 700 else math.inf

@@ -1,0 +1,78 @@
+"""Find conflicting settings of a supervised run before anything loads. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rlcore.abilities import ConversationDataset, DemonstrationDataset
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.errors import DataError
+from rlcore.wording import counted
+
+from rlcore_trainer.training import lora_check
+from rlcore_trainer.training.supervised_config import SupervisedConfig
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+def check(run: RunSession) -> list[str]:
+    """Check the configuration and the data of a run.
+
+    Returns:
+        Notes on valid settings that may be unexpected, one sentence each.
+
+    Raises:
+        ProblemsError: settings conflict.
+        DataError: the data has nothing to train on or to evaluate.
+    """
+    config: SupervisedConfig = run.options("trainer")
+    if problems := [*_conflicts(run, config), *lora_check.problems(run, reinforcement=False)]:
+        raise ProblemsError(problems)
+    dataset = run.dataset
+    if not isinstance(dataset, (ConversationDataset, DemonstrationDataset)):
+        raise DataError(
+            "supervised training needs a dataset of conversations or demonstrations",
+            found=f"{type(dataset).__name__}, which provides neither",
+            where=run.resolved.origin(("data", "id")),
+            fix="data.id=chat, which reads files of conversations",
+        )
+    if isinstance(dataset, ConversationDataset) and not dataset.conversations("train"):
+        raise DataError("the data has no training conversations", where=run.resolved.origin(("data", "train")))
+    evaluated = config.held_out or (isinstance(dataset, ConversationDataset) and dataset.conversations("evaluation"))
+    if run.config.evaluation.every and not evaluated:
+        raise DataError(
+            "evaluation needs held-out conversations",
+            found="no evaluation data, and trainer.held_out is 0",
+            where=run.resolved.origin(("evaluation", "every")),
+            fix="data.evaluation=FILE, or trainer.held_out=64 (taken from the training data), or evaluation.every=0",
+        )
+    if config.rollouts and not run.dataset.tasks("evaluation"):
+        raise DataError(
+            "trainer.rollouts needs evaluation tasks",
+            found="none in the data",
+            where=run.resolved.origin(("trainer", "rollouts")),
+            fix="add evaluation tasks to the dataset, or set trainer.rollouts=false",
+        )
+    return lora_check.notes(run)
+
+
+def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Problem]:
+    def problem(key: str, value: Any, reason: str) -> Problem:
+        origin = run.resolved.origin(tuple(key.split(".")))
+        return Problem(kind="bad value", path=key, value=str(value), origin=origin, reason=reason)
+
+    if config.warmup_steps and config.warmup_ratio:
+        reason = "warmup_steps is set too\nfix: remove one of them"
+        yield problem("trainer.warmup_ratio", config.warmup_ratio, reason)
+    if config.steps is not None and config.warmup_steps >= config.steps:
+        reason = f"the warm-up is as long as the run, which has {counted(config.steps, 'step')}"
+        yield problem("trainer.warmup_steps", config.warmup_steps, reason)
+    if not config.rollouts:
+        return
+    there = {"environment": bool(run.config.environment.id), "reward": bool(run.config.reward)}
+    for name in [name for name, given in there.items() if not given]:
+        yield problem("trainer.rollouts", True, f"evaluation rollouts need the table [{name}]")
+    if not run.config.evaluation.every:
+        yield problem("trainer.rollouts", True, "evaluation is disabled: evaluation.every is 0")

@@ -1,0 +1,206 @@
+"""Encode conversations as training sequences, hold out evaluation data, and assign sequences to steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rlcore.abilities import ConversationDataset, DemonstrationDataset
+from rlcore.errors import DataError, UserError
+from rlcore.types import LossMask, MediaSpan, TokenIds, derive_seed
+from rlcore.wording import counted
+
+from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.training.supervised_config import SupervisedConfig
+
+if TYPE_CHECKING:
+    from rlcore.contracts import ChatFormat, Dataset
+    from rlcore.session.session import RunSession
+    from rlcore.types import Demonstration
+
+    from rlcore_trainer.policy.policy import TokenPolicy
+
+NO_LIMIT = 2**31 - 1
+"""Length limit if neither the run nor the model sets one."""
+
+
+@dataclass(slots=True)
+class Encoded:
+    """Encoded conversations, and counts of those that did not fit."""
+
+    sequences: list[TrainingSequence] = field(default_factory=list)
+    skipped: int = 0
+    """Skipped because they exceed the limit."""
+    cut: int = 0
+    """Truncated to the limit."""
+    untrained: int = 0
+    """Skipped because they have no assistant tokens, possibly after truncation."""
+
+    def sentence(self, what: str, limit: int) -> str:
+        """Return the counts as a sentence; empty if all are 0."""
+        counts = {
+            f"skipped (longer than {counted(limit, 'token')})": self.skipped,
+            f"cut to {counted(limit, 'token')}": self.cut,
+            "skipped (no assistant tokens)": self.untrained,
+        }
+        total = len(self.sequences) + self.skipped + self.untrained
+        told = [f"{count} {why}" for why, count in counts.items() if count]
+        return f"{counted(total, f'{what} conversation')}: {', '.join(told)}" if told else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversations:
+    """The data and the length of a supervised run."""
+
+    train: list[TrainingSequence]
+    evaluation: list[TrainingSequence]
+    unused: int
+    """Number of skipped training conversations."""
+    steps: int
+    """Total number of optimizer updates."""
+    warmup_steps: int
+    """Number of learning rate warm-up steps."""
+    notes: list[str]
+    """Sentences about conversations that did not fit."""
+
+
+def encode(
+    conversations: Iterable[Demonstration], chat_format: ChatFormat, config: SupervisedConfig, *, limit: int
+) -> Encoded:
+    """Encode conversations with the run's chat format. The trained tokens are those that a rollout would sample.
+
+    Raises:
+        DataError: a conversation is longer than ``limit``, and ``on_long`` is ``raise``.
+    """
+    found = Encoded()
+    for place, one in enumerate(conversations, start=1):
+        ids, mask = chat_format.conversation(one.messages, one.tools)
+        if len(ids) > limit:
+            if config.on_long == "raise":
+                raise DataError(
+                    f"conversation {place} is longer than {counted(limit, 'token')}",
+                    found=f"{counted(len(ids), 'token')}, beginning {one.messages[0].text[:60]!r}",
+                    where="trainer.on_long",
+                    fix="a larger trainer.max_tokens, trainer.on_long=skip, or trainer.on_long=cut",
+                )
+            if config.on_long == "skip":
+                found.skipped += 1
+                continue
+            ids, mask = ids[:limit], mask[:limit]
+            found.cut += any(mask)
+        if any(mask):
+            found.sequences.append(TrainingSequence(token_ids=TokenIds(ids), loss_mask=LossMask(mask)))
+        else:
+            found.untrained += 1
+    return found
+
+
+def training_conversations(dataset: Dataset, config: SupervisedConfig, *, seed: int) -> Sequence[Demonstration]:
+    """Return the dataset's training conversations, or the configured number of demonstrations."""
+    if isinstance(dataset, ConversationDataset):
+        return dataset.conversations("train")
+    assert isinstance(dataset, DemonstrationDataset), "the check of the run rejects other datasets"
+    return list(dataset.demonstrations(config.demonstrations, seed=derive_seed(seed, "supervised")))
+
+
+def evaluation_conversations(dataset: Dataset) -> Sequence[Demonstration]:
+    """Return the dataset's evaluation conversations; empty if it has none."""
+    return dataset.conversations("evaluation") if isinstance(dataset, ConversationDataset) else ()
+
+
+def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenPolicy) -> Conversations:
+    """Encode the conversations of a run, and count those that do not fit.
+
+    Raises:
+        UserError: no training conversation remains, or the warm-up is as long as the run.
+    """
+    seed = run.config.seed
+    chat_format = run.chat_format(policy.folder)
+    limit = config.max_tokens or policy.max_length or NO_LIMIT
+    encoded = encode(training_conversations(run.dataset, config, seed=seed), chat_format, config, limit=limit)
+    train, evaluation, notes = encoded.sequences, list[TrainingSequence](), [encoded.sentence("training", limit)]
+    if run.config.evaluation.every:
+        held = encode(evaluation_conversations(run.dataset), chat_format, config, limit=limit)
+        notes.append(held.sentence("evaluation", limit))
+        evaluation = held.sequences
+        if evaluation and (count := shared(train, evaluation)):
+            notes.append(f"{count} evaluation conversations are also in the training data, so their loss is biased")
+        elif not evaluation and config.held_out:
+            train, evaluation = hold_out(train, config.held_out, seed=seed)
+    notes = [line for line in notes if line]
+    if not train:
+        raise UserError(
+            "no training conversations remain",
+            found="; ".join(notes) or "no conversations in the data",
+            where="trainer.max_tokens",
+            fix="a larger trainer.max_tokens, trainer.on_long=cut, or other data",
+        )
+    steps = config.steps or config.epochs * steps_of_epoch(len(train), config.conversations_per_step)
+    warmup_steps = config.warmup_of(steps)
+    if warmup_steps >= steps:
+        raise UserError(
+            f"the warm-up of {counted(warmup_steps, 'step')} is as long as the run",
+            found=f"{counted(steps, 'step')} in total",
+            where=run.resolved.origin(("trainer", "warmup_steps")),
+            fix="a shorter warm-up, more epochs, or fewer trainer.conversations_per_step",
+        )
+    return Conversations(
+        train=train,
+        evaluation=evaluation,
+        unused=encoded.skipped + encoded.untrained,
+        steps=steps,
+        warmup_steps=warmup_steps,
+        notes=notes,
+    )
+
+
+def hold_out(
+    sequences: Sequence[TrainingSequence], count: int, *, seed: int
+) -> tuple[list[TrainingSequence], list[TrainingSequence]]:
+    """Split off ``count`` sequences selected by the seed. Duplicates of held-out sequences are dropped from both parts.
+
+    Raises:
+        DataError: no training sequence would remain.
+    """
+    chosen = sorted(range(len(sequences)), key=lambda i: derive_seed(seed, "held out", i))[:count]
+    held = {_content(sequences[i]): sequences[i] for i in sorted(chosen)}
+    rest = [sequence for sequence in sequences if _content(sequence) not in held]
+    if not rest:
+        raise DataError(
+            f"trainer.held_out={count} leaves no training conversations",
+            found=f"{counted(len(sequences), 'conversation')}, including duplicates",
+            where="trainer.held_out",
+            fix="a smaller trainer.held_out, or more data",
+        )
+    return rest, list(held.values())
+
+
+def shared(train: Sequence[TrainingSequence], evaluation: Sequence[TrainingSequence]) -> int:
+    """Return the number of evaluation sequences that are also in the training data."""
+    known = {_content(sequence) for sequence in train}
+    return sum(_content(sequence) in known for sequence in evaluation)
+
+
+def steps_of_epoch(conversations: int, per_step: int) -> int:
+    """Return the number of steps in an epoch; the last step may be smaller."""
+    return -(-conversations // per_step)
+
+
+def batch_of_step(step: int, *, conversations: int, per_step: int, seed: int) -> tuple[int, list[int]]:
+    """Return the epoch, starting from 0, and the conversations of a step, starting from 1. Deterministic."""
+    epoch, place = divmod(step - 1, steps_of_epoch(conversations, per_step))
+    return epoch, list(_order(conversations, seed, epoch)[place * per_step : (place + 1) * per_step])
+
+
+@lru_cache(maxsize=2)
+def _order(conversations: int, seed: int, epoch: int) -> tuple[int, ...]:
+    order = list(range(conversations))
+    random.Random(derive_seed(seed, "supervised order", epoch)).shuffle(order)
+    return tuple(order)
+
+
+def _content(sequence: TrainingSequence) -> tuple[bytes, bytes, tuple[MediaSpan, ...]]:
+    return sequence.token_ids.tobytes(), sequence.loss_mask.tobytes(), sequence.media

@@ -1,0 +1,87 @@
+"""A short supervised phase on demonstrations before reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import torch
+from rlcore.abilities import DemonstrationDataset
+from rlcore.errors import DataError
+from rlcore.types import LossMask, TokenIds, derive_seed
+from rlcore.wording import counted
+
+from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.distributed.strategy import Strategy
+from rlcore_trainer.optim.schedule import learning_rate
+from rlcore_trainer.policy.policy import Policy
+from rlcore_trainer.training.supervised_loss import supervised_gradient
+
+if TYPE_CHECKING:
+    from rlcore.contracts import ChatFormat, Dataset
+    from rlcore.types import Demonstration
+
+
+def warm_up(
+    policy: Policy,
+    strategy: Strategy,
+    dataset: Dataset,
+    chat_format: ChatFormat,
+    config: WarmupConfig,
+    trainer: PolicyGradientConfig,
+    *,
+    seed: int,
+    say: Callable[[str], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> int:
+    """Minimise the mean negative log-likelihood of the demonstrations' assistant tokens.
+
+    ``strategy`` must have been prepared with the policy. Returns the number of updates. ``stopped`` is checked after
+    each update and ends the phase early.
+
+    Raises:
+        DataError: the dataset has no demonstrations, or too few.
+    """
+    wanted = config.steps * config.demonstrations_per_step
+    if not isinstance(dataset, DemonstrationDataset):
+        raise DataError(
+            f"the warm-up needs {counted(wanted, 'demonstration')}",
+            found=f"{type(dataset).__name__}, which provides none",
+            where="warmup.steps",
+            fix="set warmup.steps=0, or use another data.id",
+        )
+    stream = iter(dataset.demonstrations(wanted, seed=derive_seed(seed, "warmup")))
+    torch.manual_seed(derive_seed(seed, "warmup", "dropout", *strategy.rank.key))
+    policy.train()
+    updates = 0
+    for step in range(1, config.steps + 1):
+        sequences = list(_encoded(islice(stream, config.demonstrations_per_step), chat_format))
+        if not sequences:
+            raise DataError(
+                f"the warm-up needs {counted(wanted, 'demonstration')}",
+                found=f"{(step - 1) * config.demonstrations_per_step}",
+                where="warmup.steps",
+                fix=f"set warmup.steps={step - 1}, or add demonstrations",
+            )
+        loss = 0.0
+        if any(sequence.trained for sequence in sequences):
+            loss = supervised_gradient(policy, strategy, sequences, trainer.max_tokens_per_batch)
+        rate = learning_rate(
+            step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.steps // 10, schedule="cosine"
+        )
+        _, updated = strategy.step(rate, trainer.max_gradient_norm)
+        updates += updated
+        if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:
+            say(f"warm-up {step:4d}/{config.steps}  loss {loss:7.4f} nats per token")
+        if stopped():
+            break
+    policy.train(False)
+    return updates
+
+
+def _encoded(demonstrations: Iterable[Demonstration], chat_format: ChatFormat) -> Iterator[TrainingSequence]:
+    for demonstration in demonstrations:
+        token_ids, loss_mask = chat_format.conversation(demonstration.messages, demonstration.tools)
+        yield TrainingSequence(token_ids=TokenIds(token_ids), loss_mask=LossMask(loss_mask))
