@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field
-from rlcore.config.schema import Table
+from rlcore.config.schema import LARGEST, Table
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
 LearningRate = Annotated[float, Field(gt=0)]
 
@@ -21,7 +21,7 @@ class PolicyGradientConfig(Table):
     """Tasks per step; each task is sampled ``rollout.group_size`` times."""
     learning_rate: LearningRate = 1e-6
     """Peak learning rate of AdamW."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of steps over which the learning rate increases from zero to its peak."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate schedule after the warm-up: constant, or a decay to zero at the last step."""
@@ -38,7 +38,7 @@ class PolicyGradientConfig(Table):
     max_tokens_per_batch: Positive = 4096
     """Maximum number of tokens per micro-batch. It affects memory and speed, but not the gradient. A prompt is computed
     once for all of its responses that fit into the same micro-batch."""
-    sync_check_every: Annotated[int, Field(ge=0)] = 1
+    sync_check_every: Annotated[int, Field(ge=0, le=LARGEST)] = 1
     """Number of steps between checks that the engine has the policy's weights; 0 disables the check."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them."""
@@ -47,7 +47,7 @@ class PolicyGradientConfig(Table):
 class WarmupConfig(Table):
     """``[warmup]``: a short supervised phase on the dataset's demonstrations before reinforcement learning."""
 
-    steps: Annotated[int, Field(ge=0)] = 0
+    steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of supervised updates; 0 disables the warm-up."""
     learning_rate: LearningRate = 1e-3
     """Peak learning rate of AdamW; it increases over the first tenth of the updates, then decays to zero on a

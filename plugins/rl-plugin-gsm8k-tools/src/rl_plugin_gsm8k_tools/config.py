@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
-from rlcore.config.schema import Table
+from rlcore.config.schema import LARGEST, Table
 
 
 def _as_list(value: object) -> object:
@@ -22,7 +22,7 @@ class EnvironmentConfig(Table):
     """Id of the environment."""
     tools: Annotated[list[str], BeforeValidator(_as_list)] = ["calculator"]
     """Ids of tools, ``module:function`` or ``file.py:function``; an empty list removes all tools."""
-    max_turns: Annotated[int, Field(ge=1)] = 3
+    max_turns: Annotated[int, Field(ge=1, le=LARGEST)] = 3
     """Maximum number of model turns."""
     system_prompt: str | None = None
     """System message before the problem."""
@@ -39,7 +39,7 @@ class DataConfig(Table):
     """Held-out problems: ``generated``, or files."""
     on_error: Literal["raise", "skip"] = "raise"
     """Whether an invalid row stops the run or is skipped and counted."""
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     """Use only the first tasks of each split; None uses all."""
 
 
@@ -58,5 +58,5 @@ class PrepareConfig(Table):
     """Replace an existing file."""
     on_error: Literal["raise", "skip"] = "raise"
     """Whether an invalid row stops the command or is skipped and counted."""
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     """Use only the first rows; None uses all."""

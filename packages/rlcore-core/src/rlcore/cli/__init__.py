@@ -7,7 +7,7 @@ import os
 
 import click
 
-from rlcore.cli.text import examples
+from rlcore.cli.text import examples, printable
 from rlcore.errors import EngineError, PluginError, ProcessError, UserError, did_you_mean
 from rlcore.models.weights import let_waiting_threads_sleep
 
@@ -99,12 +99,22 @@ def cli() -> None:
     """Train LLM agents with reinforcement learning."""
 
 
-def _machine_failure(error: Exception) -> str | None:
-    """The message of a full disk or missing write permission, from any library; None for other errors."""
-    full = os.strerror(errno.ENOSPC)
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}:
-        return str(error)
-    return str(error).splitlines()[0] if full in str(error) else None
+MACHINE_ERRORS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free disk space, or use another folder"),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "change the permissions, or use another folder"),
+    errno.ENAMETOOLONG: "use a shorter name: file systems allow 255 bytes for a name, and 4,096 for a path",
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "give another path"),
+}
+"""Errors of the file system that any command can meet, with their fixes."""
+
+
+def _machine_failure(error: Exception) -> UserError | None:
+    """An error of the file system as bad input, whichever library raised it; None for other errors."""
+    if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+        return UserError(printable(str(error)), fix=MACHINE_ERRORS[error.errno])
+    if os.strerror(errno.ENOSPC) in str(error):  # some libraries raise their own types
+        return UserError(printable(str(error).splitlines()[0]), fix=MACHINE_ERRORS[errno.ENOSPC])
+    return None
 
 
 def main() -> int:
@@ -113,8 +123,26 @@ def main() -> int:
 
 
 def exit_status(command: click.Command, name: str) -> int:
-    """Run a command under ``name``. Exit status: 2 for bad input, 1 for a failed engine or process, 130 for Ctrl-C."""
+    """Run a command under ``name``, and return the exit status.
+
+    2 for bad input, 1 for a failed engine or process, 130 for Ctrl-C, 70 for an unexpected exception, which is a bug:
+    it becomes one line, and a file with the trace.
+    """
     let_waiting_threads_sleep()
+    try:
+        return _run(command, name)
+    except (SystemExit, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) and (failure := _machine_failure(error)) is not None:
+            click.echo(f"error: {failure}", err=True)
+            return 2
+        from rlcore.cli.escaped import report
+
+        return report(error)
+
+
+def _run(command: click.Command, name: str) -> int:
     try:
         status = command.main(prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -129,9 +157,4 @@ def exit_status(command: click.Command, name: str) -> int:
     except (EngineError, ProcessError) as error:
         click.echo(f"error: {error}", err=True)
         return 1
-    except Exception as error:
-        if (found := _machine_failure(error)) is None:
-            raise
-        click.echo(f"error: {found}\n  fix    free disk space, change the permissions, or use another folder", err=True)
-        return 2
     return status if isinstance(status, int) else 0

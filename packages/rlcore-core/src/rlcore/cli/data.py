@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import math
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from rlcore.cli.text import printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
 from rlcore.errors import DataError, NotInstalledError, UserError, did_you_mean
+from rlcore.json_files import json_lines, parse_json, read_json
 from rlcore.plugins.registry import Registry
 from rlcore.specs import DatasetSpec
 from rlcore.types import media_hash, to_json
@@ -161,15 +164,14 @@ def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         return
     try:
         if path.suffix == ".json":
-            tree = json.loads(path.read_text(encoding="utf-8"))
+            tree = read_json(path)
             yield from (row if isinstance(row, dict) else {"value": row} for row in _rows_of(tree))
             return
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _json_row(line, f"{path}:{number}")
-    except (OSError, EOFError, ValueError, RecursionError) as error:
-        raise DataError(f"cannot read {path}", found=str(error)) from None
+            for number, line in json_lines(file):
+                yield _json_row(line, f"{path}:{number}")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise _unreadable(path, error) from None
 
 
 def _rows_of(tree: Any) -> list[Any]:
@@ -178,9 +180,10 @@ def _rows_of(tree: Any) -> list[Any]:
 
 def _json_row(line: bytes, where: str) -> Mapping[str, Any]:
     try:
-        row = json.loads(line.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise DataError("the line is not valid JSON", found=str(error), where=where) from None
+        row = parse_json(line)
+    except ValueError as error:
+        fix = "correct the line"
+        raise DataError("the line is not valid JSON", found=str(error), where=where, fix=fix) from None
     return row if isinstance(row, dict) else {"value": row}
 
 
@@ -193,8 +196,12 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         file = pyarrow.parquet.ParquetFile(path)
         for batch in file.iter_batches(batch_size=16):
             yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise DataError(f"cannot read {path}", found=str(error)) from None
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(f"cannot read {path}", found=printable(str(error)), fix="restore the file, or convert it again")
 
 
 def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
@@ -217,11 +224,13 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
     try:
         group = group_from_json(row, decode_bytes=str.encode)  # images are not shown, and not read
     except ValueError as error:
-        raise DataError("this is not a stored group", found=str(error)) from None
+        fix = "give a file of rollouts/ of a run, or restore it"
+        raise DataError("this is not a stored group", found=printable(str(error)), fix=fix) from None
     yield f"  task {group.task.id}"
     for trajectory in group.trajectories[:1]:
         metrics = trajectory.metrics
-        reported = int(metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0))  # by an endpoint
+        reported = metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0)  # by an endpoint
+        reported = int(reported) if math.isfinite(reported) else 0
         tokens = counted(sum(map(len, trajectory.segments)) or reported, "token")
         place = f"trajectory 1 of {len(group.trajectories)}"
         yield f"  {place}: {trajectory.stop}, {tokens}, reward {_reward(trajectory.reward)}"
@@ -247,9 +256,18 @@ def _message_lines(message: Any) -> Iterator[str]:
     content = message.get("content", "")
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
     parts = [printable(line) for line in (text or "").splitlines()]
-    for call in message.get("tool_calls") or ():
-        arguments = json.dumps(call.get("arguments"), ensure_ascii=False)
-        parts.append(f"→ {call.get('name', '?')}({printable(call.get('error') or arguments)})")
+    calls = message.get("tool_calls") or ()
+    parts += [_call_line(call) for call in (calls if isinstance(calls, (list, tuple)) else (calls,))]
     if parts:
-        yield f"    {message.get('role', '?')}: {parts[0]}"
+        yield f"    {printable(str(message.get('role', '?')))}: {parts[0]}"
         yield from (f"      {part}" for part in parts[1:])
+
+
+def _call_line(call: Any) -> str:
+    """A tool call, in rlcore's form or in that of the chat completions API."""
+    inner = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(inner, Mapping):
+        return f"→ {printable(str(call))}"
+    arguments = inner.get("arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    return f"→ {printable(str(inner.get('name', '?')))}({printable(str(inner.get('error') or text))})"

@@ -15,6 +15,7 @@ from types import FrameType
 import click
 
 from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
+from rlcore.cli.escaped import logged_in
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
@@ -258,6 +259,8 @@ def _train(
             job.note(f"failed: {type(failure).__name__}: {failure}")
             if not isinstance(failure, UserError):
                 job.note("".join(traceback.format_exception(failure)))
+                if job.directory is not None:
+                    logged_in(failure, job.directory.path / "output.log")
         raise
     finally:
         job.finished(error)

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer, file_layer
+from rlcore.config.limits import check_overrides, check_tree
 from rlcore.config.schema import RunConfig
 from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.plugins.discovery import is_host
@@ -111,11 +112,14 @@ def translate(registry: Registry, *, files: Sequence[str], overrides: Sequence[s
         PluginError: a dialect failed, or two dialects claim the same file or key.
         UserError: a file cannot be read.
     """
+    check_overrides(overrides)
     parsed = [ConfigFile(name=name, layer=file_layer(Path(name).expanduser(), name=name)) for name in files]
     claimed, own = _assign(registry, overrides)
     given = Given(overrides=own, files=[file.layer.tree for file in parsed])
     of_files = [_translate_file(registry, file, given) for file in parsed]
     of_overrides = [_call(offer, partial(dialect.read_overrides, texts, given)) for offer, dialect, texts in claimed]
+    for translated in (*of_files, *of_overrides):
+        check_tree(translated.layer.tree, translated.layer.origin, name="the configuration")
     return Translated(
         files=[found.layer for found in of_files],
         overrides=[found.layer for found in of_overrides],

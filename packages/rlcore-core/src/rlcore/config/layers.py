@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rlcore.config.limits import check_overrides, check_tree
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
 from rlcore.errors import did_you_mean
@@ -25,7 +29,7 @@ BARE_LIST = re.compile(rf"\[\s*({BARE_WORD.pattern}(?:\s*,\s*{BARE_WORD.pattern}
 """``[console,wandb]``: a list of strings without quotes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layer:
     """Values from one source, with their origins."""
 
@@ -37,6 +41,18 @@ class Layer:
     def origin(self, path: KeyPath) -> str:
         """The origin of the value at ``path``, or of its nearest parent."""
         return nearest_origin(self.origins, path)
+
+    def below(self, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+        """The origins of ``path`` and of all paths below it."""
+        start = bisect_left(self._sorted, path)
+        for known in islice(self._sorted, start, None):
+            if known[: len(path)] != path:
+                return
+            yield known, self.origins[known]
+
+    @cached_property
+    def _sorted(self) -> list[KeyPath]:
+        return sorted(self.origins)
 
 
 @dataclass(slots=True)
@@ -87,6 +103,8 @@ class Merged:
             elif isinstance(value, Mapping) and isinstance(old, list):
                 self._merge_into_list(old, value, (*path, key), (*source, key), layer)
             else:
+                if key in base:
+                    self._drop_origins((*path, key))
                 base[key] = _plain(value)
                 self._copy_origins((*path, key), (*source, key), layer)
 
@@ -108,16 +126,18 @@ class Merged:
             elif isinstance(value, Mapping) and isinstance(base[place], dict):
                 self._merge(base[place], value, (*path, str(place)), (*source, key), layer)
             else:
+                self._drop_origins((*path, str(place)))
                 base[place] = _plain(value)
                 self._copy_origins((*path, str(place)), (*source, key), layer)
 
-    def _copy_origins(self, path: KeyPath, source: KeyPath, layer: Layer) -> None:
+    def _drop_origins(self, path: KeyPath) -> None:
         for old in [known for known in self.origins if known[: len(path)] == path]:
             del self.origins[old]
+
+    def _copy_origins(self, path: KeyPath, source: KeyPath, layer: Layer) -> None:
         self.origins[path] = layer.origin(source)
-        for known, origin in layer.origins.items():
-            if known[: len(source)] == source:
-                self.origins[path + known[len(source) :]] = origin
+        for known, origin in layer.below(source):
+            self.origins[path + known[len(source) :]] = origin
 
 
 def nearest_origin(origins: Mapping[KeyPath, str], path: KeyPath) -> str:
@@ -169,6 +189,7 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
     Raises:
         ConfigError: names every override without a key or an equals sign.
     """
+    check_overrides(overrides)
     layers: list[Layer] = []
     problems: list[Problem] = []
     for text in overrides:
@@ -182,6 +203,7 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
         for part in reversed(path):
             tree = {part: tree}
         origin = f"{COMMAND_LINE}{text}"
+        check_tree(tree, lambda path, origin=origin: origin, name="the command line")
         layers.append(Layer(tree=tree, origins={path: origin, path[:1]: origin}))
     if problems:
         raise ProblemsError(problems)
@@ -192,7 +214,7 @@ def parse_value(text: str) -> Any:
     """Parse as a TOML value, else as a list of unquoted strings, else return the text itself."""
     try:
         tree = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         bare = BARE_LIST.fullmatch(text.strip())
         return [item.strip() for item in bare[1].split(",")] if bare else text
     return tree["value"] if set(tree) == {"value"} else text

@@ -9,6 +9,10 @@ from difflib import get_close_matches
 from rlcore.errors import ConfigError
 from rlcore.wording import counted
 
+MOST_SHOWN = 50
+"""Limit of the problems in a message."""
+LONGEST_ORIGIN = 300
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -28,7 +32,8 @@ class Problem:
 
     def __str__(self) -> str:
         shown = self.path if self.value is None else f"{self.path} = {self.value}"
-        rows = [f"from {self.origin}", *self.reason.splitlines(), *((self.doc or "").splitlines())]
+        origin = self.origin if len(self.origin) <= LONGEST_ORIGIN else f"{self.origin[:LONGEST_ORIGIN]}…"
+        rows = [f"from {origin}", *self.reason.splitlines(), *((self.doc or "").splitlines())]
         return "\n".join([f"  {self.kind:<11}  {shown}", *(f"      {row}" for row in rows if row)])
 
 
@@ -38,7 +43,9 @@ class ProblemsError(ConfigError):
     def __init__(self, problems: Sequence[Problem], *, subject: str = "the run's configuration") -> None:
         self.problems = tuple(problems)
         count = f"{counted(len(problems), 'problem')} in {subject}"
-        super().__init__("\n\n".join([count, *map(str, self.problems)]))
+        more = len(problems) - MOST_SHOWN
+        rest = [f"  and {more:,} more"] if more > 0 else []
+        super().__init__("\n\n".join([count, *map(str, self.problems[:MOST_SHOWN]), *rest]))
 
 
 def nearest_key(path: str, known: Iterable[str]) -> str | None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import tomllib
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rlcore.config.limits import MAX_BYTES, MAX_DEPTH, MAX_VALUES, KeyPath, check_tree, too_large
 from rlcore.errors import ConfigError, NotInstalledError
-
-KeyPath = tuple[str, ...]
-"""Keys from the root. List indices are digits: ``("reward", "0", "weight")``."""
-
-MAX_VALUES = 100_000
-"""Limit per YAML file. Nested aliases can expand a few lines to more values than fit in memory."""
 
 _NUMBER: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
     (re.compile(r"[-+]?[0-9]+"), int),
@@ -33,25 +30,45 @@ def read_text(path: Path) -> str:
     """Read a configuration file.
 
     Raises:
-        ConfigError: the file is missing or cannot be read.
+        ConfigError: the file is missing, too large, or cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        text = data.decode("utf-8").replace("\r\n", "\n")
     except FileNotFoundError:
         raise ConfigError(
             f"there is no configuration file {path}", fix="give an existing .toml or .yaml file"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration file {path}", found=str(error)) from None
+    except (OSError, ValueError) as error:
+        fix = "give a readable file in UTF-8"
+        raise ConfigError(f"cannot read the configuration file {path}", found=str(error), fix=fix) from None
+    if len(data) > MAX_BYTES:
+        raise too_large(str(path), f"more than {MAX_BYTES:,} bytes")
+    return text
 
 
 def parse_toml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The values of a TOML text, and the line of each key."""
+    """The values of a TOML text, and the line of each key. Dates are read as strings, as in YAML.
+
+    Raises:
+        ConfigError: the text is not valid TOML, or exceeds a limit.
+    """
     try:
         tree = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name} is not valid TOML", found=str(error), where=name) from None
-    return tree, toml_lines(text)
+    except (ValueError, RecursionError) as error:
+        fix = "correct the file; a string needs quotes"
+        raise ConfigError(f"{name} is not valid TOML", found=str(error), where=name, fix=fix) from None
+    check_tree(tree, lambda path: name, name=name)
+    return _dates_as_text(tree), toml_lines(text)
+
+
+def _dates_as_text(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _dates_as_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_dates_as_text(item) for item in value]
+    return value.isoformat() if isinstance(value, (datetime.date, datetime.time)) else value
 
 
 def toml_lines(text: str) -> dict[KeyPath, int]:
@@ -63,13 +80,14 @@ def toml_lines(text: str) -> dict[KeyPath, int]:
     counts: dict[KeyPath, int] = {}
     table: KeyPath = ()
     position, end = 0, len(text)
+    breaks = [match.start() for match in re.finditer("\n", text)]
     while position < end:
         if text[position] in " \t\r\n":
             position += 1
         elif text[position] == "#":
             position = _end_of_line(text, position)
         elif text[position] == "[":
-            line = text.count("\n", 0, position) + 1
+            line = bisect_right(breaks, position) + 1
             array = text.startswith("[[", position)
             start = position + (2 if array else 1)
             stop = _skip(text, start, "]")
@@ -77,7 +95,7 @@ def toml_lines(text: str) -> dict[KeyPath, int]:
             lines[table] = line
             position = _end_of_line(text, stop)
         else:
-            line = text.count("\n", 0, position) + 1
+            line = bisect_right(breaks, position) + 1
             stop = _skip(text, position, "=")
             path = table + _keys(text[position:stop])
             for depth in range(len(table) + 1, len(path) + 1):
@@ -156,8 +174,9 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
         ) from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{name} is not valid YAML", found=" ".join(str(error).split()), where=name) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        found, fix = " ".join(str(error).split()), "correct the file; quote texts with special characters"
+        raise ConfigError(f"{name} is not valid YAML", found=found, where=name, fix=fix) from None
     lines: dict[KeyPath, int] = {}
     open_nodes: set[int] = set()
     count = 0
@@ -169,15 +188,17 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
         if id(node) in open_nodes:
             raise ConfigError(f"{name} contains an alias to itself", where=where)
         if count > MAX_VALUES:
-            found = f"more than {MAX_VALUES:,} values after expanding aliases"
-            raise ConfigError(f"{name} is too large for a configuration", found=found, where=where)
+            raise too_large(name, f"more than {MAX_VALUES:,} values after expanding aliases")
+        if len(path) > MAX_DEPTH:
+            found, fix = f"more than {MAX_DEPTH} levels", "remove levels"
+            raise ConfigError(f"{name} is nested too deeply", found=found, where=where, fix=fix)
         if not _is_plain(node):
             tag = str(node.tag).replace("tag:yaml.org,2002:", "!!")
             raise ConfigError(f"{name} has an unsupported YAML tag", found=tag, where=where, fix="remove the tag")
         open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.ScalarNode):
-                return _yaml_scalar(node.value) if node.style is None else node.value
+                return _yaml_scalar(node.value, where) if node.style is None else node.value
             if isinstance(node, yaml.SequenceNode):
                 return [convert_at(item, (*path, str(index))) for index, item in enumerate(node.value)]
             table: dict[str, Any] = {}
@@ -207,7 +228,9 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
 
     tree = {} if node is None else convert(node, ())
     if not isinstance(tree, dict):
-        raise ConfigError(f"{name} must contain a table of keys", found=type(tree).__name__, where=name)
+        fix = "write KEY: VALUE"
+        raise ConfigError(f"{name} must contain a table of keys", found=type(tree).__name__, where=name, fix=fix)
+    check_tree(tree, lambda path: f"{name}:{lines.get(path, 1)}", name=name)
     return tree, lines
 
 
@@ -217,8 +240,12 @@ def _is_plain(node: Any) -> bool:
     return str(node.tag).removeprefix("tag:yaml.org,2002:") in kinds
 
 
-def _yaml_scalar(text: str) -> Any:
+def _yaml_scalar(text: str, where: str) -> Any:
     for pattern, read in _NUMBER:
         if pattern.fullmatch(text):
-            return read(text)
+            try:
+                return read(text)
+            except ValueError:  # Python limits the number of digits
+                found, fix = f"{len(text):,} digits", "write a smaller number, or quote it"
+                raise ConfigError("an integer needs 64 bits at most", found=found, where=where, fix=fix) from None
     return text

@@ -6,9 +6,22 @@ Tables of components (``environment``, each ``reward``, ``data``, ``trainer``, `
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+MOST = 2**16
+"""Limit of everything that takes memory or time for each one, such as trajectories of a task."""
+LARGEST = 2**31 - 1
+"""Limit of numbers of steps and tokens."""
+Count = Annotated[int, Field(ge=1, le=MOST)]
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", text):
+        raise ValueError("needs auto, cpu, cuda or cuda:N")
+    return text
 
 
 class Table(BaseModel):
@@ -50,7 +63,7 @@ class ModelTable(Table):
     """Data type of the weights; ``auto`` is float32 on a CPU and bfloat16 on a GPU."""
     quantization: Literal["none", "nf4"] = "none"
     """Quantization of the base model of an adapter: none, or 4-bit NF4 (QLoRA, arXiv:2305.14314)."""
-    device: str = "auto"
+    device: Annotated[str, AfterValidator(_device)] = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     chat_format: str = "auto"
     """Chat format: ``auto`` chooses by the model's tokenizer; or the id of a format, such as ``plain``."""
@@ -67,21 +80,21 @@ class RolloutTable(BaseModel):
 
     engine: str = "torch"
     """Inference engine: an id from ``rlcore plugins list --check``, such as ``torch``, ``vllm`` or ``openai``."""
-    group_size: Annotated[int, Field(ge=1)] = 8
+    group_size: Count = 8
     """Trajectories per task, G."""
-    max_new_tokens: Annotated[int, Field(ge=1)] = 256
+    max_new_tokens: Annotated[int, Field(ge=1, le=LARGEST)] = 256
     """Maximum number of tokens per generation (one turn)."""
-    max_context_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_context_tokens: Annotated[int, Field(ge=2, le=LARGEST)] | None = None
     """Maximum number of tokens in a segment, which is what the model sees at once; None is the limit of the model."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature during training."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus sampling during training. Below 1, the sampled distribution differs from the trained one."""
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of most likely tokens to sample from during training; 0 keeps all."""
     stop: list[Annotated[str, Field(min_length=1)]] = []
     """Stop strings, in addition to the tokens of the chat format. The matched string stays in the output."""
-    concurrency: Annotated[int, Field(ge=1)] = 256
+    concurrency: Count = 256
     """Maximum number of concurrent trajectories."""
     environment_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Timeout of one ``reset``, ``step`` or ``close``, in seconds."""
@@ -101,11 +114,11 @@ class RolloutTable(BaseModel):
 class EvaluationTable(Table):
     """Evaluation on held-out tasks. It does not affect the random state of training."""
 
-    every: Annotated[int, Field(ge=0)] = 10
+    every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
     """Steps between evaluations, which also run before the first and after the last step. 0 disables evaluation."""
-    tasks: Annotated[int, Field(ge=1)] | None = None
+    tasks: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     """Number of held-out tasks to use, from the start; None uses all."""
-    samples: Annotated[int, Field(ge=1)] = 1
+    samples: Count = 1
     """Trajectories per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """Sampling temperature; 0 is greedy decoding."""
@@ -116,9 +129,9 @@ class EvaluationTable(Table):
 class CheckpointTable(Table):
     """Checkpoints. The best one (by evaluation) and the last one are always kept."""
 
-    every: Annotated[int, Field(ge=0)] = 20
+    every: Annotated[int, Field(ge=0, le=LARGEST)] = 20
     """Steps between checkpoints; 0 writes only the last one."""
-    keep: Annotated[int, Field(ge=1)] = 2
+    keep: Annotated[int, Field(ge=1, le=LARGEST)] = 2
     """Number of recent checkpoints to keep, in addition to the best one."""
 
 

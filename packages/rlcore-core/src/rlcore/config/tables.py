@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from rlcore.config.fields import annotation_of, doc_of, inner_models, is_string_list, keys_of, number_type
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
-from rlcore.config.messages import Problem, ProblemsError, nearest_key
+from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, nearest_key
 from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
 
 Model = type[BaseModel] | Literal["missing"] | None
@@ -146,7 +146,12 @@ class TableValidator:
             self.problems.append(problem)
 
     def _report_unknown_keys(self) -> None:
-        for path in dict.fromkeys(self.unknown):
+        for count, path in enumerate(dict.fromkeys(self.unknown)):
+            if count >= MOST_SHOWN:  # they are only counted, and suggestions take time
+                self.problems.append(
+                    Problem(kind="unknown key", path=".".join(path), origin=self.merged.origin(path), reason="")
+                )
+                continue
             shown = ".".join(path)
             near = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
             near = near or self.nearest_dialect_key(shown)

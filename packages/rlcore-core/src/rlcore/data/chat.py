@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rlcore.config.schema import Table
+from rlcore.config.schema import LARGEST, Table
 from rlcore.data.chat_rows import conversation, short
 from rlcore.errors import DataError
+from rlcore.json_files import check_depth, json_lines, parse_json, read_text
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
 from rlcore.wording import counted
 
@@ -34,7 +35,7 @@ class ChatDataConfig(Table):
     """Files of held-out conversations, used to select the best checkpoint."""
     on_error: Literal["raise", "skip"] = "raise"
     """Whether an invalid row stops the run, or is skipped and counted."""
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     """Number of conversations to use from each split, from the start; None uses all."""
 
 
@@ -135,24 +136,30 @@ def _rows(path: Path) -> Iterator[tuple[str, int, str, Any]]:
         fix = "correct data.train or data.evaluation"
         raise DataError("a data file is missing", found=found, where=str(path.absolute()), fix=fix)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        for line, row in reader(path):
+            yield path.stem, line, f"{path}, line {line}", row
     except UnicodeDecodeError as error:
-        raise DataError("data files must be UTF-8", found=str(error), where=str(path)) from None
-    for line, row in reader(text, path):
-        yield path.stem, line, f"{path}, line {line}", row
+        fix = "convert the file to UTF-8"
+        raise DataError("data files must be UTF-8", found=str(error), where=str(path), fix=fix) from None
+    except (OSError, ValueError) as error:
+        fix = "restore the file, or split it"
+        raise DataError("a data file cannot be read", found=str(error), where=str(path), fix=fix) from None
 
 
-def _jsonl(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
+def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
+    with path.open("rb") as file:
+        for number, line in json_lines(file):
+            text = line.decode("utf-8")
             try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield number, DataError("each line of a .jsonl file must be valid JSON", found=str(error))
+                row = parse_json(text)
+            except ValueError as error:
+                row = DataError("each line of a .jsonl file must be valid JSON", found=str(error))
+            yield number, row
 
 
-def _json(text: str, path: Path) -> Iterator[tuple[int, Any]]:
+def _json(path: Path) -> Iterator[tuple[int, Any]]:
     """The items of a JSON list, each with its line number."""
+    text = read_text(path)
     decoder = json.JSONDecoder()
     place, line = len(text) - len(text.lstrip()), 1
     if text[place : place + 1] != "[":
@@ -166,9 +173,10 @@ def _json(text: str, path: Path) -> Iterator[tuple[int, Any]]:
         line, seen = line + text.count("\n", seen, place), place
         try:
             row, place = decoder.raw_decode(text, place)
+            check_depth(row)
         except (ValueError, RecursionError) as error:
-            where = f"{path}, line {line}"
-            raise DataError("a .json file must contain valid JSON", found=str(error), where=where) from None
+            where, fix = f"{path}, line {line}", "correct the row"
+            raise DataError("a .json file must contain valid JSON", found=str(error), where=where, fix=fix) from None
         yield line, row
         place = _after_space(text, place)
         if text[place : place + 1] == "]" and not text[place + 1 :].strip():
@@ -176,7 +184,9 @@ def _json(text: str, path: Path) -> Iterator[tuple[int, Any]]:
         if text[place : place + 1] != ",":
             where = f"{path}, line {line + text.count(chr(10), seen, place)}"
             found = short(text[place : place + 40]) if place < len(text) else "the end of the file"
-            raise DataError("a .json file must contain one JSON list", found=f"{found} after a row", where=where)
+            fix = "correct the list, or use the suffix .jsonl if each line is a separate object"
+            message = "a .json file must contain one JSON list"
+            raise DataError(message, found=f"{found} after a row", where=where, fix=fix)
 
 
 def _after_space(text: str, place: int) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rlcore.errors import DataError
+from rlcore.json_files import parse_json
 from rlcore.types import Demonstration, JsonSchema, Message, Role, ToolCall, ToolSchema
 
 ROLES: Mapping[str, Role] = {
@@ -191,8 +191,8 @@ def _tools(entries: object) -> tuple[ToolSchema, ...]:
 
 def _json(text: object, what: str) -> object:
     try:
-        return json.loads(cast(str, text))
-    except (TypeError, ValueError, RecursionError) as error:
+        return parse_json(cast(str, text))
+    except (AttributeError, TypeError, ValueError) as error:
         raise DataError(f"{what} must be valid JSON", found=f"{error}: {short(text)}") from None
 
 

@@ -6,11 +6,12 @@ the base model in the metadata of the weights, because an adapter on a different
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.json_files import read_json
+from rlcore.models.config_file import MAX_BYTES
 from rlcore.models.fingerprint import fingerprint_of_folder, safetensors_header
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -33,7 +34,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """
     path = folder / SETTINGS
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_json(path, limit=MAX_BYTES)
     except (OSError, ValueError) as error:
         found = str(error) if folder.is_dir() else "no such folder"
         raise UserError(

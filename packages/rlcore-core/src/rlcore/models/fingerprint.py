@@ -7,7 +7,6 @@ each. It does not depend on how tensors are split into files, and takes a fracti
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.json_files import parse_json, read_json
 
 SAMPLES, SAMPLE_BYTES = 16, 64
 
@@ -78,12 +78,28 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
             (length,) = struct.unpack("<Q", file.read(8))
             if 8 + length > path.stat().st_size:
                 raise ValueError(f"header of {length:,} bytes in a file of {path.stat().st_size:,} bytes")
-            header: dict[str, Any] = json.loads(file.read(length).decode("utf-8"))
-            return dict(header), 8 + length
-    except (OSError, ValueError, TypeError, struct.error) as error:
+            header: dict[str, Any] = dict(parse_json(file.read(length)))
+            _check_header(header, path.stat().st_size - 8 - length)
+            return header, 8 + length
+    except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
         raise UserError(
             "a safetensors file cannot be read", found=str(error), where=str(path), fix="copy or save the file again"
         ) from None
+
+
+def _check_header(header: dict[str, Any], size: int) -> None:
+    """Raise `ValueError` unless the entries of a header describe tensors within ``size`` bytes of data."""
+    for name, entry in header.items():
+        if name == "__metadata__":
+            if not isinstance(entry or {}, dict):
+                raise ValueError("its metadata is not an object")
+            continue
+        shape, offsets = entry["shape"], entry["data_offsets"]
+        numbers = [*shape, *offsets]
+        if not all(type(number) is int and number >= 0 for number in numbers) or len(offsets) != 2:
+            raise ValueError(f"the tensor {name} has the shape {shape} and the offsets {offsets}")
+        if not (offsets[0] <= offsets[1] <= size and isinstance(entry["dtype"], str)):
+            raise ValueError(f"the tensor {name} is at {offsets} of {size:,} bytes")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -93,7 +109,7 @@ def _files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
-            return [folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))]
+            return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError("cannot read the index of the weights", found=repr(error), where=str(index)) from None
     if found := sorted(folder.glob("*.safetensors")):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.atomic_files import beside
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import SETTINGS, base_name, check_base, is_adapter
+from rlcore.models.config_file import CONFIG, check_config
 from rlcore.runs.directory import best_checkpoint, last_checkpoint, run_of
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 BUILTIN = "builtin:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_NEEDED = ("config.json", "tokenizer.json")
+_NEEDED = (CONFIG, "tokenizer.json")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
@@ -118,7 +119,7 @@ def no_checkpoint(run: Path) -> UserError:
 
 
 def check_model_folder(folder: Path, *, where: str | None = None) -> None:
-    """Raise `UserError` when a Hugging Face folder lacks its configuration, tokenizer or weights."""
+    """Raise `UserError` when a Hugging Face folder lacks its configuration, tokenizer or weights, or sizes are wrong."""
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise UserError(f"{folder} is not a model folder", found=found, where=where, fix="give the folder of the model")
@@ -133,6 +134,7 @@ def check_model_folder(folder: Path, *, where: str | None = None) -> None:
         raise UserError(
             f"the model folder {folder} has no {' and no '.join(missing)}", found=here, where=where, fix=fix
         )
+    check_config(folder)
 
 
 def download(path: str, *, where: str | None = None) -> Path:

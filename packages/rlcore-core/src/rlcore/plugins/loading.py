@@ -17,6 +17,9 @@ from typing import Any
 
 from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
 
+FILE_MODULE = "rlcore_file_"
+"""Prefix of the module name of a file that an import path names."""
+
 
 def load_attribute(target: str, *, what: str | None = None, where: str | None = None, needs: Sequence[str] = ()) -> Any:
     """Import the object that ``target`` refers to.
@@ -122,7 +125,7 @@ def _import_file(path: Path) -> ModuleType:
     """Import a resolved path once, under a name derived from the path, so that its classes can be pickled."""
     if not path.is_file():
         raise PluginError(f"there is no file {str(path)!r}", fix="give a path relative to the current directory")
-    name = f"rlcore_file_{path.stem}_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"
+    name = f"{FILE_MODULE}{path.stem}_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

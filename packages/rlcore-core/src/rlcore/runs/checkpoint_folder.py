@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.json_files import read_json
 
 
 def read_checkpoint(folder: Path) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     """
     fix = "use another folder in checkpoints/"
     try:
-        told: dict[str, Any] = json.loads((folder / "trainer.json").read_text(encoding="utf-8"))
+        told: dict[str, Any] = read_json(folder / "trainer.json")
         sizes = dict(told["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError("this is not a whole checkpoint", found=str(error), where=str(folder), fix=fix) from None

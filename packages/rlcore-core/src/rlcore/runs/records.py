@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from rlcore.atomic_files import whole
 from rlcore.errors import DataError
+from rlcore.json_files import json_lines, parse_json
 from rlcore.runs.blobs import BlobStore
 from rlcore.types import Group, Task, Trajectory, from_json, to_json
 from rlcore.types.codec import DecodeBytes, from_base64
@@ -98,16 +99,18 @@ def read_groups(path: Path) -> Iterator[Group]:
     blobs = blobs_of(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in json_lines(file):
                 try:
-                    data = json.loads(line.decode("utf-8", "surrogatepass"))
+                    data = parse_json(line)
                     group = group_from_json(data, decode_bytes=_Shared(blobs))
-                except (ValueError, RecursionError) as error:
+                except ValueError as error:
                     found = f"{type(error).__name__}: {error}"
-                    raise DataError("this is not a stored group", found=found, where=f"{path}:{number}") from None
+                    where, fix = f"{path}:{number}", "give a file of rollouts/ of a run, or restore it"
+                    raise DataError("this is not a stored group", found=found, where=where, fix=fix) from None
                 yield group
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"cannot read the rollouts in {path}", found=str(error)) from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        fix = "restore the file, or leave it out"
+        raise DataError(f"cannot read the rollouts in {path}", found=str(error), fix=fix) from None
 
 
 class _Shared:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.json_files import parse_json, read_json, read_text
+from rlcore.models.config_file import MAX_BYTES
 from tokenizers import Tokenizer
 
 
@@ -32,13 +34,8 @@ class ChatTokenizer:
                 where=str(path),
                 fix="save it there with the tokenizer's save_pretrained(), or use another folder",
             )
-        text = path.read_text(encoding="utf-8")
-        try:
-            definition: dict[str, Any] = json.loads(text)
-            self._tokenizer = Tokenizer.from_str(text)
-        except Exception as error:  # the library raises bare Exception
-            message = "the tokenizer cannot be read"
-            raise UserError(message, found=str(error), where=str(path), fix="download or save it again") from error
+        self._tokenizer = read_tokenizer(path)
+        definition: dict[str, Any] = parse_json(self._tokenizer.to_str())
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.config = read_tokenizer_config(self.folder)
@@ -107,6 +104,21 @@ class ChatTokenizer:
         return plain
 
 
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer in a ``tokenizer.json``.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return Tokenizer.from_str(read_text(path))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and BaseException where its own code fails
+        found, fix = (str(error).splitlines() or [type(error).__name__])[0], "download or save it again"
+        raise UserError("the tokenizer cannot be read", found=found, where=str(path), fix=fix) from error
+
+
 def read_tokenizer_config(folder: Path) -> dict[str, Any]:
     """The folder's ``tokenizer_config.json`` with ``chat_template`` as one text; empty where there is none."""
     config = _read_json(folder / "tokenizer_config.json")
@@ -124,8 +136,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        value = read_json(path, limit=MAX_BYTES)
+    except (OSError, ValueError) as error:
         message = f"{path.name} of the model folder is not JSON"
         raise UserError(message, found=str(error), where=str(path), fix="save or download it again") from error
     return value if isinstance(value, dict) else {}

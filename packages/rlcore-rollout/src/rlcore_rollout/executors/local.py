@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, UserError
+from rlcore.models.config_file import CONFIG, read_config
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.types import (
     Boundary,
@@ -34,6 +34,7 @@ from rlcore.types import (
     derive_seed,
 )
 
+from rlcore_rollout.chat.tokenizer import read_tokenizer
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
@@ -233,13 +234,10 @@ def _check_vocabulary(folder: Path) -> None:
     """Reject a tokenizer with more tokens than the model has embeddings."""
     path = folder / "tokenizer.json"
     config = _model_config(folder)
-    rows = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
+    rows = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
     if not rows or not path.is_file():
         return
-    tokenizer = json.loads(path.read_text(encoding="utf-8"))
-    words = tokenizer.get("model", {}).get("vocab") or ()
-    ids = [*(words.values() if isinstance(words, dict) else range(len(words)))]
-    highest = max([*ids, *(token["id"] for token in tokenizer.get("added_tokens") or ())], default=0)
+    highest = max(read_tokenizer(path).get_vocab().values(), default=0)
     if highest >= rows:
         raise UserError(
             "the tokenizer has more tokens than the model",
@@ -250,20 +248,13 @@ def _check_vocabulary(folder: Path) -> None:
 
 
 def _model_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(
-            "the model's config.json is not JSON", found=str(error), where=str(path), fix="save or download it again"
-        ) from error
-    return config if isinstance(config, dict) else {}
+    return read_config(folder) if (folder / CONFIG).is_file() else {}
 
 
 def model_context_tokens(folder: Path) -> int:
     """The maximum context length of the model's own configuration."""
     config = _model_config(folder)
-    limit = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
+    limit = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
     return int(limit or NO_LIMIT)
 
 

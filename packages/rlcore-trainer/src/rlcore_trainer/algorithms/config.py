@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from rlcore.abilities import MultiTurnConfig
-from rlcore.config.schema import ComponentTable, Table
+from rlcore.config.schema import LARGEST, ComponentTable, Table
 
 from rlcore_trainer.algorithms.interface import Aggregation, Level
 
 if TYPE_CHECKING:
     from rlcore.config.schema import RolloutTable
 
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 ESTIMATOR_ALIASES = {"kl": "k1", "k2": "mse", "low_var_kl": "k3"}
@@ -62,7 +62,7 @@ class RolloutImportanceSamplingConfig(Table):
 class OverlongConfig(Table):
     """``algorithm.overlong``: handling of trajectories near or at the length limit."""
 
-    buffer: Annotated[int, Field(ge=0)] = 0
+    buffer: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of tokens before ``max_response_tokens`` over which a penalty grows from 0; 0 disables the penalty."""
     penalty: NonNegative = 1.0
     """Penalty at the limit, subtracted from the reward."""
@@ -76,12 +76,12 @@ class FilterConfig(Table):
     metric: Literal["none", "reward", "accuracy", "all-wrong"] = "none"
     """``reward`` drops a group whose rewards are all equal, ``accuracy`` a group that is all correct or all wrong,
     and ``all-wrong`` only a group that is all wrong."""
-    oversample: Annotated[float, Field(ge=1)] = 1.0
+    oversample: Annotated[float, Field(ge=1, le=1000)] = 1.0
     """Factor by which each rollout requests more tasks than a step needs."""
     rank_by_std: bool = False
     """If more groups are available than a step needs, use those with the largest reward spread instead of the
     oldest."""
-    max_extra_batches: Annotated[int, Field(ge=0)] = 3
+    max_extra_batches: Annotated[int, Field(ge=0, le=LARGEST)] = 3
     """Maximum number of additional rollouts per step when too few groups remain."""
     when_short: Literal["train", "skip"] = "train"
     """Action when too few groups remain after all rollouts: ``train`` on them, or ``skip`` the step and keep them for

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
 from rlcore.config.schema import Table
-
-from rlcore_trainer.config import Positive
 
 
 class SingleProcessConfig(Table):
@@ -19,5 +18,5 @@ class SingleProcessConfig(Table):
 class DataParallelConfig(Table):
     """``[strategy]`` for ``ddp``: several processes, each with a full copy of the model and a share of the work."""
 
-    processes: Positive | None = None
+    processes: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Number of processes. None uses those started by ``torchrun`` or ``accelerate launch``, or else one per GPU."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
-from rlcore.config.schema import Table
+from rlcore.config.schema import LARGEST, Table
 from rlcore.errors import UserError
 
 from rlcore_trainer.config import LearningRate, NonNegative
@@ -26,7 +26,7 @@ class CriticConfig(Table):
     """Clip range of a value around its value before the updates; None disables clipping."""
     coefficient: NonNegative = 0.1
     """Weight of the value loss relative to the policy loss; only for a value head."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of initial steps in which only the critic is trained."""
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
-from rlcore.config.schema import Table
-
-from rlcore_trainer.config import Positive
+from rlcore.config.schema import Count, Table
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -32,7 +30,7 @@ class LoraTable(Table):
     reference is the base with the adapter disabled, and the torch engine reads the same weights.
     """
 
-    rank: Positive | None = None
+    rank: Count | None = None
     """Rank of the adapter matrices; None trains all weights."""
     alpha: Annotated[float, Field(gt=0)] | None = None
     """The adapter's output is scaled by alpha / rank; None uses the rank, which gives a scale of 1."""

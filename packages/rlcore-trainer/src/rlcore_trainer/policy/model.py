@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
+from rlcore.models.config_file import read_config
 from rlcore.models.quantization import keep_layout, loading_options
 from rlcore.models.weights import check_complete, cpu_threads
 from rlcore.types import LossMask, TokenIds
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
@@ -59,7 +58,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
             output_loading_info=True,
             **quantised,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # damaged settings and weights raise every type in transformers and torch
         raise _unreadable("the model", error, folder) from error
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)
@@ -163,11 +162,7 @@ def _dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def _check_whole(folder: Path) -> None:
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:
-        return  # loading reports the error
-    if isinstance(settings, dict) and settings.get("quantization_config") is not None:
+    if read_config(folder).get("quantization_config") is not None:
         raise UserError(
             "training needs unquantized weights",
             found="quantized weights",

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Literal
 
 from pydantic import Field
-from rlcore.config.schema import Table
+from rlcore.config.schema import LARGEST, Table
 
 from rlcore_trainer.config import LearningRate, NonNegative, Positive
 
@@ -22,7 +22,7 @@ class SupervisedConfig(Table):
     """Conversations per update, independent of the micro-batch size."""
     learning_rate: LearningRate = 1e-5
     """Peak learning rate of AdamW."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of steps over which the learning rate increases from zero to its peak."""
     warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Warm-up as a fraction of all steps, rounded up."""
@@ -36,14 +36,14 @@ class SupervisedConfig(Table):
     """Maximum gradient norm; larger gradients are scaled down to it."""
     max_tokens_per_batch: Positive = 4096
     """Maximum number of tokens per micro-batch. It affects memory and speed, but not the gradient."""
-    max_tokens: Annotated[int, Field(ge=2)] | None = None
+    max_tokens: Annotated[int, Field(ge=2, le=LARGEST)] | None = None
     """Maximum conversation length in tokens; None uses the model's limit."""
     on_long: Literal["skip", "cut", "raise"] = "skip"
     """Action for longer conversations: ``skip`` them, ``cut`` them to the limit, or ``raise`` an error. Skipped and cut
     conversations are counted."""
-    demonstrations: Positive = 2048
+    demonstrations: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
     """Number of demonstrations to request from a dataset that has no conversations."""
-    held_out: Annotated[int, Field(ge=0)] = 0
+    held_out: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of training conversations to hold out for evaluation if the dataset has no evaluation conversations."""
     rollouts: bool = False
     """Also run the dataset's evaluation tasks in the environment at each evaluation, as configured in

@@ -98,7 +98,6 @@ def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     if is_adapter(folder):
         return _with_adapter(_load(base_of(folder), context), folder)
-    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
@@ -106,7 +105,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
         raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # damaged settings raise every type in transformers
         raise _unreadable(error, folder) from error
     if config.model_type not in FAMILIES:
         raise _unsupported(f"model_type {config.model_type!r}", str(folder))
@@ -123,7 +122,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True, **quantised
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # as above, and damaged weights
         raise _unreadable(error, folder) from error
     model, loading = loaded
     check_complete(loading["missing_keys"], folder)
@@ -148,7 +147,7 @@ def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # modules trained in full beside a tied layer do not concern an engine
             model: Any = PeftModel.from_pretrained(module, str(folder))
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # as in `_load`
         raise _unreadable(error, folder) from error
     found: torch.nn.Module = model.base_model.model
     return found.eval()

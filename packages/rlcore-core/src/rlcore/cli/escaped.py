@@ -1,0 +1,78 @@
+"""The last line of defence: an exception that escapes a command becomes one line and a file with the trace."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from rlcore.cli.text import printable
+from rlcore.plugins.discovery import discover
+from rlcore.plugins.importing import describe
+from rlcore.plugins.loading import FILE_MODULE
+
+STATUS = 70
+"""The exit status of an internal error, ``EX_SOFTWARE`` of ``sysexits.h``."""
+VARIABLE = "RLCORE_TRACE"
+"""Environment variable: ``1`` prints the trace to stderr as well."""
+LONGEST_LINE = 300
+_LOG = "rlcore_log"
+
+
+def logged_in(error: BaseException, log: Path) -> None:
+    """Record that the log of a run contains the trace of an exception."""
+    with suppress(AttributeError, TypeError):  # an exception type may forbid attributes
+        setattr(error, _LOG, log)
+
+
+def report(error: BaseException) -> int:
+    """Print one line about an unexpected exception, with its component and the file with its trace.
+
+    Returns:
+        the exit status
+    """
+    trace = "".join(traceback.format_exception(error))
+    line = printable(" ".join(describe(_first(error)).split()), LONGEST_LINE)
+    click.echo(f"error: {component(error)} failed: {line}; the trace is in {_trace_file(error, trace)}", err=True)
+    if os.environ.get(VARIABLE) == "1":
+        click.echo(trace, err=True, nl=False)
+    return STATUS
+
+
+def component(error: BaseException) -> str:
+    """The distribution or file whose code raised an exception, or called the library that raised it."""
+    owners = {plugin.module.partition(":")[0].partition(".")[0]: plugin.origin for plugin in discover()}
+    packages = []
+    for frame, _ in reversed(list(traceback.walk_tb(_first(error).__traceback__))):
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.startswith(FILE_MODULE):
+            return frame.f_code.co_filename
+        packages.append(name.partition(".")[0])
+        if packages[-1] in owners:
+            return owners[packages[-1]]
+    return packages[0] if packages else "rlcore"
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first exception of a group, or the exception itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _trace_file(error: BaseException, trace: str) -> str:
+    """The log of the run, if it has the trace, else a new temporary file."""
+    log = getattr(error, _LOG, None)
+    if isinstance(log, Path) and log.is_file():
+        return str(log)
+    try:
+        handle, name = tempfile.mkstemp(prefix="rlcore-trace-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(trace)
+        return name
+    except OSError as failure:
+        return f"no file ({failure.strerror}); set {VARIABLE}=1 to print it"

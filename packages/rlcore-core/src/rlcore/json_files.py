@@ -1,0 +1,93 @@
+"""Read JSON that others have written: every failure is a `ValueError`, and sizes have limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+LONGEST_LINE = 256_000_000
+"""Limit of one line in bytes. A stored group of long trajectories can have many megabytes."""
+LARGEST_FILE = 1_000_000_000
+"""Limit in bytes of a file that is read as a whole. Larger data belongs in a .jsonl file, which is read by line."""
+MAX_DEPTH = 100
+"""Limit of nested lists and objects."""
+TOO_DEEP = f"more than {MAX_DEPTH} nested lists and objects"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Lone surrogates are kept.
+
+    Raises:
+        ValueError: the text is not valid JSON in UTF-8, or nested too deeply.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogatepass")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        check_depth(value)
+    return value
+
+
+def read_json(path: Path, *, limit: int = LARGEST_FILE) -> Any:
+    """The value of a JSON file. A byte order mark is ignored.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is too large, or not valid JSON.
+    """
+    return parse_json(read_text(path, limit=limit))
+
+
+def read_text(path: Path, *, limit: int = LARGEST_FILE) -> str:
+    """The text of a UTF-8 file without its byte order mark. Raises like `read_json`."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"more than {limit:,} bytes; the limit of this file")
+    return data.decode("utf-8-sig")
+
+
+def json_lines(file: BinaryIO, *, limit: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers from 1. A byte order mark is ignored.
+
+    Raises:
+        ValueError: a line is too long.
+    """
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if len(line) > limit:
+            raise ValueError(f"line {number} has more than {limit:,} bytes, the limit of a line")
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if line.strip():
+            yield number, line
+
+
+def to_line(value: Any) -> str:
+    """JSON on one line. Text is readable unless it contains lone surrogates, which are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
+
+
+def check_depth(value: Any) -> None:
+    """Raise `ValueError` if lists and objects are nested too deeply. Works without recursion."""
+    depth, level = 0, [value] if isinstance(value, (dict, list)) else []
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(TOO_DEEP)
+        inside = (container.values() if isinstance(container, dict) else container for container in level)
+        level = [item for items in inside for item in items if isinstance(item, (dict, list))]
+
+
+__all__ = ["LARGEST_FILE", "LONGEST_LINE", "check_depth", "json_lines", "parse_json", "read_json", "read_text", "to_line"]
