@@ -50,6 +50,8 @@ def become(arguments: Sequence[str], folder: Path, out: Path, err: Path | None =
         from rlcore.cli import main
 
         status = main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:

@@ -116,7 +116,7 @@ def adder(a: int, b: int) -> int:
     return a + b
 def build(folder, texts, seed, config):
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (folder / name).write_text(f"{seed} {sorted(texts)} {config.layers}")
+        (folder / name).write_text('{"made": "%s %s %s"}' % (seed, sorted(texts), config.layers).replace("'", ""))
 class Executor:
     def __init__(self, run, source):
         assert (source.folder / "config.json").is_file()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import DataError
+from rlcore.json_files import to_line
 from rlcore.types import Message, thaw
 from rlcore.wording import counted
 
@@ -40,7 +41,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
         )
     if config.source == GENERATED:
         rows = _generated(config)
-        _write(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        _write(out, "".join(to_line(row) + "\n" for row in rows))
         return {"rows": len(rows), "written": str(out)}
     if config.split != "train":
         raise DataError(
@@ -69,7 +70,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
         without = "no row with a demonstration" if unusable else "no rows"
         found = counted(skipped, "invalid row") if skipped else without
         raise DataError("there is no valid row", found=found, where=str(source))
-    _write(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    _write(out, "".join(to_line(row) + "\n" for row in rows))
     return {
         "rows": len(rows),
         "with a demonstration": demonstrated,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import DataError, NotInstalledError
+from rlcore.json_files import json_lines, parse_json, read_json
 from rlcore.types import Message
 
 from rl_plugin_gsm8k_tools.demonstrations import FINAL, messages_of
@@ -129,8 +129,10 @@ def _messages(value: object, where: str) -> tuple[Message, ...]:
 
 def _json(path: Path) -> Iterator[tuple[str, object]]:
     try:
-        rows = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
+        rows = read_json(path)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from None
+    except (OSError, ValueError) as error:
         fix = "use the suffix .jsonl if each line is a JSON object"
         raise DataError("a .json file must hold a JSON list", found=str(error), where=str(path), fix=fix) from None
     if not isinstance(rows, list):
@@ -140,15 +142,22 @@ def _json(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, object]]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            yield where, json.loads(line)
-        except (ValueError, RecursionError) as error:
-            wrong = DataError("a line of a .jsonl file must be JSON", found=str(error), where=where)
-            yield where, BadRow(error=wrong)
+    try:
+        with path.open("rb") as file:
+            for number, line in json_lines(file):
+                where, text = f"{path}, line {number}", line.decode("utf-8")
+                try:
+                    row = parse_json(text)
+                except ValueError as error:
+                    fix = "correct the line, or skip invalid rows with on_error=skip"
+                    message = "a line of a .jsonl file must be JSON"
+                    row = BadRow(error=DataError(message, found=str(error), where=where, fix=fix))
+                yield where, row
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from None
+    except (OSError, ValueError) as error:
+        fix = "restore the file, or split it"
+        raise DataError("a data file cannot be read", found=str(error), where=str(path), fix=fix) from None
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, object]]:
@@ -161,17 +170,16 @@ def _parquet(path: Path) -> Iterator[tuple[str, object]]:
         ) from None
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError("the parquet file cannot be read", found=str(error), where=str(path)) from None
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        fix = "restore the file, or convert it again"
+        raise DataError("the parquet file cannot be read", found=str(error), where=str(path), fix=fix) from None
     for index, row in enumerate(rows):
         yield f"{path}, row {index + 1}", row
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError("data files must be UTF-8", found=str(error), where=str(path)) from None
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> DataError:
+    fix = "convert the file to UTF-8"
+    return DataError("data files must be UTF-8", found=str(error), where=str(path), fix=fix)
 
 
 def _short(value: object) -> str:

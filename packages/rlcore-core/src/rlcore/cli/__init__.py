@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import sys
 
 import click
 
@@ -129,6 +131,9 @@ def exit_status(command: click.Command, name: str) -> int:
     it becomes one line, and a file with the trace.
     """
     let_waiting_threads_sleep()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files and texts need not be valid Unicode
     try:
         return _run(command, name)
     except (SystemExit, KeyboardInterrupt, GeneratorExit):
