@@ -13,7 +13,15 @@ from fuzz_case import Case
 from fuzz_values import DIGITS, altered, damage, json_text, nested, replaced
 
 EVALUATE = (
-    *("eval", "--json", "-p", "gsm8k-tools", "environment.max_turns=1", "evaluation.tasks=1", "rollout.max_new_tokens=2"),
+    *(
+        "eval",
+        "--json",
+        "-p",
+        "gsm8k-tools",
+        "environment.max_turns=1",
+        "evaluation.tasks=1",
+        "rollout.max_new_tokens=2",
+    ),
     *("rollout.torch.slots=8", "model.path=model"),
 )
 MERGE = ("merge", "model", "--out", "merged")
@@ -73,7 +81,9 @@ def model_folders(count: int, model: Path) -> Iterator[Case]:
             files = {"model.safetensors": _safetensors(altered(header, rng), rest)}
         elif kind == 7:
             name = rng.choice(sorted(header.keys() - {"__metadata__"}))
-            wrong = rng.choice(({"shape": [-1, 2]}, {"shape": [2**62, 4]}, {"data_offsets": [0, 2**62]}, {"dtype": "X"}))
+            wrong = rng.choice(
+                ({"shape": [-1, 2]}, {"shape": [2**62, 4]}, {"data_offsets": [0, 2**62]}, {"dtype": "X"})
+            )
             files = {"model.safetensors": _safetensors({**header, name: {**header[name], **wrong}}, rest)}
             expect = "refused"
         elif kind == 8:
@@ -133,7 +143,9 @@ def checkpoints(count: int, run: Path) -> Iterator[Case]:
         elif kind == 3 and name.endswith(".jsonl"):
             rows = [json.loads(line) for line in data.splitlines()]
             at = rng.randrange(len(rows))
-            files = {name: "".join(json_text(row) + "\n" for row in replaced(rows, (at,), altered(rows[at], rng))).encode()}
+            files = {
+                name: "".join(json_text(row) + "\n" for row in replaced(rows, (at,), altered(rows[at], rng))).encode()
+            }
         elif kind == 4:
             state = f"checkpoints/{last}/trainer.json"
             files, expect = {state: rng.choice((b"", b"{", b"[]", b"null", b"[" * 3000, b'{"files": 5}'))}, "refused"

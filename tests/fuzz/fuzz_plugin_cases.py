@@ -141,7 +141,18 @@ TRAIN = (
     *("trackers.use=[fuzz]", "rollout.torch.slots=8"),
 )
 BASE = '[[reward]]\nid = "fuzz"\n\n[[reward]]\nid = "fuzz-group"\nweight = 0.5\n'
-HOOKS = ("environments", "datasets", "rewards", "tools", "trackers", "checks", "dialects", "commands", "recipes", "import")
+HOOKS = (
+    "environments",
+    "datasets",
+    "rewards",
+    "tools",
+    "trackers",
+    "checks",
+    "dialects",
+    "commands",
+    "recipes",
+    "import",
+)
 COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (HOOKS, LISTS),
     (HOOKS, ("data", "list")),
@@ -152,7 +163,19 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("prepare", "datasets"), ("data", "prepare", "fuzz", "--json")),
     (("tasks", "data.init", "task.id", "task.field"), ("data", "show", "fuzz")),
     (
-        *(("environment.init", "reset", "reset.messages", "step", "step.terminated", "close", "reward", "group.init", "group"),),
+        *(
+            (
+                "environment.init",
+                "reset",
+                "reset.messages",
+                "step",
+                "step.terminated",
+                "close",
+                "reward",
+                "group.init",
+                "group",
+            ),
+        ),
         EVALUATE,
     ),
     (("tasks", "data.init", "task.id", "task.field", "chat_format", "environments", "rewards"), EVALUATE),

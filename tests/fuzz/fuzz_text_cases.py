@@ -27,10 +27,26 @@ SMALL = {
 """A run of a second, with every kind of table."""
 SHOW = ("config", "show", "-c")
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    *(("run", "--dry-run", "-p", "gsm8k-tools"), ("run", "--dry-run", "-p", "gsm8k-tools", "seed=3", "trainer.steps=4")),
-    *(("config", "show", "-p", "gsm8k-tools", "--origin"), ("config", "schema", "-p", "gsm8k-tools"), ("config", "diff")),
-    *(("plugins", "list"), ("plugins", "list", "--check", "--json"), ("plugins", "show", "gsm8k-tools"), ("data", "list")),
-    *(("data", "show", "gsm8k-tools", "-n", "2"), ("data", "prepare", "gsm8k-tools", "--help-options"), ("data", "rescore")),
+    *(
+        ("run", "--dry-run", "-p", "gsm8k-tools"),
+        ("run", "--dry-run", "-p", "gsm8k-tools", "seed=3", "trainer.steps=4"),
+    ),
+    *(
+        ("config", "show", "-p", "gsm8k-tools", "--origin"),
+        ("config", "schema", "-p", "gsm8k-tools"),
+        ("config", "diff"),
+    ),
+    *(
+        ("plugins", "list"),
+        ("plugins", "list", "--check", "--json"),
+        ("plugins", "show", "gsm8k-tools"),
+        ("data", "list"),
+    ),
+    *(
+        ("data", "show", "gsm8k-tools", "-n", "2"),
+        ("data", "prepare", "gsm8k-tools", "--help-options"),
+        ("data", "rescore"),
+    ),
     *(("run", "--dry-run", "--resume"), ("eval", "--json"), ("merge",), ("merge", "--out", "merged"), ("--help",)),
     *(("run", "--dry-run", "-p", "gsm8k-tools", "algorithm.adv_estimator=rloo", "data.train_batch_size=8"),),
 )
@@ -41,14 +57,39 @@ KEYS = (
     *("environment", "environment.tools", "reward.0.id", "reward.0.weight", "reward.1", "algorithm.loss", "strategy"),
     *("algorithm.kl.coefficient", "algorithm.advantage", "evaluation.samples", "checkpoint.keep", "trackers.use"),
     *("model.builder.layers", "data.limit", "strategy.processes", "lora.rank", "critic.model", "warmup.steps", "a.b.c"),
-    *("actor_rollout_ref.actor.optim.lr", "data.max_prompt_length", "algorithm.kl_ctrl.kl_coef", "trainer.total_epochs"),
+    *(
+        "actor_rollout_ref.actor.optim.lr",
+        "data.max_prompt_length",
+        "algorithm.kl_ctrl.kl_coef",
+        "trainer.total_epochs",
+    ),
 )
 WRONG = (
-    *("no.such.key=1", "rollout.group_size=0", "rollout.group_size=-3", "trainer.steps=x", "model.device=meta", "=1", "seed"),
+    *(
+        "no.such.key=1",
+        "rollout.group_size=0",
+        "rollout.group_size=-3",
+        "trainer.steps=x",
+        "model.device=meta",
+        "=1",
+        "seed",
+    ),
     *(f"trainer.steps={10**24}", f"seed={2**64}", "rollout.max_context_tokens=1", "rollout.temperature=0", "--no-such"),
-    *("trainer.learning_rate=nan", "trainer.learning_rate=-1", "model.builder.layers=100000000", "name=a/b", "reward=[]"),
+    *(
+        "trainer.learning_rate=nan",
+        "trainer.learning_rate=-1",
+        "model.builder.layers=100000000",
+        "name=a/b",
+        "reward=[]",
+    ),
     *(f"name={'x' * 300}", f"rollout.max_new_tokens={'9' * 5000}", "environment.id=nope", "rollout.engine=nope"),
-    *("model.path=/no/such/folder", "trainer.betas=[1,2,3]", "data.train=missing.jsonl", "layout=round", "name=a\udcff"),
+    *(
+        "model.path=/no/such/folder",
+        "trainer.betas=[1,2,3]",
+        "data.train=missing.jsonl",
+        "layout=round",
+        "name=a\udcff",
+    ),
 )
 """Words that make any run wrong."""
 
@@ -107,7 +148,10 @@ def toml_of(tree: dict[str, Any]) -> str:
     lines = []
     for table, value in tree.items():
         if isinstance(value, dict) and value:
-            lines += [f"[{json.dumps(table)}]", *(f"{json.dumps(key)} = {written(item)}" for key, item in value.items())]
+            lines += [
+                f"[{json.dumps(table)}]",
+                *(f"{json.dumps(key)} = {written(item)}" for key, item in value.items()),
+            ]
         else:
             lines.insert(0, f"{json.dumps(table)} = {written(value)}")
     return "\n".join(lines) + "\n"
@@ -185,11 +229,15 @@ CHATS: list[Any] = [
             {"role": "tool", "tool_call_id": "c1", "content": "3"},
             {"role": "assistant", "content": [{"type": "text", "text": "It is 3."}]},
         ],
-        "tools": [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}],
+        "tools": [
+            {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+        ],
     }
     for n in range(4)
 ]
-SHARED: list[Any] = [{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}], "system": "S"}]
+SHARED: list[Any] = [
+    {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}], "system": "S"}
+]
 SFT = ("run", "--dry-run", "trainer.id=sft", "data.id=chat", "model.path=builtin:tiny-qwen2", "evaluation.every=0")
 
 
@@ -223,14 +271,22 @@ def data_files(count: int) -> Iterator[Case]:
             data = damage(data, rng)
         elif kind == 4:
             name = rng.choice(("rows.json", "rows.jsonl.gz", "rows.parquet"))
-            whole = {"rows.json": json_text(rows).encode(), "rows.jsonl.gz": gzip.compress(data), "rows.parquet": parquet}
+            whole = {
+                "rows.json": json_text(rows).encode(),
+                "rows.jsonl.gz": gzip.compress(data),
+                "rows.parquet": parquet,
+            }
             data = damage(whole[name], rng)
         elif kind == 5:
-            broken = rng.choice((b"{", b"[1,", b'{"a": nul}', b"[" * 3000, b'"\xff"', b"\x00", b'{"a": 1} x', b"9" * 5000))
+            broken = rng.choice(
+                (b"{", b"[1,", b'{"a": nul}', b"[" * 3000, b'"\xff"', b"\x00", b'{"a": 1} x', b"9" * 5000)
+            )
             data, expect = data + broken + b"\n", "refused"
         elif kind == 6:
             wrong = rng.choice((None, [], 5, "", nested(200), {"role": "user"}))
-            path = rng.choice([path for path in places(rows[0]) if path[0] in ("messages", "conversations", "question")][:1])
+            path = rng.choice(
+                [path for path in places(rows[0]) if path[0] in ("messages", "conversations", "question")][:1]
+            )
             data, expect = _lines([replaced(rows[0], path, wrong)]), "refused"
         else:
             expect = "same"
@@ -240,7 +296,10 @@ def data_files(count: int) -> Iterator[Case]:
         if how == 0 and expect != "refused":
             arguments, writes = show, frozenset[str]()
         elif questions:
-            arguments, writes = ("data", "prepare", "gsm8k-tools", f"source={name}", "out=out.jsonl"), frozenset({"out.jsonl"})
+            arguments, writes = (
+                ("data", "prepare", "gsm8k-tools", f"source={name}", "out=out.jsonl"),
+                frozenset({"out.jsonl"}),
+            )
         else:
             arguments, writes = (*SFT, f"data.train={name}"), frozenset[str]()
         if expect == "same" and data[:1] == b"\n" and "data.train=" in arguments[-1]:

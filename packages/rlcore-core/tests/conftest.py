@@ -13,6 +13,7 @@ import pytest
 
 TOY = '''
 from __future__ import annotations
+import json
 import random
 from pathlib import Path
 from typing import Any, Literal
@@ -116,7 +117,7 @@ def adder(a: int, b: int) -> int:
     return a + b
 def build(folder, texts, seed, config):
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (folder / name).write_text('{"made": "%s %s %s"}' % (seed, sorted(texts), config.layers).replace("'", ""))
+        (folder / name).write_text(json.dumps({"made": [seed, sorted(texts), config.layers]}))
 class Executor:
     def __init__(self, run, source):
         assert (source.folder / "config.json").is_file()

@@ -30,7 +30,7 @@ def test_new_run_stopped_by_bad_input_is_removed(rlcore: Call) -> None:
     assert not Path("runs/mine").exists()
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "é" * 150, '"a\\u0000b"'])
+@pytest.mark.parametrize("name", ["x" * 300, "é" * 150, "a/b"])
 def test_invalid_folder_name_is_rejected(rlcore: Call, name: str) -> None:
     done = rlcore("run", "-p", "toy", f"name={name}")
     assert done.status == 2
@@ -96,12 +96,6 @@ def test_full_disk_is_reported_without_a_traceback(
 ) -> None:
     assert exit_status(failing_command(error, monkeypatch), "fail") == 2
     assert FULL in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "gone"), ValueError("a bug")])
-def test_other_exceptions_keep_their_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(type(error)):
-        exit_status(failing_command(error, monkeypatch), "fail")
 
 
 def test_skipped_rows_are_reported() -> None:

@@ -116,13 +116,14 @@ def test_bad_input_exits_with_2_without_a_traceback(acme: Path) -> None:
     ]
 
 
-def test_interrupt_exits_with_130_and_bugs_keep_their_traceback(acme: Path) -> None:
+def test_interrupt_exits_with_130_and_bugs_with_70(acme: Path) -> None:
     interrupted = rlcore("greet", "interrupt", path=acme)
     assert interrupted.returncode == 130
     assert "Traceback" not in interrupted.stderr
     bug = rlcore("greet", "bug", path=acme)
-    assert bug.returncode == 1
-    assert "ZeroDivisionError: a bug" in bug.stderr
+    assert bug.returncode == 70
+    (line,) = bug.stderr.splitlines()
+    assert line.startswith("error: acme_command failed: ZeroDivisionError: a bug")
 
 
 def test_plugins_list_imports_plugins_only_with_check(acme: Path) -> None:

@@ -89,7 +89,9 @@ def test_bug_in_a_file_of_an_import_path_names_the_file(rlcore: Call) -> None:
 
 
 @pytest.mark.parametrize("argument", ["x" * 300, "x/" * 3000])
-@pytest.mark.parametrize("command", [("data", "show"), ("run", "--resume"), ("run", "-c"), ("eval",), ("config", "diff", ".")])
+@pytest.mark.parametrize(
+    "command", [("data", "show"), ("run", "--resume"), ("run", "-c"), ("eval",), ("config", "diff", ".")]
+)
 def test_names_that_are_too_long_are_bad_input(rlcore: Call, command: tuple[str, ...], argument: str) -> None:
     done = rlcore(*command, argument)
     assert done.status == 2

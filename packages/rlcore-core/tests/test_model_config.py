@@ -51,7 +51,13 @@ def test_size_that_is_no_count_is_rejected(tmp_path: Path, name: str, value: obj
 
 @pytest.mark.parametrize(
     "change",
-    [{"num_attention_heads": 3}, {"num_key_value_heads": 3}, {"hidden_size": 33}, {"vocab_size": 2**24}, {"hidden_size": 2**18}]
+    [
+        {"num_attention_heads": 3},
+        {"num_key_value_heads": 3},
+        {"hidden_size": 33},
+        {"vocab_size": 2**24},
+        {"hidden_size": 2**18},
+    ]
     + [{"num_hidden_layers": 1000, "hidden_size": 512}],
 )
 def test_sizes_that_do_not_fit_together_are_rejected(tmp_path: Path, change: dict[str, int]) -> None:
@@ -70,8 +76,10 @@ def test_damaged_config_is_rejected(tmp_path: Path, text: str) -> None:
 
 ENTRIES = st.recursive(
     st.one_of(st.none(), st.integers(-2, 2**40), st.text(max_size=3)),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["shape", "data_offsets", "dtype", "__metadata__"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["shape", "data_offsets", "dtype", "__metadata__"]), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 LONGEST_LINE = 256_000_000
 """Limit of one line in bytes. A stored group of long trajectories can have many megabytes."""
@@ -14,6 +14,14 @@ LARGEST_FILE = 1_000_000_000
 MAX_DEPTH = 100
 """Limit of nested lists and objects."""
 TOO_DEEP = f"more than {MAX_DEPTH} nested lists and objects"
+
+
+class ReadsLines(Protocol):
+    """A file of bytes."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line, or its first ``size`` bytes."""
+        ...
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -52,7 +60,7 @@ def read_text(path: Path, *, limit: int = LARGEST_FILE) -> str:
     return data.decode("utf-8-sig")
 
 
-def json_lines(file: BinaryIO, *, limit: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
+def json_lines(file: ReadsLines, *, limit: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers from 1. A byte order mark is ignored.
 
     Raises:
@@ -90,4 +98,13 @@ def check_depth(value: Any) -> None:
         level = [item for items in inside for item in items if isinstance(item, (dict, list))]
 
 
-__all__ = ["LARGEST_FILE", "LONGEST_LINE", "check_depth", "json_lines", "parse_json", "read_json", "read_text", "to_line"]
+__all__ = [
+    "LARGEST_FILE",
+    "LONGEST_LINE",
+    "check_depth",
+    "json_lines",
+    "parse_json",
+    "read_json",
+    "read_text",
+    "to_line",
+]

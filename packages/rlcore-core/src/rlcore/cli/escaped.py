@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import traceback
 from contextlib import suppress
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import click
@@ -44,16 +46,17 @@ def report(error: BaseException) -> int:
 
 
 def component(error: BaseException) -> str:
-    """The distribution or file whose code raised an exception, or called the library that raised it."""
+    """The plugin, package or file whose code raised an exception, or called the library that raised it."""
     owners = {plugin.module.partition(":")[0].partition(".")[0]: plugin.origin for plugin in discover()}
+    libraries = {*sys.stdlib_module_names, *packages_distributions()} - owners.keys()
     packages = []
     for frame, _ in reversed(list(traceback.walk_tb(_first(error).__traceback__))):
         name = str(frame.f_globals.get("__name__", ""))
         if name.startswith(FILE_MODULE):
             return frame.f_code.co_filename
         packages.append(name.partition(".")[0])
-        if packages[-1] in owners:
-            return owners[packages[-1]]
+        if packages[-1] not in libraries:
+            return owners.get(packages[-1], packages[-1])
     return packages[0] if packages else "rlcore"
 
 

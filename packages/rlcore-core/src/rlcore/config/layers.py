@@ -203,8 +203,8 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
         for part in reversed(path):
             tree = {part: tree}
         origin = f"{COMMAND_LINE}{text}"
-        check_tree(tree, lambda path, origin=origin: origin, name="the command line")
         layers.append(Layer(tree=tree, origins={path: origin, path[:1]: origin}))
+        check_tree(tree, layers[-1].origin, name="the command line")
     if problems:
         raise ProblemsError(problems)
     return layers

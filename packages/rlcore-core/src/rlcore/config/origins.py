@@ -249,3 +249,6 @@ def _yaml_scalar(text: str, where: str) -> Any:
                 found, fix = f"{len(text):,} digits", "write a smaller number, or quote it"
                 raise ConfigError("an integer needs 64 bits at most", found=found, where=where, fix=fix) from None
     return text
+
+
+__all__ = ["KeyPath", "parse_toml", "parse_yaml", "read_text", "toml_lines"]
