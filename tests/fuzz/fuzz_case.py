@@ -17,7 +17,7 @@ OWN = {".out", ".err", ".home", ".tmp"}
 STATUSES = {0, 1, 2}
 LIMIT_S = 30.0
 _HAS_FIX = re.compile(r"^ +fix ", re.MULTILINE)
-_HAS_REASON = re.compile(r"^\d[\d,]* problems? in ", re.MULTILINE)
+_HAS_REASON = re.compile(r"^error: [\d,]+ problems? in ", re.MULTILINE)
 _USAGE = re.compile(r"^(Usage:|Try 'rlcore)", re.MULTILINE)
 _VOLATILE = re.compile(r'"seconds": [0-9.]+|\d+(\.\d+)? s\b')
 

@@ -112,19 +112,14 @@ def _child(request: Mapping[str, Any]) -> None:
 
 
 def _serve() -> None:
-    from preloaded import warm
+    from preloaded import IMPORTED
 
     for name in ("rlcore.cli.data", "rlcore.cli.evaluate", "rlcore.cli.config", "rlcore.cli.plugins", "rlcore.doctor"):
         __import__(name)
     for name in ("rlcore_merge.merging", "rlcore_merge.cli", "rlcore_compat.verl", "yaml", "pyarrow.parquet", "click"):
         __import__(name)
-    warm_error = None
-    try:
-        warm()
-    except AssertionError as error:  # a library has started threads: a fork has none of them
-        warm_error = error
-    if warm_error is not None:
-        print(warm_error, file=sys.stderr)
+    for name in IMPORTED:
+        __import__(name)
     atexit._clear()  # type: ignore[attr-defined]
     for line in sys.stdin:
         request = json.loads(line)

@@ -106,7 +106,8 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     if not path:
         return new
     copy = dict(value) if isinstance(value, dict) else list(value)
-    copy[path[0]] = replaced(copy[path[0]], path[1:], new)
+    known = copy.get(path[0], {}) if isinstance(copy, dict) else copy[path[0]]
+    copy[path[0]] = replaced(known, path[1:], new)
     return copy
 
 
