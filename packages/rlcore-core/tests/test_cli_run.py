@@ -31,7 +31,7 @@ def test_a_run_trains_and_leaves_a_directory_that_explains_itself(rlcore: Call) 
     lines = done.out.splitlines()
     assert lines[0] == "recipe    toy/default (toy-rl 0.3): numbers"
     assert lines[1].startswith(
-        "decided   policy-gradient · grpo · torch engine · device auto · 8 trajectories × 2 tasks"
+        "settings  policy-gradient · grpo · torch engine · device auto · 8 trajectories × 2 tasks"
     )
     assert lines[-2:] == [f"best      {path}/checkpoints/000003", f"next      rlcore eval {path}/checkpoints/000003"]
     assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == [1, 2, 3]
@@ -284,7 +284,7 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "row 2\n  id: train-1\n" in rlcore("data", "show", "toy", "-n", "2").out
     rlcore("run", "-p", "toy", "name=mine")
     shown = rlcore("data", "show", "runs/mine/rollouts/train-000001.jsonl.gz", "-n", "1").out
-    assert "trajectory 1 of 2: done, 2 tokens, reward 0\n  rewards of the others: 1\n" in shown
+    assert "trajectory 1 of 2: done, 2 tokens, reward 0\n  rewards of the other trajectories: 1\n" in shown
     assert "assistant: hi" in shown
     newest = rlcore("data", "show", "runs/mine", "-n", "1").out
     assert newest.startswith("runs/mine/rollouts/")

@@ -53,7 +53,7 @@ def test_main_process_works_like_a_single_process(
     joined = join(True)
     done = rlcore(*MANY, "name=one")
     assert done.status == 0, done.err
-    assert done.out.count("decided ") == done.out.count("next  ") == 1
+    assert done.out.count("settings  ") == done.out.count("next  ") == 1
     assert "strategy  many, 1 process\n" in done.out
     assert "strategy  many, 1 process\n" in Path("runs/one/output.log").read_text("utf-8")
     join(True)

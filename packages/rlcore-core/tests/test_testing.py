@@ -238,18 +238,18 @@ def leaking_tasks() -> type[Quiz]:
 
 
 WRONG: list[tuple[type[Quiz], str]] = [
-    (variant(reset=unseeded_reset), "reset does not repeat with its seed"),
-    (variant(reset=global_reset), "global random numbers"),
-    (variant(reset=empty_reset), "holds no message"),
-    (variant(reset=wrong_reset), "reset must return a Observation, it returned a dict"),
+    (variant(reset=unseeded_reset), "reset is not reproducible"),
+    (variant(reset=global_reset), "global random state"),
+    (variant(reset=empty_reset), "has no messages"),
+    (variant(reset=wrong_reset), "reset must return a Observation, not a dict"),
     (variant(reset=opaque_reset), "plain data"),
     (variant(reset=list_reset), "must be a tuple"),
-    (variant(step=endless_step), "empty answers do not end the episode"),
-    (variant(step=endless_step), "perfect play of task 'a' does not end"),
-    (variant(step=going_on_step), "a step after the end goes on"),
+    (variant(step=endless_step), "the episode does not end after"),
+    (variant(step=endless_step), "the ideal episode of task 'a' does not end"),
+    (variant(step=going_on_step), "a step after the end continues"),
     (variant(step=echo_step), "returns an assistant message"),
-    (variant(step=strict_step), "an unreadable tool call makes it raise AssertionError: unreadable"),
-    (variant(step=silent_step), "a call of an unknown tool ends the episode without a word"),
+    (variant(step=strict_step), "an unreadable tool call makes step raise AssertionError: unreadable"),
+    (variant(step=silent_step), "a call of an unknown tool ends the episode without a message"),
     (variant(step=wrong_step), "step must return a Step"),
     (variant(close=failing_close), "close before the reset raises OSError"),
     (close_after_reset(), "close before the reset raises AttributeError"),
@@ -258,10 +258,10 @@ WRONG: list[tuple[type[Quiz], str]] = [
     (leaking_threads(), "8 threads"),
     (leaking_files(), "8 open files"),
     (leaking_tasks(), "8 asyncio tasks"),
-    (variant(oracle=None), "perfect play is unknown"),
+    (variant(oracle=None), "no ideal episode is known"),
     (
         variant(oracle=lambda self, task: [Message(role="assistant", content="7")]),
-        "perfect play must score the maximum",
+        "the ideal episode must score the maximum",
     ),
 ]
 
@@ -302,7 +302,7 @@ def test_an_environment_without_known_perfect_play_may_say_so() -> None:
 def test_all_broken_promises_are_shown_at_once() -> None:
     with pytest.raises(AssertionError) as caught:
         check(variant(reset=global_reset, close=failing_close))
-    assert "global random numbers" in str(caught.value)
+    assert "global random state" in str(caught.value)
     assert "close before the reset" in str(caught.value)
 
 
@@ -347,15 +347,15 @@ def long_winded(trajectory: Trajectory, task: Task) -> float:
 
 
 WRONG_REWARDS: list[tuple[Any, str]] = [
-    (lambda trajectory, task: 1.0, "the answer '41' must score 0, it scores 1"),
-    (lambda trajectory, task: 1.0, "an empty answer must score the minimum (0), it scores 1"),
+    (lambda trajectory, task: 1.0, "the answer '41' must score 0, but scores 1"),
+    (lambda trajectory, task: 1.0, "an empty answer must score the minimum (0), but scores 1"),
     (lambda trajectory, task: equal(trajectory, task) * 2, "outside [0, 1]"),
     (lambda trajectory, task: float("nan"), "outside [0, 1]"),
     (lambda trajectory, task: "1", "not a str"),
-    (lambda trajectory, task: RewardResult(value=None), "not scored needs a reason"),
+    (lambda trajectory, task: RewardResult(value=None), "a result without a value needs an error"),
     (lambda trajectory, task: 1 / 0, "ZeroDivisionError"),
     (lenient, "a task without its fields scores 0"),
-    (Forgetful(), "when asked again in another order"),
+    (Forgetful(), "when scored again in another order"),
     (long_winded, "an answer of 200000 characters scores 200000"),
 ]
 

@@ -58,7 +58,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class Solvable(Protocol):
-    """An environment that provides perfect play, for `rlcore.testing`."""
+    """An environment that provides ideal episodes, for `rlcore.testing`."""
 
     def oracle(self, task: Task) -> Sequence[Message]:
         """The assistant's messages of an episode with the maximal reward. May be ``async``."""
