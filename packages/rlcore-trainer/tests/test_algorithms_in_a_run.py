@@ -138,7 +138,7 @@ def test_critic_added_on_resume_is_initialized(bandit: Make, tmp_path: Path) -> 
     rest = cut_and_resumed(bandit, tmp_path, {}, gae)
     assert told_before(rest) == {}
     trained(rest)
-    assert any(line.startswith("critic    initialized anew") for line in rest.said)
+    assert any(line.startswith("critic    initialised anew") for line in rest.said)
     assert rest.logged[3]["critic/loss"] > 0
 
 

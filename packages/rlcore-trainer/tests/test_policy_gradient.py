@@ -125,7 +125,7 @@ def test_the_engine_gets_the_weights_of_every_update(bandit: Make) -> None:
     train(run)
     assert run.sampler.synced == [0, 0, 2, 4, 6]  # twice at the start: once to see that a transfer changes anything
     assert run.sampler.closed
-    assert any("2 optimizer updates, off-policy after the first" in line for line in run.said)
+    assert any("2 optimiser updates, off-policy after the first" in line for line in run.said)
 
 
 def test_what_is_not_scored_is_counted_and_not_trained_on(bandit: Make) -> None:

@@ -139,7 +139,7 @@ def test_what_is_quantised_already_is_refused(model_folder: Path, tmp_path: Path
     load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4").save_pretrained(tmp_path / "small")
     shutil.copyfile(model_folder / "tokenizer.json", tmp_path / "small/tokenizer.json")
     for quantization in ("none", "nf4"):
-        with pytest.raises(UserError, match="unquantized weights"):
+        with pytest.raises(UserError, match="unquantised weights"):
             load_policy(tmp_path / "small", dtype="float32", device=CPU, quantization=quantization)
 
 

@@ -204,7 +204,7 @@ def headline(run: RunSession, layered: Layered) -> list[str]:
     """The first lines of a run: its recipe and its main settings."""
     config = run.config
     algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
-    quantized = config.model.quantization
+    quantised = config.model.quantization
     strategy = run.registry.spec("strategy", config.strategy.id)
     shared = isinstance(strategy, StrategySpec) and strategy.launch is not None
     spread = [f"strategy  {strategy.id}, {counted(world_size(), 'process')}"] if shared else []
@@ -226,7 +226,7 @@ def headline(run: RunSession, layered: Layered) -> list[str]:
     return [
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
         f"settings  {' · '.join(str(part) for part in settings if part)}",
-        f"model     {config.model.path}" + (f", base quantized to {quantized}" if quantized != "none" else ""),
+        f"model     {config.model.path}" + (f", base quantised to {quantised}" if quantised != "none" else ""),
         *spread,
         *skipped_rows(run, "train", "evaluation"),
     ]

@@ -139,7 +139,7 @@ class RunConfig(Table):
     requires: list[str] = []
     """Distributions that the recipe needs in addition to its own plugin, in pip syntax."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Random seed for data order, model initialization and sampling."""
+    """Random seed for data order, model initialisation and sampling."""
     runs: str = "runs"
     """Folder in which run directories are created."""
     name: str | None = None

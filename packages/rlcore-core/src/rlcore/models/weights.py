@@ -22,7 +22,7 @@ class FolderWeights:
 
 
 SMALL_MODEL = 5_000_000
-"""Number of parameters below which synchronizing threads can take longer than the computation."""
+"""Number of parameters below which synchronising threads can take longer than the computation."""
 
 _WAITING = "OMP_WAIT_POLICY"
 _TURNS = "GOMP_SPINCOUNT", "1000"

@@ -52,7 +52,7 @@ def has_adapter(model: nn.Module) -> bool:
 
 
 def quantization_of(model: PreTrainedModel) -> str:
-    """Return the quantisation of the model's linear layers, as a value of ``model.quantization``."""
+    """Return the quantization of the model's linear layers, as a value of ``model.quantization``."""
     settings: Any = getattr(model.config, "quantization_config", None)
     return "none" if settings is None else str(settings.bnb_4bit_quant_type)
 

@@ -169,8 +169,8 @@ def _check_whole(folder: Path) -> None:
         return  # loading reports the error
     if isinstance(settings, dict) and settings.get("quantization_config") is not None:
         raise UserError(
-            "training needs unquantized weights",
-            found="quantized weights",
+            "training needs unquantised weights",
+            found="quantised weights",
             where=str(folder),
             fix="use the original model, with model.quantization=nf4 and an adapter",
         )
