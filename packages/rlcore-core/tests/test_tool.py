@@ -258,7 +258,7 @@ def test_a_shortened_text_keeps_both_ends_and_never_exceeds_the_limit(text: str,
         assert short == text
     else:
         assert len(short) <= limit
-        assert f"{len(text)} characters in all" in short
+        assert f"{len(text)} characters in total" in short
 
 
 def test_long_answers_lose_their_middle() -> None:
@@ -267,7 +267,7 @@ def test_long_answers_lose_their_middle() -> None:
     assert len(short) == 2048
     assert short.startswith("aaaa")
     assert short.endswith("bbbb")
-    assert "6000 characters in all" in short
+    assert "6000 characters in total" in short
 
 
 def raising(error: BaseException, *, asynchronous: bool = False) -> Tool:
@@ -328,8 +328,8 @@ def test_timeout_is_reported_to_the_model_and_does_not_block_the_loop() -> None:
     assert time.perf_counter() - start < 5
     release.set()
     assert {result.text for result in results} == {
-        "Error: hangs gave no answer within 0.05 s.",
-        "Error: sleeps gave no answer within 0.05 s.",
+        "Error: hangs did not answer within 0.05 s.",
+        "Error: sleeps did not answer within 0.05 s.",
     }
 
 

@@ -171,7 +171,7 @@ def test_a_broken_backend_fails_the_episode_and_ends_the_other_calls() -> None:
 def test_a_timeout_is_an_error_that_the_model_reads() -> None:
     short = tool(timeout_s=0.02)(nap.function)
     (step,) = play(ToolEnvironment([short], 3), calls(("nap", {"seconds": 20.0})))
-    assert texts(step) == ["Error: nap gave no answer within 0.02 s."]
+    assert texts(step) == ["Error: nap did not answer within 0.02 s."]
     assert step.info["tool_errors"] == 1
 
 

@@ -198,7 +198,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """The fields of a row, conversations as conversations; of stored rollouts the first trajectory of the group."""
+    """The fields of a row, with conversations as messages; for a stored group, its first trajectory."""
     if set(row) == {"task", "trajectories"}:
         yield from _group_lines(row)
         return

@@ -16,7 +16,7 @@ class FolderWeights:
     """A `WeightSource` for a Hugging Face folder, without a loaded module."""
 
     folder: Path | None
-    """None for an engine that has its own model."""
+    """None for an engine that provides its own model."""
     version: int = 0
     module: None = None
 
