@@ -101,9 +101,9 @@ def test_a_key_in_the_configuration_is_refused_and_not_shown(endpoint: Endpoint,
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"base_url": "localhost:8000"}, "should be an address"),
-        ({"base_url": "http://localhost/v1/chat/completions"}, "should end before"),
-        ({"base_url": "http://localhost:99999/v1"}, "is not an address"),
+        ({"base_url": "localhost:8000"}, "must be a URL"),
+        ({"base_url": "http://localhost/v1/chat/completions"}, "must not include"),
+        ({"base_url": "http://localhost:99999/v1"}, "is not a valid URL"),
         ({"extra_body": {"stream": True}}, "cannot set stream"),
         ({"model": ""}, "at least 1 character"),
         ({"requests_per_minute": 0}, "greater than 0"),
