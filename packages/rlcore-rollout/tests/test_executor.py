@@ -424,7 +424,7 @@ def test_an_interrupt_closes_the_environments(folder: Path) -> None:
     assert process.returncode != 0
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+def test_tokenizer_with_more_tokens_than_the_model_is_rejected(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "model")
     (tmp_path / "model" / "config.json").write_text('{"vocab_size": 300}', encoding="utf-8")
     with pytest.raises(UserError, match="more tokens than the model") as caught:

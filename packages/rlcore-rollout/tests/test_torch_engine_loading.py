@@ -58,7 +58,7 @@ def test_a_damaged_folder_is_refused(tmp_path: Path, name: str) -> None:
         TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
 
 
-def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:
+def test_missing_weights_are_rejected(tmp_path: Path) -> None:
     model = build("qwen3")
     weights = {name: weight for name, weight in model.state_dict().items() if "layers.0.mlp" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
