@@ -143,9 +143,7 @@ harmless = st.text(st.characters(codec="utf-8"), max_size=30).filter(lambda text
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(first=harmless, second=harmless, third=harmless)
-def test_harmless_text_equals_the_template(
-    pair: tuple[Chat, Official], first: str, second: str, third: str
-) -> None:
+def test_harmless_text_equals_the_template(pair: tuple[Chat, Official], first: str, second: str, third: str) -> None:
     agree(pair, [system(second), user(first), said("", {"expression": third}), answer(second), answer(third)])
 
 

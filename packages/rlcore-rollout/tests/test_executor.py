@@ -178,9 +178,7 @@ def test_same_request_gives_the_same_trajectories(open_executor: Open) -> None:
     assert open_executor(concurrency=2).collect(request()) == first
 
 
-def test_siblings_share_the_environment_seed_but_not_samples(
-    open_executor: Open, environment: type[Guess]
-) -> None:
+def test_siblings_share_the_environment_seed_but_not_samples(open_executor: Open, environment: type[Guess]) -> None:
     executor = open_executor()
     groups = executor.collect(request())
     assert all(len(seeds) == 1 for seeds in environment.seeds.values())

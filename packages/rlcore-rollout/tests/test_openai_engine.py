@@ -55,9 +55,7 @@ def test_sampling_parameters_are_sent(endpoint: Endpoint) -> None:
     assert "max_tokens" not in endpoint.bodies[-1]
 
 
-def test_key_is_sent_and_optional_for_a_local_endpoint(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_is_sent_and_optional_for_a_local_endpoint(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(endpoint)
     monkeypatch.setenv("MY_KEY", KEY)
     ask(endpoint, api_key_env="MY_KEY")

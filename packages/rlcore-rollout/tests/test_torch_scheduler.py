@@ -86,9 +86,7 @@ def test_session_continues_only_with_the_same_images(sha256: str | None, kept: b
     [("cat", 4, 8), ("dog", 4, 4), ("cat", 3, 3), (None, 0, 4)],
     ids=["the same image", "another image", "another place", "no image"],
 )
-def test_positions_are_reused_up_to_the_first_different_image(
-    sha256: str | None, offset: int, expected: int
-) -> None:
+def test_positions_are_reused_up_to_the_first_different_image(sha256: str | None, offset: int, expected: int) -> None:
     def span(sha256: str, offset: int) -> MediaSpan:
         return MediaSpan(sha256=sha256, offset=offset, length=2)
 

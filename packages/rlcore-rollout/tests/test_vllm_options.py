@@ -79,9 +79,7 @@ def test_changed_tensors_are_rejected() -> None:
         segment.write({"b": torch.zeros(2)})
 
 
-def test_segment_uses_another_folder_if_shared_memory_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segment_uses_another_folder_if_shared_memory_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlcore_rollout.engines.vllm import segment
 
     monkeypatch.setattr(segment, "SHARED_MEMORY", tmp_path / "absent")

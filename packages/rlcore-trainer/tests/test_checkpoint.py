@@ -75,9 +75,7 @@ def test_step_can_be_saved_twice(tmp_path: Path, model: Any, model_folder: Path)
 
 @pytest.mark.parametrize("name", ["model/model.safetensors", "optimiser.pt", "model/tokenizer.json"])
 @pytest.mark.parametrize("damage", ["removed", "shortened"])
-def test_damaged_checkpoint_is_rejected(
-    tmp_path: Path, model: Any, model_folder: Path, name: str, damage: str
-) -> None:
+def test_damaged_checkpoint_is_rejected(tmp_path: Path, model: Any, model_folder: Path, name: str, damage: str) -> None:
     path = save(tmp_path / "checkpoints", model, model_folder, 1)
     file = path / name
     if damage == "removed":

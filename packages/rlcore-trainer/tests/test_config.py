@@ -71,9 +71,7 @@ def test_configuration_check_imports_nothing_heavy() -> None:
         (64, SimpleNamespace(max_turns=3), 64),
     ],
 )
-def test_response_limit_applies_to_the_whole_trajectory(
-    asked: int | None, environment: Any, expected: int
-) -> None:
+def test_response_limit_applies_to_the_whole_trajectory(asked: int | None, environment: Any, expected: int) -> None:
     rollout = RolloutTable(max_new_tokens=100)
     assert response_limit(AlgorithmConfig(max_response_tokens=asked), rollout, environment) == expected
 

@@ -92,9 +92,7 @@ def objective(
 @pytest.mark.parametrize("entropy", [True, False])
 @pytest.mark.parametrize("chunk_rows", [1, 4, 11, None])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_single_pass_equals_the_naive_computation(
-    temperature: float, chunk_rows: int | None, entropy: bool
-) -> None:
+def test_single_pass_equals_the_naive_computation(temperature: float, chunk_rows: int | None, entropy: bool) -> None:
     hidden, head, targets = problem()
     found = fused_loss(
         hidden, head, targets, objective, temperature=temperature, entropy=entropy, chunk_rows=chunk_rows

@@ -300,9 +300,7 @@ def test_resumed_run_is_identical(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_reference_after_a_warm_up_is_the_adapter_at_that_time(
-    bandit: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_reference_after_a_warm_up_is_the_adapter_at_that_time(bandit: Callable[..., Any], tmp_path: Path) -> None:
     tables: dict[str, Any] = {
         "lora": {"rank": 4},
         "warmup": {"steps": 2},

@@ -162,9 +162,7 @@ def test_k3_as_a_loss_has_the_gradient_of_the_reverse_divergence() -> None:
 
 @pytest.mark.parametrize("sampler", [None, SAMPLER])
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
-def test_ratio_weighted_losses_have_the_gradient_of_the_divergence(
-    estimator: str, sampler: Tensor | None
-) -> None:
+def test_ratio_weighted_losses_have_the_gradient_of_the_divergence(estimator: str, sampler: Tensor | None) -> None:
     logits, logprobs = policy()
     old = logprobs.detach() if sampler is None else sampler
     found = gradient((old.exp() * kl(logprobs, REFERENCE, estimator, old_logprobs_M=old)).sum(), logits)

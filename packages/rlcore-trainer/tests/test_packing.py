@@ -137,9 +137,7 @@ def test_shared_prompts_do_not_change_logprobs_or_gradients(
 
 
 @pytest.mark.parametrize("max_tokens", [25, 10_000])
-def test_single_pass_gradient_equals_the_padded_one(
-    qwen2: Callable[..., Any], max_tokens: int
-) -> None:
+def test_single_pass_gradient_equals_the_padded_one(qwen2: Callable[..., Any], max_tokens: int) -> None:
     model, rows = exact(qwen2(tie_word_embeddings=True)), families(1)
     parameters = list(model.parameters())
     found = [torch.zeros_like(parameter) for parameter in parameters]

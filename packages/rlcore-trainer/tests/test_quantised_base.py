@@ -143,9 +143,7 @@ def test_quantised_model_is_rejected(model_folder: Path, tmp_path: Path) -> None
             load_policy(tmp_path / "small", dtype="float32", device=CPU, quantization=quantization)
 
 
-def test_missing_bitsandbytes_names_the_install_command(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_bitsandbytes_names_the_install_command(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError) as caught:
         load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4")
@@ -168,9 +166,7 @@ def quantised(bandit: Callable[..., Any], model_folder: Path) -> Callable[..., A
     return make
 
 
-def test_run_trains_the_adapter_and_not_the_base(
-    quantised: Callable[..., Any], model_folder: Path
-) -> None:
+def test_run_trains_the_adapter_and_not_the_base(quantised: Callable[..., Any], model_folder: Path) -> None:
     run = quantised(trainer={"steps": 12, "learning_rate": 0.03}, algorithm={"kl": {"coefficient": 0.01}})
     trainer = PolicyGradientTrainer(run)
     metrics = trainer.train()

@@ -265,9 +265,7 @@ def test_best_checkpoint_has_the_smallest_evaluation_loss(chats: Make, tmp_path:
     assert sorted(path.name for path in links.iterdir() if path.name.isdigit()) == [f"{best:06d}", "000018"]
 
 
-def test_resumed_run_equals_an_uninterrupted_run(
-    model_folder: Path, qwen2: Make, chats: Make, tmp_path: Path
-) -> None:
+def test_resumed_run_equals_an_uninterrupted_run(model_folder: Path, qwen2: Make, chats: Make, tmp_path: Path) -> None:
     qwen2(tie_word_embeddings=True, attention_dropout=0.2).save_pretrained(model_folder)
     tables: dict[str, Any] = {
         "trainer": {"epochs": 3, "schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1},

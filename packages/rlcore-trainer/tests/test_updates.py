@@ -331,9 +331,7 @@ def segmented_rollout() -> list[Group]:
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("target", ["loss", "reward"])
-def test_segments_share_advantage_and_weight_of_their_trajectory(
-    qwen2: Build, aggregation: str, target: str
-) -> None:
+def test_segments_share_advantage_and_weight_of_their_trajectory(qwen2: Build, aggregation: str, target: str) -> None:
     model, reference, groups = qwen2().double(), qwen2(seed=1).double(), segmented_rollout()
     kl = {"estimator": "mse", "coefficient": 0.3, "target": target}
     algorithm = {"aggregation": aggregation, "kl": kl}
