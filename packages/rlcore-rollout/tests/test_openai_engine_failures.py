@@ -66,7 +66,7 @@ def test_unknown_model_lists_the_available_models(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize("models", [Reply(status=404, body=b"<p>no"), Reply(body=b"<html>"), Reply(body=b"[7]")])
 def test_address_without_chat_completions_is_reported_with_a_fix(endpoint: Endpoint, models: Reply) -> None:
     endpoint.answers, endpoint.models = [Reply(status=404, body=b"<p>nothing here</p>")], models
-    with pytest.raises(UserError, match="no chat completions") as caught:
+    with pytest.raises(UserError, match="does not provide chat completions") as caught:
         collect(endpoint, 6)
     assert "nothing here" in str(caught.value)
     assert "/v1" in str(caught.value)

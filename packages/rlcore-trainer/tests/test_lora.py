@@ -186,7 +186,7 @@ def test_initial_adapter_depends_only_on_the_seed(model_folder: Path) -> None:
         ({"targets": ["q_proj", "vproj"]}, "did you mean 'v_proj'"),
         ({"targets": "nothing.*"}, "down_proj, gate_proj, k_proj"),
         ({"targets": "(unclosed"}, "one regular expression"),
-        ({"targets": ["norm"]}, "cannot put this adapter"),
+        ({"targets": ["norm"]}, "cannot attach this adapter"),
         ({"targets": ["lm_head"]}, "modules_to_save"),
         ({"targets": ["embed_tokens"]}, "modules_to_save"),
         ({"modules_to_save": ["lmhead"]}, "did you mean 'lm_head'"),
