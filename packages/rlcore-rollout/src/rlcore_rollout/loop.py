@@ -1,6 +1,6 @@
 """The agent loop of one trajectory, which alternates between environment and engine.
 
-A failure is data: it ends its trajectory and does not affect others.
+A failure is stored in its trajectory, which it ends. Other trajectories are not affected.
 """
 
 from __future__ import annotations
