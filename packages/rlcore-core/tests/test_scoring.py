@@ -92,7 +92,7 @@ FAILURES: list[tuple[Callable[..., Any], str]] = [
     (lambda trajectory, task: -0.1, "outside [0, 1]"),
     (lambda trajectory, task: 10**400, "outside [0, 1]"),
     (lambda trajectory, task: "1.0", "a str, not a number"),
-    (lambda trajectory, task: None, "no value"),
+    (lambda trajectory, task: None, "neither a value nor an error"),
     (lambda trajectory, task: RewardResult(value=None, error="unsure"), "unsure"),
 ]
 

@@ -152,7 +152,7 @@ def test_docstring_is_required_and_must_match_the_parameters() -> None:
         """
         return ""
 
-    with pytest.raises(UserError, match="name of a tool"):
+    with pytest.raises(UserError, match="tool name must"):
         tool(name="add up")(wrong)
     with pytest.raises(UserError, match="needs a docstring"):
         tool(silent)
