@@ -236,7 +236,7 @@ def test_hanging_thread_exceeds_its_deadline_and_is_abandoned(play: Play) -> Non
 def test_trajectory_has_a_deadline(play: Play) -> None:
     trajectory = play(latency_s=0.05, trajectory_timeout_s=0.07)
     assert failure_of(trajectory).boundary is Boundary.TIMEOUT
-    assert "whole trajectory" in failure_of(trajectory).message
+    assert "limit of the trajectory" in failure_of(trajectory).message
 
 
 def test_hanging_engine_is_an_engine_failure(play: Play) -> None:
