@@ -39,7 +39,9 @@ class Case:
     """The arguments of the unchanged command, for ``same``; its files are those of `like_files`."""
     like_files: Mapping[str, bytes | None] = field(default_factory=dict)
     writes: frozenset[str] = frozenset()
-    """What a successful command may create in the folder of the case."""
+    """What a command may create in the folder of the case."""
+    keeps: frozenset[str] = frozenset()
+    """What of that may remain with status 2: the directory of a run that had begun."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -88,7 +90,7 @@ class Judge:
         return outcome, new | {name for name in leftovers if not name.startswith(".tmp/torch")}
 
     def _difference(self, case: Case, outcome: Outcome) -> str | None:
-        key = (case.like, *sorted(case.like_files), *sorted(case.folders), *sorted(case.environment.items()))
+        key = (case.like, *sorted(case.like_files.items()), *sorted(case.folders), *sorted(case.environment.items()))
         if key not in self._known:
             folder = self._folder / f"{case.name}-unchanged"
             self._known[key], _ = self._run(folder, case.like, case.like_files, case)
@@ -108,7 +110,7 @@ def _problem(case: Case, outcome: Outcome, new: set[str]) -> str | None:
         "a process is left": lambda: outcome.left > 0,
         "status 2 without a fix": lambda: outcome.status == 2 and not _explains(outcome.err),
         "wrong input was accepted": lambda: case.expect == "refused" and outcome.status == 0,
-        f"left {sorted(new)}": lambda: bool(new - (case.writes if outcome.status != 2 else frozenset())),
+        f"left {sorted(new)}": lambda: bool(new - (case.writes if outcome.status != 2 else case.keeps)),
     }
     return next((text for text, failed in checks.items() if failed()), None)
 

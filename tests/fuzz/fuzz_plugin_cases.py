@@ -210,4 +210,5 @@ def plugin_answers(count: int, site: Path, model: Path) -> Iterator[Case]:
             files={"base.toml": BASE.encode()} if uses_model else {},
             environment={"FUZZ_SITE": str(site), "FUZZ_PLACE": place, "FUZZ_INDEX": str(index)},
             writes=frozenset({"runs"} if command is TRAIN else set()),
+            keeps=frozenset({"runs"}),
         )

@@ -95,7 +95,7 @@ WRONG = (
 
 
 def _value(rng: random.Random) -> str:
-    return rng.choice(TEXTS[:-1]).replace("\0", "")
+    return rng.choice([text for text in TEXTS[:-1] if text != "\ud800"])  # of bytes, which cannot hold this one
 
 
 def command_line(count: int) -> Iterator[Case]:

@@ -101,6 +101,6 @@ def test_full_disk_is_reported_without_a_traceback(
 def test_skipped_rows_are_reported() -> None:
     counting: Any = SimpleNamespace(dataset=SimpleNamespace(skipped={"train": 2, "evaluation": 0}.__getitem__))
     (line,) = skipped_rows(counting, "train", "evaluation")
-    assert "2 rows of data.train" in line
+    assert "2 unusable rows in data.train" in line
     without_count: Any = SimpleNamespace(dataset=SimpleNamespace())
     assert skipped_rows(without_count, "train") == []

@@ -16,6 +16,7 @@ from rl_plugin_gsm8k_tools.demonstrations import FINAL, messages_of
 
 QUESTION_NAMES = ("question", "prompt", "problem", "instruction")
 ROLES = ("system", "user", "assistant", "tool")
+SKIP = "correct the row, or skip invalid rows with on_error=skip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,7 @@ def read_rows(path: Path) -> Iterator[Row | BadRow]:
         try:
             yield value if isinstance(value, BadRow) else _row(value, where)
         except DataError as error:
+            error.fix = error.fix or SKIP
             yield BadRow(error=error)
 
 
@@ -149,9 +151,8 @@ def _jsonl(path: Path) -> Iterator[tuple[str, object]]:
                 try:
                     row = parse_json(text)
                 except ValueError as error:
-                    fix = "correct the line, or skip invalid rows with on_error=skip"
                     message = "a line of a .jsonl file must be JSON"
-                    row = BadRow(error=DataError(message, found=str(error), where=where, fix=fix))
+                    row = BadRow(error=DataError(message, found=str(error), where=where, fix=SKIP))
                 yield where, row
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from None

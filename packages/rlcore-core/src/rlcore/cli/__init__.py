@@ -1,4 +1,4 @@
-"""The ``rlcore`` command. Subcommands are imported on use, so that ``--help`` is fast."""
+"""The ``rlcore`` command. Subcommands are imported on first use, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports commands on use, and loads plugins only for unknown names."""
+    """A command group that imports commands on first use, and loads plugins only for unknown names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the built-in commands, in the order of typical use."""
@@ -136,7 +136,7 @@ def exit_status(command: click.Command, name: str) -> int:
             stream.reconfigure(errors="backslashreplace")  # names of files and texts need not be valid Unicode
     try:
         return _run(command, name)
-    except (SystemExit, KeyboardInterrupt, GeneratorExit):
+    except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
         if isinstance(error, Exception) and (failure := _machine_failure(error)) is not None:
@@ -154,6 +154,8 @@ def _run(command: click.Command, name: str) -> int:
         click.echo("interrupted", err=True)
         return 130
     except click.ClickException as error:
+        if isinstance(error, click.UsageError) and error.ctx is None:  # options without a value have none
+            error.ctx = click.Context(command, info_name=name)
         error.show()
         return error.exit_code
     except UserError as error:

@@ -215,7 +215,8 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
                 if not isinstance(key_node, yaml.ScalarNode):
                     raise ConfigError(f"{name} has a key that is not a string", where=where)
                 if key in table:
-                    raise ConfigError(f"duplicate key {'.'.join((*path, key))} in {name}", where=where)
+                    fix = "remove one of them"
+                    raise ConfigError(f"duplicate key {'.'.join((*path, key))} in {name}", where=where, fix=fix)
                 table[key] = convert(value_node, (*path, key))
                 lines[(*path, key)] = key_node.start_mark.line + 1
             return table

@@ -188,7 +188,7 @@ class Registry:
             )
         names = sorted({plugin.name for plugin in plugins})
         raise PluginError(
-            f"there is no plugin {name!r}", found=f"installed plugins: {', '.join(names)}", fix=_hint(name, names)
+            f"there is no plugin {name!r}", found=f"installed plugins: {', '.join(names)}", fix=_hint(name, names) or "rlcore plugins list"
         )
 
     def _unknown(self, kind: str, id: str) -> PluginError:
@@ -211,7 +211,7 @@ class Registry:
 
 
 def make(target: Any, options: Any) -> Any:
-    """Create a component from its validated options (None when it takes none). A function is returned unchanged."""
+    """Create a component from its validated options (None if it takes no options). A function is returned unchanged."""
     if options is not None:
         return target(options)
     return target() if isinstance(target, type) else target
