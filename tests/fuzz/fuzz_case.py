@@ -48,8 +48,8 @@ class Case:
 class Judge:
     """Runs cases in a folder of their own each, and says what is wrong with the outcome."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._folder, self._forks = folder, Forks(environment)
+    def __init__(self, folder: Path, forks: Forks, number: int) -> None:
+        self._folder, self._forks, self._number = folder, forks, number
         self._known: dict[tuple[object, ...], Outcome] = {}
 
     def problem(self, case: Case) -> str | None:
@@ -66,10 +66,6 @@ class Judge:
         tail = (outcome.err or outcome.out)[-1500:]
         return f"{case.name}: {found}\n  rlcore {shown}\n  in {folder}\n{tail}"
 
-    def close(self) -> None:
-        """End the processes of the judge."""
-        self._forks.close()
-
     def _run(
         self, folder: Path, arguments: tuple[str, ...], files: Mapping[str, bytes | None], case: Case
     ) -> tuple[Outcome, set[str]]:
@@ -84,7 +80,7 @@ class Judge:
             if data is not None:
                 path.write_bytes(data)
         before = set(os.listdir(folder))
-        outcome = self._forks.run(list(arguments), folder, case.environment)
+        outcome = self._forks.run(self._number, list(arguments), folder, case.environment)
         new = set(os.listdir(folder)) - before - OWN
         leftovers = {f".tmp/{name}" for name in os.listdir(folder / ".tmp")}
         return outcome, new | {name for name in leftovers if not name.startswith(".tmp/torch")}

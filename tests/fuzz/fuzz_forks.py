@@ -1,25 +1,32 @@
 """Run many commands fast: each one in a fork of a process that has imported the libraries, with limits.
 
-A server process reads cases as JSON lines, and forks for each. The fork has its own session, home and temporary folder,
+Each of a few processes reads cases as JSON lines, and forks for each. The fork has its own session, home and temporary folder,
 limits for memory, processor time and the size of files, and ends with the handlers that run at the exit of a process.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib
 import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ALSO_IMPORTED = (
+    *("rlcore.cli.data", "rlcore.cli.evaluate", "rlcore.cli.config", "rlcore.cli.plugins", "rlcore.doctor"),
+    *("rlcore_merge.merging", "rlcore_merge.cli", "rlcore_compat.verl", "yaml", "pyarrow.parquet"),
+)
 HERE = Path(__file__).resolve().parent
 MEMORY_BYTES = 12_000_000_000
 """Of address space, of which the libraries reserve much."""
@@ -41,46 +48,43 @@ class Outcome:
     """Processes that still run after the command."""
 
 
-@dataclass
 class Forks:
-    """One server process, started on first use."""
+    """Processes that serve one case at a time each. The first imports the libraries, and the others are its forks."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
-    _server: subprocess.Popen[str] | None = None
+    def __init__(self, count: int) -> None:
+        pairs = [socket.socketpair() for _ in range(count)]
+        theirs = [there.fileno() for _, there in pairs]
+        paths = [str(HERE.parent / "repo"), str(HERE), os.environ.get("PYTHONPATH", "")]
+        fixed = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(paths)}
+        command = [sys.executable, __file__, *map(str, theirs)]
+        self._server = subprocess.Popen(command, pass_fds=theirs, env={**os.environ, **fixed})
+        self._streams = []
+        for here, there in pairs:
+            there.close()
+            self._streams.append(here.makefile("rw", encoding="ascii"))
+            here.close()
 
-    def run(self, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> Outcome:
-        """Run ``rlcore ARGUMENTS`` in a folder."""
-        if self._server is None:
-            paths = [str(HERE.parent / "repo"), str(HERE), os.environ.get("PYTHONPATH", "")]
-            fixed = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(paths)}
-            self._server = subprocess.Popen(
-                [sys.executable, __file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, **fixed, **self.environment},
-            )
-            atexit.register(self.close)
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
+    def run(self, number: int, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> Outcome:
+        """Run ``rlcore ARGUMENTS`` in a folder, in a fork of one of the processes."""
+        stream = self._streams[number]
         request = {"arguments": arguments, "folder": str(folder), "environment": dict(environment)}
-        self._server.stdin.write(json.dumps(request) + "\n")
-        self._server.stdin.flush()
-        reply = json.loads(self._server.stdout.readline())
+        stream.write(json.dumps(request) + "\n")
+        stream.flush()
+        reply = json.loads(stream.readline())
         out, err = ((folder / name).read_bytes().decode("utf-8", "backslashreplace") for name in (".out", ".err"))
         return Outcome(out=out, err=err, **reply)
 
     def close(self) -> None:
-        """End the server."""
-        if self._server is not None:
-            self._server.kill()
-            self._server.communicate()
-            self._server = None
+        """End the processes: their streams end."""
+        for stream in self._streams:
+            stream.close()
+        self._server.wait()
 
 
 def _child(request: Mapping[str, Any]) -> None:
     """Become the command. Never returns."""
     folder, status = Path(request["folder"]), 99
+    sys.dont_write_bytecode = True
     try:
         os.setsid()
         os.chdir(folder)
@@ -111,24 +115,40 @@ def _child(request: Mapping[str, Any]) -> None:
         os._exit(status)
 
 
-def _serve() -> None:
+def _start(streams: list[int]) -> None:
+    """Import the libraries, and serve each stream in a process of its own."""
     from preloaded import IMPORTED
 
-    for name in ("rlcore.cli.data", "rlcore.cli.evaluate", "rlcore.cli.config", "rlcore.cli.plugins", "rlcore.doctor"):
-        __import__(name)
-    for name in ("rlcore_merge.merging", "rlcore_merge.cli", "rlcore_compat.verl", "yaml", "pyarrow.parquet", "click"):
-        __import__(name)
-    for name in IMPORTED:
-        __import__(name)
+    for name in (*IMPORTED, *ALSO_IMPORTED):
+        importlib.import_module(name)
     atexit._clear()  # type: ignore[attr-defined]
-    for line in sys.stdin:
-        request = json.loads(line)
-        started = time.monotonic()
+    gc.freeze()  # a collection in a fork would copy all memory
+    children = []
+    for stream in streams[1:]:
         if (child := os.fork()) == 0:
-            _child(request)
-        status = _wait(child, started + TIMEOUT_S)
-        left = _end_group(child)
-        print(json.dumps({"status": status, "seconds": time.monotonic() - started, "left": left}), flush=True)
+            _serve(stream, streams)
+            os._exit(0)
+        children.append(child)
+    _serve(streams[0], streams)
+    for child in children:
+        os.waitpid(child, 0)
+    os._exit(0)  # the libraries have handlers that are gone
+
+
+def _serve(own: int, streams: list[int]) -> None:
+    for stream in streams:
+        if stream != own:
+            os.close(stream)
+    with socket.socket(fileno=own).makefile("rw", encoding="ascii") as file:
+        for line in file:
+            request = json.loads(line)
+            started = time.monotonic()
+            if (child := os.fork()) == 0:
+                _child(request)
+            status = _wait(child, started + TIMEOUT_S)
+            reply = {"status": status, "left": _end_group(child), "seconds": time.monotonic() - started}
+            file.write(json.dumps(reply) + "\n")
+            file.flush()
 
 
 def _wait(child: int, until: float) -> int:
@@ -157,4 +177,4 @@ def _end_group(group: int) -> int:
 
 
 if __name__ == "__main__":
-    _serve()
+    _start([int(text) for text in sys.argv[1:]])

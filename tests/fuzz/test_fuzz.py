@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,7 @@ from pathlib import Path
 import pytest
 from fuzz_case import Case, Judge, unchanged
 from fuzz_folder_cases import checkpoints, model_folders
+from fuzz_forks import Forks
 from fuzz_plugin_cases import install, plugin_answers
 from fuzz_text_cases import SMALL, command_line, data_files, recipes, toml_of
 
@@ -37,10 +39,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Judge]]:
-    found = [Judge(tmp_path_factory.mktemp("cases"), {}) for _ in range(JUDGES)]
-    yield found
-    for judge in found:
-        judge.close()
+    forks = Forks(JUDGES)
+    yield [Judge(tmp_path_factory.mktemp("cases"), forks, number) for number in range(JUDGES)]
+    forks.close()
 
 
 @pytest.fixture(scope="module")
@@ -77,25 +78,17 @@ def test_fuzz_run_has_at_least_2000_inputs() -> None:
 @pytest.mark.parametrize("kind", COUNTS)
 def test_input_of_any_kind_gets_an_answer(kind: str, material: Path, judges: list[Judge]) -> None:
     before = unchanged(material)
-    todo, problems = cases(kind, material), list[str]()
-
-    def work(judge: Judge) -> list[str]:
-        found = []
-        while (case := next_case()) is not None:
-            if problem := judge.problem(case):
-                found.append(problem)
-        return found
-
-    from threading import Lock
-
-    lock = Lock()
+    todo, lock = cases(kind, material), threading.Lock()
 
     def next_case() -> Case | None:
         with lock:
             return next(todo, None)
 
+    def work(judge: Judge) -> list[str]:
+        return [problem for case in iter(next_case, None) if (problem := judge.problem(case))]
+
     with ThreadPoolExecutor(len(judges)) as pool:
-        problems = list(itertools.chain.from_iterable(pool.map(work, judges)))
-    shown = "\n\n".join(sorted(problems)[:SHOWN])
+        problems = sorted(itertools.chain.from_iterable(pool.map(work, judges)))
+    shown = "\n\n".join(problems[:SHOWN])
     assert not problems, f"{len(problems)} problems\n\n{shown}"
     assert unchanged(material) == before
