@@ -1,7 +1,7 @@
 """Run many commands fast: each one in a fork of a process that has imported the libraries, with limits.
 
-Each of a few processes reads cases as JSON lines, and forks for each. The fork has its own session, home and temporary folder,
-limits for memory, processor time and the size of files, and ends with the handlers that run at the exit of a process.
+Each of a few processes reads cases as JSON lines, and forks for each. The fork has its own session, home and temporary
+folder, limits for memory and the size of files, and ends with the handlers that run at the exit of a process.
 """
 
 from __future__ import annotations

@@ -40,12 +40,15 @@ def prints():
     return None
 ODD = [
     lambda: None, lambda: 0, lambda: -1, lambda: True, lambda: 1.5, lambda: float("nan"), lambda: float("inf"),
-    lambda: 10 ** 24, lambda: 10 ** 5000, lambda: "", lambda: "text", lambda: "\\ud800", lambda: "\\x1b[31m\\n\\r", lambda: b"bytes",
+    lambda: 10 ** 24, lambda: 10 ** 5000, lambda: "", lambda: "text", lambda: "\\ud800", lambda: "\\x1b[31m\\n\\r",
+    lambda: b"bytes",
     lambda: [], lambda: [None], lambda: {}, lambda: {"a": 1}, lambda: (), lambda: {1, 2}, object, lambda: object,
     lambda: Unprintable(), lambda: [Unprintable()], nested, numbers, lambda: (n for n in range(3)), lambda: print,
     lambda: ValueError("returned, not raised"), lambda: Observation(messages=()), lambda: Step(terminated=True),
-    lambda: asyncio.sleep(0), lambda: Task(id="x", messages=()), lambda: Message(role="user", content="x" * 100_000),
-    raises(ValueError("a \\x1b[31mbug\\nof two lines")), raises(KeyError("k")), raises(AssertionError()), raises(Mute()),
+    lambda: asyncio.sleep(0), lambda: Task(id="x", messages=()),
+    lambda: Message(role="user", content="x" * 100_000),
+    raises(ValueError("a \\x1b[31mbug\\nof two lines")), raises(KeyError("k")), raises(AssertionError()),
+    raises(Mute()),
     raises(StopIteration(1)), raises(RuntimeError("\\ud800")), raises(MemoryError()), raises(NotImplementedError()),
     raises(SystemExit(0)), raises(SystemExit("bye")), raises(Strange("strange")), raises(GeneratorExit()),
     raises(asyncio.CancelledError()), raises(TimeoutError()), raises(OSError(28, "No space left on device")),
@@ -61,13 +64,15 @@ at("import", lambda: None)
 M = "fuzz_plugin"
 
 @hookimpl
-def rlcore_environments(): return at("environments", lambda: [specs.EnvironmentSpec(id="fuzz", target=f"{M}:Environment")])
+def rlcore_environments():
+    return at("environments", lambda: [specs.EnvironmentSpec(id="fuzz", target=f"{M}:Environment")])
 @hookimpl
 def rlcore_datasets():
-    return at("datasets", lambda: [specs.DatasetSpec(id="fuzz", target=f"{M}:Data", summary="fuzz", prepare=f"{M}:prepare")])
+    return at("datasets", lambda: [specs.DatasetSpec(id="fuzz", target=f"{M}:Data", prepare=f"{M}:prepare")])
 @hookimpl
 def rlcore_rewards(): return at("rewards", lambda: [
-    specs.RewardSpec(id="fuzz", target=f"{M}:reward"), specs.RewardSpec(id="fuzz-group", target=f"{M}:Group", scope="group")])
+    specs.RewardSpec(id="fuzz", target=f"{M}:reward"),
+    specs.RewardSpec(id="fuzz-group", target=f"{M}:Group", scope="group")])
 @hookimpl
 def rlcore_tools(): return at("tools", lambda: [specs.ToolSpec(id="fuzz", target=f"{M}:tool")])
 @hookimpl
@@ -75,7 +80,8 @@ def rlcore_trackers(): return at("trackers", lambda: [specs.TrackerSpec(id="fuzz
 @hookimpl
 def rlcore_checks(): return at("checks", lambda: [specs.CheckSpec(id="fuzz", target=f"{M}:check")])
 @hookimpl
-def rlcore_dialects(): return at("dialects", lambda: [specs.DialectSpec(id="fuzz", target=f"{M}:Dialect", overrides=True)])
+def rlcore_dialects():
+    return at("dialects", lambda: [specs.DialectSpec(id="fuzz", target=f"{M}:Dialect", overrides=True)])
 @hookimpl
 def rlcore_commands(): return at("commands", lambda: [specs.CommandSpec(id="fuzz", target=f"{M}:command")])
 @hookimpl

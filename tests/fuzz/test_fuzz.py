@@ -27,10 +27,11 @@ import pytest
 from fuzz_case import Case, Judge, unchanged
 from fuzz_folder_cases import checkpoints, model_folders
 from fuzz_forks import Forks
+from fuzz_known_cases import known
 from fuzz_plugin_cases import install, plugin_answers
 from fuzz_text_cases import SMALL, command_line, data_files, recipes, toml_of
 
-COUNTS = {"words": 500, "recipes": 500, "data": 450, "models": 350, "checkpoints": 300, "plugins": 300}
+COUNTS = {"known": 0, "words": 500, "recipes": 500, "data": 450, "models": 350, "checkpoints": 300, "plugins": 300}
 JUDGES = 2
 SHOWN = 40
 
@@ -60,6 +61,7 @@ def cases(kind: str, material: Path) -> Iterator[Case]:
     count = COUNTS[kind] * int(os.environ.get("FUZZ_SCALE", "1"))
     run = material / "run"
     made = {
+        "known": lambda: known(run / "model"),
         "words": lambda: command_line(count),
         "recipes": lambda: recipes(count),
         "data": lambda: data_files(count),

@@ -119,7 +119,7 @@ def no_checkpoint(run: Path) -> UserError:
 
 
 def check_model_folder(folder: Path, *, where: str | None = None) -> None:
-    """Raise `UserError` when a Hugging Face folder lacks its configuration, tokenizer or weights, or sizes are wrong."""
+    """Raise `UserError` when a Hugging Face folder lacks configuration, tokenizer or weights, or has wrong sizes."""
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise UserError(f"{folder} is not a model folder", found=found, where=where, fix="give the folder of the model")

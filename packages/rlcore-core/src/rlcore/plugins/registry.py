@@ -188,7 +188,9 @@ class Registry:
             )
         names = sorted({plugin.name for plugin in plugins})
         raise PluginError(
-            f"there is no plugin {name!r}", found=f"installed plugins: {', '.join(names)}", fix=_hint(name, names) or "rlcore plugins list"
+            f"there is no plugin {name!r}",
+            found=f"installed plugins: {', '.join(names)}",
+            fix=_hint(name, names) or "rlcore plugins list",
         )
 
     def _unknown(self, kind: str, id: str) -> PluginError:
