@@ -71,6 +71,7 @@ def known(model: Path) -> Iterator[Case]:
                 (EVALUATE, files, {"model": model}),
                 ((*DRY, "model.path=model"), {**small, **files}, {"model": model}),
             ]
+    cases += [((*EVALUATE, "model.device=cuda:999"), {}, {"model": model})]
     for name in ("x" * 300, "x/" * 3000, "\udcff", "/dev/null"):
         cases += [(words, {}, {}) for words in (("data", "show", name), ("run", "--resume", name), ("run", "-c", name))]
         cases += [

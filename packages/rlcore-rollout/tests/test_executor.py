@@ -429,5 +429,5 @@ def test_tokenizer_with_more_tokens_than_the_model_is_rejected(tiny_folder: Path
         _check_vocabulary(tmp_path / "model")
     assert "300 embeddings" in str(caught.value)
     (tmp_path / "model" / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match="not JSON"):
+    with pytest.raises(UserError, match="cannot be read"):
         _check_vocabulary(tmp_path / "model")

@@ -176,7 +176,7 @@ def test_agentfly_rows_are_read() -> None:
     ("line", "found"),
     [
         ('{"question": "2+2?", "answer": NaN}', "float nan"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "nested"),
         ('{"question": 5, "answer": "4"}', "int 5"),
     ],
 )

@@ -53,6 +53,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
     for row in read_rows(source):
         if isinstance(row, BadRow):
             if config.on_error == "raise":
+                row.error.fix = row.error.fix or "correct the row, or skip invalid rows with on_error=skip"
                 raise row.error
             skipped += 1
             continue

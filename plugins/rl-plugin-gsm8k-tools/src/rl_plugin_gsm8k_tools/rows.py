@@ -16,7 +16,6 @@ from rl_plugin_gsm8k_tools.demonstrations import FINAL, messages_of
 
 QUESTION_NAMES = ("question", "prompt", "problem", "instruction")
 ROLES = ("system", "user", "assistant", "tool")
-SKIP = "correct the row, or skip invalid rows with on_error=skip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,6 @@ def read_rows(path: Path) -> Iterator[Row | BadRow]:
         try:
             yield value if isinstance(value, BadRow) else _row(value, where)
         except DataError as error:
-            error.fix = error.fix or SKIP
             yield BadRow(error=error)
 
 
@@ -152,7 +150,7 @@ def _jsonl(path: Path) -> Iterator[tuple[str, object]]:
                     row = parse_json(text)
                 except ValueError as error:
                     message = "a line of a .jsonl file must be JSON"
-                    row = BadRow(error=DataError(message, found=str(error), where=where, fix=SKIP))
+                    row = BadRow(error=DataError(message, found=str(error), where=where))
                 yield where, row
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from None

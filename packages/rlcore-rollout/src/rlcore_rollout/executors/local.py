@@ -34,7 +34,6 @@ from rlcore.types import (
     derive_seed,
 )
 
-from rlcore_rollout.chat.tokenizer import read_tokenizer
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
@@ -237,6 +236,8 @@ def _check_vocabulary(folder: Path) -> None:
     rows = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
     if not rows or not path.is_file():
         return
+    from rlcore_rollout.chat.tokenizer import read_tokenizer  # an engine with its own model needs no tokenizers
+
     highest = max(read_tokenizer(path).get_vocab().values(), default=0)
     if highest >= rows:
         raise UserError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import is_adapter
+from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
 from rlcore.models.quantization import keep_layout, loading_options
 from rlcore.models.weights import check_complete, cpu_threads
@@ -109,9 +110,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
         raise _unreadable(error, folder) from error
     if config.model_type not in FAMILIES:
         raise _unsupported(f"model_type {config.model_type!r}", str(folder))
-    device = context.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device_name(context.device, gpus=torch.cuda.device_count())
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the output belongs to rlcore
     set_verbosity_error()  # type: ignore[no-untyped-call]  # missing tensors are reported below
     dtype = context.dtype

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 from rlcore.contracts import Executor
-from rlcore.errors import UserError
+from rlcore.models.device import device_name
 from torch import Tensor, nn
 
 from rlcore_trainer.batching.rows import Rows
@@ -39,15 +39,9 @@ class SingleProcess:
         """Return the device for ``model.device``.
 
         Raises:
-            UserError: a GPU is requested but none is available.
+            UserError: a GPU is requested but is not available.
         """
-        if wanted == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if wanted.startswith("cuda") and not torch.cuda.is_available():
-            raise UserError(
-                "model.device requires a GPU", found="no CUDA device", where=wanted, fix="set model.device=auto"
-            )
-        return torch.device(wanted)
+        return torch.device(device_name(wanted, gpus=torch.cuda.device_count()))
 
     def prepare(self, model: nn.Module, *, betas: tuple[float, float], weight_decay: float) -> None:
         """Create the optimiser for all trainable parameters of ``model``."""
