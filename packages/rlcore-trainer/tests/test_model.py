@@ -80,7 +80,7 @@ def test_missing_gpu_is_rejected() -> None:
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_damaged_folder_is_rejected_with_one_sentence(model_folder: Path, name: str) -> None:
     (model_folder / name).write_bytes(b'{"a": ' * 20)
-    with pytest.raises(UserError, match="cannot be (loaded|read)") as caught:
+    with pytest.raises(UserError, match=r"cannot be (loaded|read)") as caught:
         load_policy(model_folder, dtype="auto", device=CPU)
     assert (caught.value.where or "").startswith(str(model_folder))
 
