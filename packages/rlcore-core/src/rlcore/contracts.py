@@ -284,7 +284,11 @@ class Executor(Protocol):
 
 
 class Trainer(Protocol):
-    """Improves a policy until its configured end."""
+    """Improves a policy until its configured end.
+
+    A trainer that can be resumed writes each checkpoint as ``checkpoints/NNNNNN`` of the run directory, under another
+    name until it is complete, with the manifest of `rlcore.runs.checkpoint_folder.write_manifest`.
+    """
 
     def train(self) -> Mapping[str, float]:
         """Run to the end; returns the last metrics."""
