@@ -89,7 +89,9 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
         pytest.skip("mounting a small file system needs root")
     mounted = tmp_path / "disk"
     mounted.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={request.param}", "tmpfs", mounted], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={request.param}", "tmpfs", mounted], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"cannot mount a file system: {done.stderr.strip()}")
     try:

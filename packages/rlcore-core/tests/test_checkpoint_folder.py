@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from rlcore.errors import UserError
 from rlcore.runs.checkpoint_folder import FORMAT, MANIFEST, check_checkpoint, write_manifest
 
-FILES = {"model/model.safetensors": b"\x00\x01weights" * 50, "model/config.json": b"{}", "optimiser.pt": b"PK\x03\x04" * 9}
+FILES = {
+    "model/model.safetensors": b"\x00\x01weights" * 50,
+    "model/config.json": b"{}",
+    "optimiser.pt": b"PK\x03\x04" * 9,
+}
 NAMES = [*FILES, MANIFEST]
 
 

@@ -47,8 +47,8 @@ def check_checkpoint(
         command: the command to suggest with an earlier checkpoint
 
     Raises:
-        UserError: files are missing or damaged, each of which is named, or the format is unknown. The fix is the command
-            with the newest earlier checkpoint that is complete.
+        UserError: files are missing or damaged, and all of them are named, or the format is unknown. The fix is the
+            command with the newest earlier checkpoint that is complete.
     """
     flaw = _flaw(folder, checksums, within)
     if flaw is None:
@@ -73,7 +73,8 @@ def _flaw(folder: Path, checksums: bool, within: str) -> tuple[str, str] | None:
     try:
         manifest: dict[str, Any] = json.loads(text)
         if (number := manifest["format"]) != FORMAT:
-            return "the checkpoint has an unknown format", f"format {number!r:.40} in {MANIFEST}; this version reads {FORMAT}"
+            found = f"format {number!r:.40} in {MANIFEST}; this version reads {FORMAT}"
+            return "the checkpoint has an unknown format", found
         step, files = manifest["step"], manifest["files"]
         if text != _text(step, files):
             raise ValueError("its own checksum does not match")
@@ -88,10 +89,10 @@ def _flaw(folder: Path, checksums: bool, within: str) -> tuple[str, str] | None:
     if checksums:
         same_size = [name for name in names if name not in problems]
         try:
-            found = _checksums(folder, same_size)
+            actual = _checksums(folder, same_size)
         except OSError as error:
             return damaged, f"{error.filename} cannot be read: {error.strerror}"
-        problems |= {name: "does not match its checksum" for name in same_size if found[name] != sums[name]}
+        problems |= {name: "does not match its checksum" for name in same_size if actual[name] != sums[name]}
     return (damaged, "; ".join(f"{name} {problem}" for name, problem in problems.items())) if problems else None
 
 

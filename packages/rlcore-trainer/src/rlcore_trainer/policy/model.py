@@ -41,9 +41,9 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
     A quantised model is the base of an adapter, and none of its weights are trained.
 
     Raises:
-        UserError: the configuration, weights or tokenizer are missing or damaged, or do not belong together, the vocabulary is smaller than the
-            tokenizer's, the weights are already quantised, or the architecture does more to logits than a plain output
-            layer.
+        UserError: the configuration, weights or tokenizer are missing or damaged, or do not belong together, the
+            vocabulary is smaller than the tokenizer's, the weights are already quantised, or the architecture does more
+            to logits than a plain output layer.
     """
     check_folder(folder)
     _check_whole(folder)

@@ -184,7 +184,7 @@ def _told(target: Path) -> Iterator[None]:
             "the checkpoint cannot be written",
             found=f"{first}; {shutil.disk_usage(room).free / 1e6:,.1f} MB are free",  # torch.save does not say why
             where=str(target),
-            fix="free disk space, then use --resume: it continues from the last checkpoint, or starts again without one",
+            fix="free disk space, then use --resume, which continues from the last checkpoint or else starts again",
         ) from error
 
 
