@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
@@ -39,4 +38,4 @@ def doctor(run: str | None, plugin: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     if any(row["status"] == "fail" for row in rows):
-        sys.exit(1)
+        raise click.exceptions.Exit(1)

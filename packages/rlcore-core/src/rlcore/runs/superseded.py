@@ -68,7 +68,8 @@ def supersede(run: Path, step: int, *, number: int) -> Superseded:
 
 def _cut_metrics(path: Path, step: int, aside: Path) -> int:
     """Move later and damaged lines, and return their number. They are written to the new place first."""
-    kept, moved = [], []
+    kept: list[bytes] = []
+    moved: list[bytes] = []
     for row, raw in metrics_lines(path):
         (kept if row is not None and row["step"] <= step else moved).append(raw + b"\n")
     if moved:
