@@ -102,7 +102,7 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("small_disk", "saved"), [("26m", True), ("13m", False)], indirect=["small_disk"])
+@pytest.mark.parametrize(("small_disk", "saved"), [("26m", True), ("10m", False)], indirect=["small_disk"])
 def test_run_resumes_after_a_full_disk(small_disk: Path, saved: bool, undisturbed: dict[str, str]) -> None:
     """There is space for a model, a reference and one checkpoint, or none."""
     output = finish(ARGUMENTS, small_disk, status=2)
