@@ -102,7 +102,7 @@ def test_unknown_format_is_named(tmp_path: Path, number: Any) -> None:
     assert repr(number) in str(error.found)
 
 
-def test_format_without_checksums_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_format_without_checksums_is_rejected_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "000007").mkdir()
     old = {"format": 1, "progress": {"step": 7}, "files": {"optimiser.pt": 3}}
     (tmp_path / "000007/trainer.json").write_text(json.dumps(old), encoding="utf-8")
@@ -116,7 +116,7 @@ def test_malformed_manifest_is_damage(tmp_path: Path, files: Any) -> None:
     assert MANIFEST in str(error_of(path).found)
 
 
-def test_checkpoint_of_another_step_is_refused(tmp_path: Path) -> None:
+def test_checkpoint_of_another_step_is_rejected(tmp_path: Path) -> None:
     path = shutil.copytree(checkpoint(tmp_path, 7), tmp_path / "000009")
     assert "step 7" in str(error_of(path).found)
     assert error_of(path).fix == f"rlcore run --resume {tmp_path / '000007'}"

@@ -131,7 +131,7 @@ def test_run_without_its_checkpoints_starts_again_and_keeps_its_records(
     ],
 )
 @pytest.mark.parametrize("dry", [["--dry-run"], []])
-def test_key_that_only_affects_the_start_is_refused(
+def test_key_that_only_affects_the_start_is_rejected(
     trained: Callable[[], Path], rlcore: Call, override: str, dry: list[str]
 ) -> None:
     Path("another.py").write_text(
@@ -159,7 +159,7 @@ def test_unchanged_and_changeable_keys_are_accepted(trained: Callable[[], Path],
 
 @pytest.mark.parametrize(("weights", "status"), [(b"same", 0), (b"diff", 2)])
 @pytest.mark.parametrize("removed", [False, True])
-def test_moved_model_is_accepted_and_another_one_refused(
+def test_moved_model_is_accepted_and_another_one_rejected(
     rlcore: Call, weights: bytes, status: int, removed: bool
 ) -> None:
     for name, content in (("old", b"same"), ("new", weights)):
@@ -213,7 +213,7 @@ def test_doctor_rejects_what_is_not_a_run(trained: Callable[[], Path], rlcore: C
     assert rlcore("doctor", *arguments).status == 2
 
 
-def test_evaluation_of_a_damaged_checkpoint_is_refused(trained: Callable[[], Path], rlcore: Call) -> None:
+def test_evaluation_of_a_damaged_checkpoint_is_rejected(trained: Callable[[], Path], rlcore: Call) -> None:
     run = trained()
     file = run / "checkpoints/000004/model/model.safetensors"
     file.write_bytes(file.read_bytes()[::-1])
