@@ -7,7 +7,8 @@
     │   ├── ConfigError        invalid keys or values of a run configuration, reported together
     │   ├── DataError          an invalid data file or row, with file, row and field
     │   ├── PluginError        a missing, broken or incompatible plugin
-    │   └── NotInstalledError  a missing package of rlcore or library
+    │   ├── NotInstalledError  a missing package of rlcore or library
+    │   └── WriteError         a file of a run that cannot be written, for example on a full disk
     ├── EngineError            an engine that crashed, hung or returned invalid output
     │   └── ContextFullError   a conversation that fills the context of the model
     ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
@@ -53,6 +54,10 @@ class PluginError(UserError):
 
 class NotInstalledError(UserError):
     """A required package that is not installed."""
+
+
+class WriteError(UserError):
+    """A file of a run that cannot be written, for example on a full disk. The run is kept and can be resumed."""
 
 
 class EngineError(RlcoreError):

@@ -16,6 +16,8 @@ class Table(BaseModel):
 
     FOLLOWING: ClassVar[frozenset[str]] = frozenset()
     """Keys whose values are derived from others unless a layer sets them."""
+    FIXED: ClassVar[frozenset[str]] = frozenset()
+    """Keys that a resumed run cannot change, because they only affect its start."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -133,6 +135,10 @@ class TrackersTable(BaseModel):
 
 class RunConfig(Table):
     """The configuration of a run."""
+
+    FIXED = frozenset(
+        {"name", "runs", "layout", "seed", "model.path", "model.builder", "model.dtype", "trainer.id"},
+    )
 
     summary: str = ""
     """One-line description."""

@@ -10,7 +10,7 @@ import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_complete, cpu_threads
+from rlcore.models.weights import check_loaded, check_types, cpu_threads
 from rlcore.types import LossMask, TokenIds
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -41,12 +41,13 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
     A quantised model is the base of an adapter, and none of its weights are trained.
 
     Raises:
-        UserError: the configuration, weights or tokenizer are missing or damaged, the vocabulary is smaller than the
-            tokenizer's, the weights are already quantised, or the architecture does more to logits than a plain output
-            layer.
+        UserError: the configuration, weights or tokenizer are missing or damaged, or do not belong together, the
+            vocabulary is smaller than the tokenizer's, the weights are already quantised, or the architecture does more
+            to logits than a plain output layer.
     """
     check_folder(folder)
     _check_whole(folder)
+    check_types(folder)
     chosen = _dtype(dtype, device)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
     quantised = loading_options(quantization, dtype=chosen, device=device)
@@ -63,7 +64,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
         raise _unreadable("the model", error, folder) from error
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)
-    check_complete(loading["missing_keys"], folder)
+    check_loaded(loading, folder)
     if quantised:
         keep_layout(model)
     else:

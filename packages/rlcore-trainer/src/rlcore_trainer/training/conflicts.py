@@ -16,6 +16,7 @@ from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
+from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
@@ -43,6 +44,8 @@ def check(run: RunSession) -> list[str]:
         ProblemsError: settings conflict; each problem has an origin and a fix.
         UserError: an advantage or a loss cannot be imported.
     """
+    if run.resume_from is not None:
+        check_checkpoint(run.resume_from, checksums=False)
     algorithm = run.resolved.options.get("algorithm")
     if not isinstance(algorithm, AlgorithmConfig):
         return []  # the trainer defines its own table
