@@ -195,6 +195,18 @@ def test_failed_process_ends_the_run_with_one_error(ending: str, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["kl", "sft"])
+def test_divergence_ends_all_processes_with_one_error(recipe: str, tmp_path: Path) -> None:
+    arguments = (*RECIPES[recipe], *TWO, "trainer.learning_rate=1e30", "checkpoint.every=1", "evaluation.every=0")
+    output = finish(arguments, tmp_path, status=1)
+    assert "at step" in output
+    assert output.count("error:") == 1
+    assert "Traceback" not in output
+    for file in (tmp_path / "runs/run/checkpoints").glob("*/model/*.safetensors"):
+        assert all(bool(tensor.isfinite().all()) for tensor in load_file(file).values()), file
+
+
+@pytest.mark.slow
 def test_stopped_run_resumes_identically(equal_rows: None, tmp_path: Path) -> None:
     arguments = (*KL, *TWO, "checkpoint.keep=1")
     finish(arguments, tmp_path / "whole")

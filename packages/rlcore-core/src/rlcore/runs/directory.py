@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import re
 import secrets
@@ -256,8 +257,9 @@ def best_checkpoint(run: Path) -> Path | None:
     scores: dict[int, tuple[float, float]] = {}
     for line in read_metrics(run / "metrics.jsonl"):
         accuracy, reward = line.get("evaluation/accuracy"), line.get("evaluation/reward")
-        if accuracy is not None or reward is not None:
-            scores[line["step"]] = (float(accuracy or 0.0), float(reward or 0.0))
+        score = (float(accuracy or 0.0), float(reward or 0.0))
+        if (accuracy is not None or reward is not None) and all(map(math.isfinite, score)):
+            scores[line["step"]] = score
     scored = [path for path in checkpoints_of(run) if int(path.name) in scores]
     return max(scored, key=lambda path: (scores[int(path.name)], int(path.name)), default=None)
 
