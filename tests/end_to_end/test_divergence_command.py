@@ -28,7 +28,7 @@ PHASES = {
         "runs/run/checkpoints/000000",
     ),
     "supervised": (
-        (*SMALL, "-r", "sft", "trainer.demonstrations=40", "trainer.learning_rate=1e30", "trainer.warmup_steps=0"),
+        (*SMALL, "-r", "sft", "trainer.demonstrations=40", "trainer.learning_rate=1e30", "trainer.rollouts=false"),
         "at step 2",
         "runs/run/checkpoints/000001",
     ),

@@ -195,9 +195,10 @@ def test_failed_process_ends_the_run_with_one_error(ending: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["kl", "sft"])
-def test_divergence_ends_all_processes_with_one_error(recipe: str, tmp_path: Path) -> None:
-    arguments = (*RECIPES[recipe], *TWO, "trainer.learning_rate=1e30", "checkpoint.every=1", "evaluation.every=0")
+@pytest.mark.parametrize(("recipe", "further"), [("kl", ()), ("sft", ("trainer.rollouts=false",))])
+def test_divergence_ends_all_processes_with_one_error(recipe: str, further: tuple[str, ...], tmp_path: Path) -> None:
+    broken = ("trainer.learning_rate=1e30", "checkpoint.every=1", "evaluation.every=0")
+    arguments = (*RECIPES[recipe], *TWO, *broken, *further)
     output = finish(arguments, tmp_path, status=1)
     assert "at step" in output
     assert output.count("error:") == 1

@@ -104,9 +104,9 @@ class TableValidator:
         try:
             found = model.model_validate(values)
             refused = list(non_finite(found)) if isinstance(found, BaseModel) else []
-            for place, value in refused:  # models that are not a `Table` accept them
+            for place, number in refused:  # models that are not a `Table` accept them
                 place = _existing(values, place, "finite_number")
-                self.bad((*path, *place), value, f"needs {EXPECTED['finite_number']}", doc_of(model, place))
+                self.bad((*path, *place), number, f"needs {EXPECTED['finite_number']}", doc_of(model, place))
             return None if booleans or refused else found
         except ValidationError as error:
             reasons: dict[KeyPath, list[ErrorDetails]] = {}
