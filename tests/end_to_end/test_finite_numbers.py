@@ -62,7 +62,7 @@ def test_all_packages_and_plugins_are_covered() -> None:
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_a_float_rejects_nan_and_infinity_however_they_are_written(name: str) -> None:
+def test_float_rejects_nan_and_infinity_in_every_notation(name: str) -> None:
     model, key = FLOATS[name]
     for text in WRITTEN:
         assert key in refused(override_layers([f"{key}={text}"]), model), text
@@ -76,7 +76,7 @@ def test_a_float_rejects_nan_and_infinity_however_they_are_written(name: str) ->
 
 
 @pytest.mark.parametrize("text", WRITTEN)
-def test_the_weight_of_a_reward_must_be_finite_in_a_run(text: str) -> None:
+def test_weight_of_a_reward_must_be_finite_in_a_run(text: str) -> None:
     for layer in (
         *override_layers([f"reward.math-numeric-equal.weight={text}"]),
         file_layer(Path("a.toml"), text=f'[[reward]]\nid = "math-numeric-equal"\nweight = {text}\n'),
@@ -86,7 +86,7 @@ def test_the_weight_of_a_reward_must_be_finite_in_a_run(text: str) -> None:
         assert {(problem.kind, problem.path) for problem in caught.value.problems} == {("bad value", "reward.0.weight")}
 
 
-def test_a_yaml_file_is_no_way_around() -> None:
+def test_yaml_file_rejects_a_nan_weight() -> None:
     layer = file_layer(Path("a.yaml"), text="reward:\n- id: math-numeric-equal\n  weight: .nan\n")
     with pytest.raises(ProblemsError) as caught:
         resolve([values_layer(BASE, "test"), layer], Registry())
@@ -111,13 +111,13 @@ class Plain(BaseModel):
 
 
 @pytest.mark.parametrize("key", ["plain", "optional", "many", "named", "inner.ratio"])
-def test_plain_models_of_third_parties_reject_them_too(key: str) -> None:
+def test_plain_models_of_third_parties_reject_them(key: str) -> None:
     text = {"many": "[1.0, nan]", "named": "{a = inf}"}.get(key, "nan")
     (found,) = refused(override_layers([f"{key}={text}"]), Plain)
     assert found == {"many": "many.1", "named": "named.a"}.get(key, key)
 
 
-def test_a_field_may_say_otherwise() -> None:
+def test_field_can_allow_infinity() -> None:
     found = validate_options(Plain, override_layers(["open=inf", "forever=inf"]), subject="a table")
     assert isinstance(found, Plain)
     assert (found.open, found.forever) == (math.inf, math.inf)

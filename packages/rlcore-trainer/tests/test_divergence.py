@@ -90,7 +90,7 @@ def test_supervised_training_stops_and_keeps_the_last_completed_step(
     assert_all_checkpoints_are_finite(tmp_path / "run")
 
 
-def test_weights_that_are_not_finite_are_never_saved(chats: Make, tmp_path: Path) -> None:
+def test_non_finite_weights_are_never_saved(chats: Make, tmp_path: Path) -> None:
     tables = {"checkpoint": {"every": 1}, "evaluation": {"every": 0}}
     run = chats("run", trainer={"learning_rate": OUT}, **tables)
     error = diverged(run, supervised)
@@ -100,7 +100,7 @@ def test_weights_that_are_not_finite_are_never_saved(chats: Make, tmp_path: Path
     assert error.found == "no checkpoint was written before"
 
 
-def test_an_evaluation_that_is_not_finite_is_not_the_best(chats: Make, tmp_path: Path) -> None:
+def test_non_finite_evaluation_is_not_the_best(chats: Make, tmp_path: Path) -> None:
     run = chats("run", trainer={"learning_rate": FAR}, evaluation={"every": 1})
     error = diverged(run, supervised)
     assert "evaluation loss" in error.message
@@ -108,7 +108,7 @@ def test_an_evaluation_that_is_not_finite_is_not_the_best(chats: Make, tmp_path:
     assert not (tmp_path / "run/checkpoints/best").exists()
 
 
-def test_a_model_with_nan_is_rejected_before_training(chats: Make, model_folder: Path) -> None:
+def test_model_with_nan_is_rejected_before_training(chats: Make, model_folder: Path) -> None:
     file = model_folder / "model.safetensors"
     tensors = load_file(file)
     name = sorted(tensors)[0]
@@ -134,7 +134,7 @@ def test_reinforcement_learning_stops_when_its_weights_run_away(bandit: Make, tm
 
 @pytest.mark.parametrize("every", [1, 20])
 @pytest.mark.parametrize("updates", [1, 2])
-def test_a_loss_that_is_nan_stops_reinforcement_learning_at_its_step(
+def test_nan_loss_stops_reinforcement_learning_at_its_step(
     bandit: Make, tmp_path: Path, updates: int, every: int
 ) -> None:
     run = bandit(
@@ -151,7 +151,7 @@ def test_a_loss_that_is_nan_stops_reinforcement_learning_at_its_step(
     assert_all_checkpoints_are_finite(tmp_path / "run")
 
 
-def test_the_checkpoint_before_a_divergence_resumes_like_the_uninterrupted_run(bandit: Make, tmp_path: Path) -> None:
+def test_checkpoint_before_a_divergence_resumes_like_the_uninterrupted_run(bandit: Make, tmp_path: Path) -> None:
     tables: dict[str, Any] = {"checkpoint": {"every": 20}, "evaluation": {"every": 0}}
     whole = bandit("whole", trainer={"steps": 6}, **tables)
     PolicyGradientTrainer(whole).train()
@@ -164,7 +164,7 @@ def test_the_checkpoint_before_a_divergence_resumes_like_the_uninterrupted_run(b
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_a_critic_that_diverges_stops_the_run(bandit: Make, tmp_path: Path) -> None:
+def test_diverging_critic_stops_the_run(bandit: Make, tmp_path: Path) -> None:
     run = bandit(
         algorithm={"advantage": "gae"},
         critic={"model": "copy", "learning_rate": OUT},
@@ -176,7 +176,7 @@ def test_a_critic_that_diverges_stops_the_run(bandit: Make, tmp_path: Path) -> N
     assert checkpoints(tmp_path / "run") == []
 
 
-def test_a_warm_up_that_diverges_names_its_step_and_its_learning_rate(bandit: Make, tmp_path: Path) -> None:
+def test_diverging_warm_up_names_its_step_and_its_learning_rate(bandit: Make, tmp_path: Path) -> None:
     run = bandit(warmup={"steps": 5, "learning_rate": FAR}, evaluation={"every": 0})
     error = diverged(run, PolicyGradientTrainer)
     assert "warm-up step 2" in error.message
@@ -184,7 +184,7 @@ def test_a_warm_up_that_diverges_names_its_step_and_its_learning_rate(bandit: Ma
     assert checkpoints(tmp_path / "run") == []
 
 
-def test_a_warm_up_that_ends_with_bad_weights_saves_nothing(bandit: Make, tmp_path: Path) -> None:
+def test_warm_up_that_ends_with_bad_weights_saves_nothing(bandit: Make, tmp_path: Path) -> None:
     run = bandit(warmup={"steps": 1, "learning_rate": OUT}, evaluation={"every": 0})
     error = diverged(run, PolicyGradientTrainer)
     assert "the end of the warm-up" in error.message
@@ -198,14 +198,14 @@ def question(text: str) -> Demonstration:
     return Demonstration(messages=(Message(role="user", content=text),))
 
 
-def test_a_conversation_without_an_assistant_message_is_named(chats: Make) -> None:
+def test_conversation_without_an_assistant_message_is_named(chats: Make) -> None:
     with pytest.raises(DataError) as caught:
         supervised(chats(train=[chat("w1", "w2"), question("w3 w4")]))
     assert "conversation 2" in caught.value.message
     assert caught.value.found == "user, beginning 'w3 w4'"
 
 
-def test_a_demonstration_without_an_assistant_message_stops_the_warm_up(bandit: Make) -> None:
+def test_demonstration_without_an_assistant_message_stops_the_warm_up(bandit: Make) -> None:
     run = bandit(warmup={"steps": 3, "demonstrations_per_step": 2})
 
     def conversation(messages: Any, tools: Any) -> tuple[list[int], list[bool]]:
@@ -228,7 +228,7 @@ def test_a_demonstration_without_an_assistant_message_stops_the_warm_up(bandit: 
     place=st.integers(0, 100),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
 )
-def test_a_single_bad_number_is_found_in_any_nesting(
+def test_single_bad_number_is_found_in_any_nesting(
     shapes: list[int], bad: float, place: int, dtype: torch.dtype
 ) -> None:
     tensors = [torch.ones(size, 2, dtype=dtype) for size in shapes]
