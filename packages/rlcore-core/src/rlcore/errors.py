@@ -11,6 +11,7 @@
     │   └── WriteError         a file of a run that cannot be written, for example on a full disk
     ├── EngineError            an engine that crashed, hung or returned invalid output
     │   └── ContextFullError   a conversation that fills the context of the model
+    ├── DivergenceError        training whose loss, gradient or weights are no longer finite: exit code 1
     ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
     └── EnvironmentFailure     an environment that failed: the trajectory is not scored
         └── ToolFailure        a tool's backend that failed
@@ -28,8 +29,8 @@ class RlcoreError(Exception):
     """Base class of all errors that rlcore raises deliberately."""
 
 
-class UserError(RlcoreError):
-    """Bad input. The command prints the message without a traceback and exits with code 2."""
+class ExplainedError(RlcoreError):
+    """An error with the parts of its message: what is wrong, what was found, where it came from, how to fix it."""
 
     def __init__(self, message: str, *, found: str | None = None, where: str | None = None, fix: str | None = None):
         self.message, self.found, self.where, self.fix = message, found, where, fix
@@ -38,6 +39,10 @@ class UserError(RlcoreError):
     def __str__(self) -> str:
         rows = [("found", self.found), ("from", self.where), ("fix", self.fix)]
         return "\n".join([self.message, *(f"  {name:<6} {text}" for name, text in rows if text)])
+
+
+class UserError(ExplainedError):
+    """Bad input. The command prints the message without a traceback and exits with code 2."""
 
 
 class ConfigError(UserError):
@@ -66,6 +71,10 @@ class EngineError(RlcoreError):
 
 class ContextFullError(EngineError):
     """A conversation that fills the context of the model, so that it cannot answer."""
+
+
+class DivergenceError(ExplainedError):
+    """Training whose loss, gradient or weights are no longer finite. The command exits with code 1."""
 
 
 class ProcessError(RlcoreError):

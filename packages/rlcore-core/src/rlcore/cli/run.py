@@ -18,7 +18,7 @@ from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, Ta
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
-from rlcore.errors import EngineError, ProcessError, UserError, WriteError
+from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
 from rlcore.runs.directory import (
@@ -189,7 +189,8 @@ def _told_by_main(processes: Processes) -> Iterator[None]:
         yield
     except BaseException as failure:
         error = failure
-        if processes.is_main or not isinstance(failure, (UserError, EngineError, ProcessError, KeyboardInterrupt)):
+        shared = (UserError, DivergenceError, EngineError, ProcessError, KeyboardInterrupt)
+        if processes.is_main or not isinstance(failure, shared):
             raise
         status = 130 if isinstance(failure, KeyboardInterrupt) else 2 if isinstance(failure, UserError) else 1
         raise click.exceptions.Exit(status) from failure

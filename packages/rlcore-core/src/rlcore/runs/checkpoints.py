@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def best_checkpoint(run: Path) -> Path | None:
     scores: dict[int, tuple[float, float]] = {}
     for line in read_metrics(run / "metrics.jsonl"):
         values = [line.get(f"evaluation/{name}") for name in ("accuracy", "reward")]
-        if any(isinstance(value, (int, float)) for value in values):
+        numbers = [value for value in values if isinstance(value, (int, float))]
+        if numbers and all(map(math.isfinite, numbers)):
             accuracy, reward = (float(value) if isinstance(value, (int, float)) else 0.0 for value in values)
             scores[line["step"]] = accuracy, reward
     scored = [path for path in checkpoints_of(run) if int(path.name) in scores]

@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
 from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.finite import first_non_finite
 from rlcore_trainer.policy.logprobs import FusedLoss, LossOfChunk, fused_loss, logprobs_and_entropy
 
 TOKENIZER_FILES = (
@@ -73,6 +74,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
         torch.set_num_threads(threads)
     model.requires_grad_(not quantised).train(False)
     _check_vocabulary(model, folder)
+    _check_finite(model, folder)
     _check_packed(model, folder)
     return model
 
@@ -195,6 +197,17 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
             found=f"{tokens} tokens, {rows} embeddings",
             where=str(folder),
             fix="use the tokenizer that the model was trained with",
+        )
+
+
+def _check_finite(model: PreTrainedModel, folder: Path) -> None:
+    name = first_non_finite(dict(model.named_parameters()))
+    if name is not None:
+        raise UserError(
+            "the weights of a model must be finite",
+            found=f"NaN or infinity in {name}",
+            where=str(folder),
+            fix="choose another checkpoint, or download the model again",
         )
 
 
