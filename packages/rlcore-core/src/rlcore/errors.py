@@ -7,9 +7,11 @@
     │   ├── ConfigError        invalid keys or values of a run configuration, reported together
     │   ├── DataError          an invalid data file or row, with file, row and field
     │   ├── PluginError        a missing, broken or incompatible plugin
+    │   ├── NotScoredError     no trajectory could be scored, exit code 1
     │   └── NotInstalledError  a missing package of rlcore or library
     ├── EngineError            an engine that crashed, hung or returned invalid output
     │   └── ContextFullError   a conversation that fills the context of the model
+    ├── ComponentExitError     a component that tried to end the process
     ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
     └── EnvironmentFailure     an environment that failed: the trajectory is not scored
         └── ToolFailure        a tool's backend that failed
@@ -21,22 +23,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
+
+from rlcore.escaping import printable
 
 
 class RlcoreError(Exception):
     """Base class of all errors that rlcore raises deliberately."""
 
+    exit_status: ClassVar[int] = 1
+    """The exit status of a command that ends with this error."""
+
 
 class UserError(RlcoreError):
-    """Bad input. The command prints the message without a traceback and exits with code 2."""
+    """Bad input. The command prints the message without a traceback and exits with code 2.
+
+    As a text, the error is safe to show: secrets are masked, and nothing in it can begin a line or control a terminal.
+    """
+
+    exit_status = 2
 
     def __init__(self, message: str, *, found: str | None = None, where: str | None = None, fix: str | None = None):
         self.message, self.found, self.where, self.fix = message, found, where, fix
         super().__init__(message)
 
     def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The message, what was found, where and the fix. Further lines of a part are indented below it."""
         rows = [("found", self.found), ("from", self.where), ("fix", self.fix)]
-        return "\n".join([self.message, *(f"  {name:<6} {text}" for name, text in rows if text)])
+        lines = self._headline()
+        for name, text in rows:
+            first, *others = (text or "").split("\n")
+            lines += [f"  {name:<6} {first}", *(f"         {line}" for line in others)] if text else []
+        return [printable(line) for line in lines]
+
+    def _headline(self) -> list[str]:
+        return [self.message]
 
 
 class ConfigError(UserError):
@@ -55,12 +79,22 @@ class NotInstalledError(UserError):
     """A required package that is not installed."""
 
 
+class NotScoredError(UserError):
+    """No trajectory could be scored. The input may be right, and a reward, environment or service failed."""
+
+    exit_status = 1
+
+
 class EngineError(RlcoreError):
     """An engine that crashed, hung or returned invalid output."""
 
 
 class ContextFullError(EngineError):
     """A conversation that fills the context of the model, so that it cannot answer."""
+
+
+class ComponentExitError(RlcoreError):
+    """A component called ``sys.exit`` or ``os._exit``, which would end the run without a result."""
 
 
 class ProcessError(RlcoreError):

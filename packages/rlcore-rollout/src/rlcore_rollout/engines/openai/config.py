@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
-from rlcore.config.secrets import SECRET_VALUE, is_secret
 from rlcore.errors import UserError
+from rlcore.secrecy import SECRET_VALUE, is_secret, remember
 
 OFFICIAL = "https://api.openai.com/v1"
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
@@ -116,4 +116,5 @@ class OpenAIEngineConfig(BaseModel):
                 where=where,
                 fix="export it again",
             )
+        remember(value)
         return value
