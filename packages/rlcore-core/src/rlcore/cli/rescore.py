@@ -84,7 +84,7 @@ def _print(found: Mapping[str, Comparison], how: Plan, files: Sequence[Path]) ->
 
 
 class _Session:
-    """Rescores the files, compares the results of each file, and prints the progress from time to time."""
+    """Rescores the files, compares the results of each file, and periodically prints the progress."""
 
     def __init__(self, how: Plan, files: Sequence[Path]) -> None:
         self.found: dict[str, Comparison] = {}
