@@ -168,6 +168,15 @@ def test_child_process_may_exit() -> None:
             os._exit(0)
 
 
+def test_rlcore_itself_may_end_the_process() -> None:
+    code = (
+        "import os\nfrom rlcore.session.exits import exits_reported\n"
+        "own = {'__name__': 'rlcore_trainer.distributed', 'os': os}\n"
+        "with exits_reported(): exec('os._exit(5)', own)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 5
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from rlcore.errors import ComponentExitError
+from rlcore.plugins.discovery import HOSTS
 
-end_process = os._exit
-"""``os._exit`` for rlcore itself, also inside of `exits_reported`."""
+OWN = frozenset({"rlcore", *(name.replace("-", "_") for name in HOSTS)})
+"""Packages that may end the process, for example when an interrupted call does not return."""
 
 
 @contextmanager
@@ -20,14 +21,14 @@ def exits_reported() -> Iterator[None]:
     """Turn ``sys.exit`` and ``os._exit`` of a component into a `ComponentExitError`.
 
     The error is raised where the component called the function, so a reward or tool that ends the process fails like
-    any other. Child processes may still exit. Native code that ends the process is not noticed.
+    any other. Child processes and rlcore itself may still exit. Native code that ends the process is not noticed.
     """
     before, owner = os._exit, os.getpid()
 
     def refuse(status: int) -> NoReturn:
-        if os.getpid() != owner:
-            end_process(status)
         frame = sys._getframe(1)
+        if os.getpid() != owner or str(frame.f_globals.get("__name__")).partition(".")[0] in OWN:
+            before(status)
         raise ComponentExitError(_sentence(f"os._exit({status})", frame.f_code.co_filename, frame.f_lineno))
 
     os._exit = refuse
@@ -44,4 +45,4 @@ def _sentence(call: str, file: str, line: int | None) -> str:
     return f"a component tried to end the process: {call} in {file}:{line}"
 
 
-__all__ = ["end_process", "exits_reported"]
+__all__ = ["exits_reported"]
