@@ -127,9 +127,12 @@ def whole_numbers(values: Any) -> Shape:
     return tuple(whole_number(value) for value in values)
 
 
-def _strided(storage: Any, kind: Any, offset: Any, shape: Any, strides: Any, metadata: Any) -> Strided:
+def _strided(
+    storage: Any, kind: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, metadata: Any = None
+) -> Strided:
     if not isinstance(storage, Storage) or not isinstance(kind, Kind):
         raise ValueError("a tensor without a typed storage")
+    _check_gradient(requires_grad, kind)
     if metadata:  # conj or neg: the elements are stored without a pending conjugation or negation
         raise ValueError(f"a tensor with the metadata {metadata!r:.40}; save tensor.resolve_conj().resolve_neg()")
     shape, strides = whole_numbers(shape), whole_numbers(strides)
@@ -138,21 +141,36 @@ def _strided(storage: Any, kind: Any, offset: Any, shape: Any, strides: Any, met
     return Strided(storage, kind, whole_number(offset), shape, strides)
 
 
-def _tensor(
-    storage: Any, offset: Any, shape: Any, strides: Any, _: Any = None, __: Any = None, metadata: Any = None
+def _check_gradient(requires_grad: Any, kind: Kind) -> None:
+    integer = kind.torch_name.startswith(("int", "uint", "bool"))
+    if type(requires_grad) is not bool or (requires_grad and integer):
+        raise ValueError(f"a tensor of {kind.torch_name} with requires_grad = {requires_grad!r:.40}")
+
+
+# The functions have the signatures of those in torch: pickles with other arguments are damaged.
+def _tensor_v1(storage: Any, offset: Any, shape: Any, strides: Any) -> Strided:
+    return _strided(storage, getattr(storage, "kind", None), offset, shape, strides)
+
+
+def _tensor_v2(
+    storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, metadata: Any = None
 ) -> Strided:
-    return _strided(storage, getattr(storage, "kind", None), offset, shape, strides, metadata)
+    return _strided(storage, getattr(storage, "kind", None), offset, shape, strides, requires_grad, metadata)
 
 
-def _tensor_of_kind(
-    storage: Any, offset: Any, shape: Any, strides: Any, _: Any, __: Any, kind: Any, metadata: Any = None
+def _tensor_v3(
+    storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, kind: Any, metadata: Any = None
 ) -> Strided:
     if not isinstance(storage, Storage) or storage.kind is not None:
         raise ValueError("a tensor with two kinds of elements")
-    return _strided(storage, kind, offset, shape, strides, metadata)
+    return _strided(storage, kind, offset, shape, strides, requires_grad, metadata)
 
 
-def _parameter(data: Any, *_: Any) -> Any:
+def _parameter(data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> Any:
+    if isinstance(data, Strided):
+        _check_gradient(requires_grad, data.kind)
+    elif not isinstance(data, Distributed):
+        raise ValueError(f"a parameter of the type {type(data).__name__}")
     return data
 
 
@@ -223,9 +241,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "builtins.tuple": tuple,
     "builtins.slice": slice,
     "torch.Size": Function(_size),
-    "torch._utils._rebuild_tensor": Function(_tensor),
-    "torch._utils._rebuild_tensor_v2": Function(_tensor),
-    "torch._utils._rebuild_tensor_v3": Function(_tensor_of_kind),
+    "torch._utils._rebuild_tensor": Function(_tensor_v1),
+    "torch._utils._rebuild_tensor_v2": Function(_tensor_v2),
+    "torch._utils._rebuild_tensor_v3": Function(_tensor_v3),
     "torch._utils._rebuild_parameter": Function(_parameter),
     "torch._utils._rebuild_parameter_with_state": Function(_parameter),
     "torch._tensor._rebuild_from_type_v2": Function(_typed),

@@ -78,8 +78,8 @@ class Stored:
                 object.__setattr__(self, "strides", None)
         begin, end = (0, self.file.size) if self.record is None else (self.record.position, self.record.end)
         bytes_needed = self.span * self.kind.size
-        if not bytes_needed:
-            object.__setattr__(self, "position", begin)
+        if not bytes_needed:  # of any offset, as in torch
+            object.__setattr__(self, "position", min(max(self.position, begin), end))
         elif self.position < begin or self.position + bytes_needed > end or prod(self.shape) * self.kind.size > MOST:
             self._raise_outside()
 
