@@ -220,6 +220,7 @@ def test_a_pickle_that_asks_for_all_memory_raises() -> None:
     with pytest.raises(UserError) as caught:
         pickles.load(io.BytesIO(huge), "here")
     assert caught.value.where == "here"
+    assert "2,147,483,647" in str(caught.value.found)
 
 
 def assert_like_torch(folder: Path, seeds: range) -> None:
@@ -270,65 +271,3 @@ def test_damaged_files_are_read_as_by_torch(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_many_damaged_files_are_read_as_by_torch(tmp_path: Path) -> None:
     assert_like_torch(tmp_path, range(1000, 5000))
-
-
-@pytest.mark.parametrize("layout", ["fsdp2", "fsdp1", "dcp"])
-def test_damaged_shards_merge_to_the_same_values_or_raise(written: Path, tmp_path: Path, layout: str) -> None:
-    merge(written / layout, tmp_path / "expected")
-    expected = load_file(tmp_path / "expected" / "model.safetensors")
-    shards = sorted(path for path in (written / layout).iterdir() if path.suffix in {".pt", ".distcp"})
-    source = tmp_path / "in"
-    for seed in range(40):
-        random = Random(seed)
-        source.mkdir()
-        for path in (written / layout).iterdir():
-            (source / path.name).symlink_to(path) if path.is_dir() else (source / path.name).write_bytes(
-                path.read_bytes()
-            )
-        (source / "huggingface").unlink(missing_ok=True)
-        chosen = source / random.choice(shards).name
-        chosen.write_bytes(mutations.damage_file(chosen.read_bytes(), random))
-        out = tmp_path / f"out-{seed}"
-        try:
-            merge(source, out)
-        except UserError:
-            assert not out.exists()
-        else:
-            found = load_file(out / "model.safetensors")
-            assert found.keys() == expected.keys()
-            assert all(torch.equal(found[name], expected[name]) for name in expected), seed
-        for path in source.iterdir():
-            path.unlink()
-        source.rmdir()
-
-
-@pytest.mark.parametrize("layout", ["fsdp2", "hsdp", "fsdp1"])
-def test_hostile_pickles_of_shards_raise_or_merge(written: Path, tmp_path: Path, layout: str) -> None:
-    """Without an oracle: integers of shapes, meshes and placements are changed, and no other exception is raised."""
-    shards = sorted((written / layout).glob("*.pt"))
-    for seed in range(60):
-        source = tmp_path / f"in-{seed}"
-        source.mkdir()
-        for path in shards:
-            (source / path.name).write_bytes(path.read_bytes())
-        chosen = source / Random(seed).choice(shards).name
-        chosen.write_bytes(mutations.damage_pickle(chosen.read_bytes(), Random(seed)))
-        try:
-            merge(source, tmp_path / f"out-{seed}")
-        except UserError:
-            assert not (tmp_path / f"out-{seed}").exists()
-
-
-def test_hostile_metadata_of_a_distributed_checkpoint_raise_or_merge(written: Path, tmp_path: Path) -> None:
-    for seed in range(60):
-        source = tmp_path / f"in-{seed}"
-        source.mkdir()
-        for path in (written / "dcp").iterdir():
-            if path.is_file():
-                (source / path.name).write_bytes(path.read_bytes())
-        metadata = source / ".metadata"
-        metadata.write_bytes(mutations.damaged(metadata.read_bytes(), Random(seed)))
-        try:
-            merge(source, tmp_path / f"out-{seed}")
-        except UserError:
-            assert not (tmp_path / f"out-{seed}").exists()

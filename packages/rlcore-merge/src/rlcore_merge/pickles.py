@@ -8,7 +8,9 @@ neither torch nor a process group.
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from rlcore.errors import UserError
 from rlcore_merge.boxes import Shape
 from rlcore_merge.elements import BY_TORCH_NAME, Kind, refuse_state
 
+MOST_NUMBERS = 64
+"""Numbers in a shape."""
 DAMAGED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading unexpected content of a pickle raises."""
 
@@ -116,14 +120,18 @@ class Distributed:
 def whole_number(value: Any) -> int:
     """A count, an offset or a stride. Raises `ValueError` for any other value, which torch rejects too."""
     if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r:.40} is not a whole number")
+        raise ValueError(f"{value} is not a whole number" if type(value) is int else f"{_kind(value)} as a number")
     return value
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__  # not its text, which can be exponentially longer than the pickle
 
 
 def whole_numbers(values: Any) -> Shape:
     """A shape or strides. Raises `ValueError` for any other value."""
-    if not isinstance(values, tuple | list):
-        raise ValueError(f"{type(values).__name__} instead of whole numbers")
+    if not isinstance(values, tuple | list) or len(values) > MOST_NUMBERS:
+        raise ValueError(f"{_kind(values)} instead of at most {MOST_NUMBERS} whole numbers")
     return tuple(whole_number(value) for value in values)
 
 
@@ -134,7 +142,7 @@ def _strided(
         raise ValueError("a tensor without a typed storage")
     _check_gradient(requires_grad, kind)
     if metadata:  # conj or neg: the elements are stored without a pending conjugation or negation
-        raise ValueError(f"a tensor with the metadata {metadata!r:.40}; save tensor.resolve_conj().resolve_neg()")
+        raise ValueError("a pending conjugation or negation; save tensor.resolve_conj().resolve_neg()")
     shape, strides = whole_numbers(shape), whole_numbers(strides)
     if len(shape) != len(strides):
         raise ValueError(f"a tensor with {len(shape)} axes and {len(strides)} strides")
@@ -144,7 +152,7 @@ def _strided(
 def _check_gradient(requires_grad: Any, kind: Kind) -> None:
     integer = kind.torch_name.startswith(("int", "uint", "bool"))
     if type(requires_grad) is not bool or (requires_grad and integer):
-        raise ValueError(f"a tensor of {kind.torch_name} with requires_grad = {requires_grad!r:.40}")
+        raise ValueError(f"a gradient of a {kind.torch_name} tensor")
 
 
 # The functions have the signatures of those in torch: pickles with other arguments are damaged.
@@ -180,14 +188,14 @@ def _typed(function: Any, type_: Any, arguments: Any, state: Any) -> Any:
         return Distributed(name, whole_numbers(arguments[2]), state)
     if isinstance(function, Function):
         return function(*arguments)
-    raise pickle.UnpicklingError(f"a tensor of the type {name or type_!r}")
+    raise pickle.UnpicklingError(f"a tensor of the type {name or _kind(type_)}")
 
 
 def _attribute(owner: Any, name: str) -> Any:
     if isinstance(owner, type) and issubclass(owner, Record):
         return _record(f"{owner.name}.{name}")
     raise ForbiddenName(
-        "the checkpoint was rejected: its pickle contains more than data", found=f"getattr of {owner!r}", fix=_DISTRUST
+        "the checkpoint was rejected: its pickle contains more than data", found=f"getattr of {_kind(owner)}", fix=_DISTRUST
     )
 
 
@@ -341,6 +349,13 @@ class Reader(pickle.Unpickler):
         return storage
 
 
+def _check_memory(content: bytes) -> None:
+    """Reject an index of the unpickler's memo that no pickle of this length needs: it allocates memory up to it."""
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in {"PUT", "LONG_BINPUT"} and argument > len(content):
+            raise ValueError(f"the index {argument:,} in a pickle of {len(content):,} bytes")
+
+
 def load(file: IO[bytes], where: str) -> Any:
     """The object in a pickle, with `Record`, `Strided` and `Distributed` in place of objects that are not plain data.
 
@@ -349,7 +364,9 @@ def load(file: IO[bytes], where: str) -> Any:
         UserError: the pickle is damaged.
     """
     try:
-        return Reader(file, where).load()
+        content = file.read()
+        _check_memory(content)
+        return Reader(io.BytesIO(content), where).load()
     except ForbiddenName as error:
         raise ForbiddenName(error.message, found=error.found, where=where, fix=error.fix) from None
     except Exception as error:  # a damaged pickle raises anything

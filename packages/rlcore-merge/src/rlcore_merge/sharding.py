@@ -9,8 +9,9 @@ shorter or empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -19,7 +20,7 @@ from rlcore.errors import UserError
 
 from rlcore_merge.boxes import Shape
 from rlcore_merge.elements import Array
-from rlcore_merge.pickles import Record, Strided, whole_number, whole_numbers
+from rlcore_merge.pickles import MOST_NUMBERS, Record, Strided, whole_number, whole_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,4 +167,12 @@ def _axes(layout: Any) -> list[tuple[Shape, Shape]]:
 
 
 def _flat(nested: Any) -> list[Any]:
-    return [each for part in nested for each in _flat(part)] if isinstance(nested, tuple | list) else [nested]
+    return list(islice(_each(nested), MOST_NUMBERS + 1))
+
+
+def _each(nested: Any) -> Iterator[Any]:
+    if isinstance(nested, tuple | list):
+        for part in nested:
+            yield from _each(part)
+    else:
+        yield nested

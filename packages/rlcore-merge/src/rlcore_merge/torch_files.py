@@ -114,7 +114,9 @@ class TorchFile:
         where = str(self.file.path)
         if not isinstance(content, Mapping):
             raise UserError("the file is not a state dict", found=type(content).__name__, where=where)
-        lost = [str(name) for name, value in content.items() if not isinstance(value, Strided) and _has_tensors(value)]
+        seen: set[int] = set()
+        others = ((name, value) for name, value in content.items() if not isinstance(value, Strided))
+        lost = [str(name)[:100] for name, value in others if _has_tensors(value, seen)]
         if lost:
             raise UserError(
                 "the file is not a complete, flat state dict",
@@ -130,11 +132,17 @@ class TorchFile:
         return {name: record.checksum for name, record in self._records.items()}
 
 
-def _has_tensors(value: Any, depth: int = 8) -> bool:
-    if isinstance(value, Strided | Distributed) or not depth:
-        return True
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple | set) else ()
-    return any(_has_tensors(each, depth - 1) for each in inner)
+def _has_tensors(value: Any, seen: set[int]) -> bool:
+    """Whether a container that is not in ``seen`` has tensors at any depth."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Strided | Distributed):
+            return True
+        if isinstance(each, Mapping | list | tuple | set) and id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(each.values() if isinstance(each, Mapping) else each)
+    return False
 
 
 def _table(file: MappedFile, start: int, size: int) -> dict[str, Record]:

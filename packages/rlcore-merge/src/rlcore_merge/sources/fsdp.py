@@ -277,8 +277,9 @@ def _sharded_boxes(value: Distributed, file: TorchFile) -> Iterator[tuple[Shape,
     for shard in value.state[0]:
         metadata: Record = shard.get("metadata")
         stored = file.stored(shard.get("tensor"))
-        if stored.shape != whole_numbers(metadata.get("shard_sizes")):
-            raise ValueError(f"a shard of shape {list(stored.shape)}, expected {metadata.get('shard_sizes')}")
+        sizes = whole_numbers(metadata.get("shard_sizes"))
+        if stored.shape != sizes:
+            raise ValueError(f"a shard of shape {list(stored.shape)}, expected {list(sizes)}")
         yield whole_numbers(metadata.get("shard_offsets")), stored
 
 
