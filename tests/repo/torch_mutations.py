@@ -31,7 +31,7 @@ def described(tensor):
     return [str(tensor.dtype), list(tensor.shape), hashlib.sha256(content.numpy().tobytes()).hexdigest()]
 for line in sys.stdin:
     try:
-        content = torch.load(line.rstrip("\\n"), weights_only=True)
+        content = torch.load(line.rstrip("\\n"), map_location="cpu", weights_only=True)
         if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
             content = content["state_dict"]
         found = {str(name): described(value) for name, value in content.items() if isinstance(value, torch.Tensor)}

@@ -63,14 +63,12 @@ def test_a_view_is_accepted_exactly_if_torch_accepts_it(
         expected = torch.as_strided(base, shape, strides, offset) if len(shape) == len(strides) else None
     except RuntimeError:
         expected = None
-    try:
-        found = read(path)["view"]
-    except UserError as error:
-        assert error.where == str(path)
-        assert expected is None
+    if expected is None:
+        with pytest.raises(UserError) as caught:
+            read(path)
+        assert caught.value.where == str(path)
     else:
-        assert expected is not None
-        assert torch.equal(found, expected)
+        assert torch.equal(read(path)["view"], expected)
 
 
 @pytest.mark.parametrize(
@@ -115,16 +113,11 @@ def test_every_flipped_byte_of_a_record_raises(tmp_path: Path, seed: int) -> Non
         (old,) = file.read(1)
         file.seek(at)
         file.write(bytes([old ^ (1 << seed % 8)]))
-    used = "/data/" in info.filename or info.filename.endswith(("data.pkl", "byteorder"))
-    if used:
-        with pytest.raises(UserError) as caught:
-            merge(tmp_path, tmp_path / "out")
-        assert caught.value.where == str(path)
-        assert info.filename in str(caught.value.found)
-        assert not (tmp_path / "out").exists()
-    else:
+    with pytest.raises(UserError) as caught:
         merge(tmp_path, tmp_path / "out")
-        assert torch.equal(load_file(tmp_path / "out" / "model.safetensors")["whole"], whole)
+    assert caught.value.where == str(path)
+    assert info.filename in str(caught.value.found)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_without_checksums_is_merged_with_a_note(tmp_path: Path) -> None:
@@ -176,9 +169,7 @@ def test_a_pickle_cannot_change_what_it_names(tmp_path: Path, name: bytes, state
 def test_state_of_a_tensor_cannot_be_changed(tmp_path: Path) -> None:
     base = torch.arange(12.0)
     view = (base._typed_storage(), 0, (2,), (1,), False, OrderedDict())
-    torch.save(
-        {"a": Changed(torch._utils._rebuild_tensor_v2, view, [None, None, -4, (2,), (1,)])}, tmp_path / NAME
-    )
+    torch.save({"a": Changed(torch._utils._rebuild_tensor_v2, view, [None, None, -4, (2,), (1,)])}, tmp_path / NAME)
     with pytest.raises(UserError) as caught:
         merge(tmp_path, tmp_path / "out")
     assert caught.value.where == str(tmp_path / NAME)
@@ -224,6 +215,7 @@ def test_a_pickle_that_asks_for_all_memory_raises() -> None:
 
 
 def assert_like_torch(folder: Path, seeds: range) -> None:
+    """Each damaged file is rejected, or has the tensors that torch reads, or has those of the undamaged file."""
     generator = torch.Generator().manual_seed(3)
     weight = torch.randn(6, 4, generator=generator)
     state = OrderedDict(
@@ -246,17 +238,19 @@ def assert_like_torch(folder: Path, seeds: range) -> None:
     for path, seed in zip(paths, seeds, strict=True):
         path.write_bytes(mutations.mutate(original, seed))
     accepted = 0
+    (undamaged,) = mutations.read_by_torch([folder / "original"])
     for path, by_torch in zip(paths, mutations.read_by_torch(paths), strict=True):
         try:
             file = TorchFile(MappedFile(path)).tensors()
-        except UserError as error:
-            assert error.where == str(path)
+        except UserError:
             continue
         accepted += 1
-        assert by_torch is not None, path
-        assert {str(name) for name in file} == by_torch.keys(), path
+        # torch rejects more than damaged values, for example an archive with a second disk.
+        expected = undamaged if by_torch is None else by_torch
+        assert expected is not None
+        assert {str(name) for name in file} == expected.keys(), path
         for name, tensor in file.items():
-            dtype, shape, digest = by_torch[str(name)]
+            dtype, shape, digest = expected[str(name)]
             assert (f"torch.{tensor.kind.torch_name}", list(tensor.shape)) == (dtype, shape), path
             if digest != "large":
                 content = tensor.read(0, tensor.array().size).tobytes()
@@ -265,7 +259,7 @@ def assert_like_torch(folder: Path, seeds: range) -> None:
 
 
 def test_damaged_files_are_read_as_by_torch(tmp_path: Path) -> None:
-    assert_like_torch(tmp_path, range(400))
+    assert_like_torch(tmp_path, range(200))
 
 
 @pytest.mark.slow

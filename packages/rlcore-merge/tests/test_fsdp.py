@@ -58,9 +58,7 @@ def test_mesh_dimensions_of_size_one_are_read(written: Path, tmp_path: Path, mes
 
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("layout", ["fsdp2-of-{}", "dcp-of-{}"])
-def test_checkpoints_of_few_processes_are_bitwise_equal(
-    written: Path, tmp_path: Path, layout: str, world: int
-) -> None:
+def test_checkpoints_of_few_processes_are_bitwise_equal(written: Path, tmp_path: Path, layout: str, world: int) -> None:
     merge(written / layout.format(world), tmp_path / "out")
     assert_equal(tmp_path / "out", writers.Model().state_dict())
 

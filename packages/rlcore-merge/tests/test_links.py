@@ -54,7 +54,9 @@ def test_weights_are_not_read_from_elsewhere(secret: Path, tmp_path: Path, name:
     refused(source, tmp_path / "out", source / name)
 
 
-@pytest.mark.parametrize("place", ["../secret/model.safetensors", "{secret}/model.safetensors", "a/../../secret/x", "\0"])
+@pytest.mark.parametrize(
+    "place", ["../secret/model.safetensors", "{secret}/model.safetensors", "a/../../secret/x", "\0"]
+)
 def test_an_index_cannot_name_a_file_elsewhere(secret: Path, tmp_path: Path, place: str) -> None:
     source = tmp_path / "in"
     source.mkdir()

@@ -54,7 +54,7 @@ def test_any_range_of_any_grid_of_blocks_equals_numpy(
     shape=st.lists(st.integers(0, 4), max_size=3).map(tuple),
     data=st.data(),
 )
-def test_boxes_tile_a_tensor_exactly_if_they_cover_each_element_once(shape: tuple[int, ...], data: st.DataObject) -> None:
+def test_boxes_tile_exactly_if_they_cover_each_element_once(shape: tuple[int, ...], data: st.DataObject) -> None:
     number = st.integers(-1, 4)
     side = st.tuples(*(number for _ in shape))
     boxes = data.draw(st.lists(st.tuples(side, side), max_size=4))

@@ -118,9 +118,7 @@ def test_check_and_test_compare_in_one_dtype(reference: Path, trained: Path, tmp
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["model-and-adapter", "adapter-only"])
-def test_exported_adapter_of_all_linear_layers_is_loaded_by_peft(
-    reference: Path, tmp_path: Path, whole: bool
-) -> None:
+def test_exported_adapter_of_all_linear_layers_is_loaded_by_peft(reference: Path, tmp_path: Path, whole: bool) -> None:
     from peft import LoraConfig, PeftModel, get_peft_model
 
     settings = LoraConfig(r=2, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)

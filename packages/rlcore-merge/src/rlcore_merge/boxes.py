@@ -53,7 +53,7 @@ def tile(shape: Shape, boxes: Iterable[tuple[Shape, Shape]]) -> bool:
     """Whether boxes, given by offsets and lengths, cover every element of a tensor exactly once.
 
     A box is the sum of its corners' orthants with alternating signs. This representation is unique, so boxes tile the
-    tensor if and only if their corners cancel except for those of the tensor. The cost is linear in the number of boxes.
+    tensor if and only if their corners cancel except for those of the tensor. The cost is linear in their number.
     """
     boxes = list(boxes)
     if any(len(offsets) != len(shape) or len(lengths) != len(shape) for offsets, lengths in boxes):

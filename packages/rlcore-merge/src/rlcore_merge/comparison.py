@@ -82,7 +82,7 @@ def compare(
     """
     layouts = layouts or Layouts()
     sides = [_ready(Path(folder).expanduser(), base, layouts) for folder in (left, right)]
-    config = next((found for side in sides if (found := read_config(side.companions))), {})
+    config = read_config(sides[0].companions) or read_config(sides[1].companions) or {}
     mine, other = (_published(side.tensors, config) for side in sides)
     found = list(_rows(mine, other, tolerance))
     rows = [row for row in found if row.problem]

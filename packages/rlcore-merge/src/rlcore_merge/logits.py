@@ -17,7 +17,8 @@ def largest_difference(
 ) -> tuple[float | None, str]:
     """The largest absolute difference of the logits in float32, or None and the reason why it was not computed.
 
-    Weights are rounded to ``dtype`` first. One model is loaded at a time. Without a tokenizer the prompt consists of the token ids 0 to 15.
+    Weights are rounded to ``dtype`` first. One model is loaded at a time. Without a tokenizer the prompt consists of
+    the token ids 0 to 15.
     """
     if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
         return None, "transformers is not installed"

@@ -195,7 +195,9 @@ def _attribute(owner: Any, name: str) -> Any:
     if isinstance(owner, type) and issubclass(owner, Record):
         return _record(f"{owner.name}.{name}")
     raise ForbiddenName(
-        "the checkpoint was rejected: its pickle contains more than data", found=f"getattr of {_kind(owner)}", fix=_DISTRUST
+        "the checkpoint was rejected: its pickle contains more than data",
+        found=f"getattr of {_kind(owner)}",
+        fix=_DISTRUST,
     )
 
 
@@ -352,7 +354,7 @@ class Reader(pickle.Unpickler):
 def _check_memory(content: bytes) -> None:
     """Reject an index of the unpickler's memo that no pickle of this length needs: it allocates memory up to it."""
     for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name in {"PUT", "LONG_BINPUT"} and argument > len(content):
+        if opcode.name in {"PUT", "LONG_BINPUT"} and int(argument or 0) > len(content):
             raise ValueError(f"the index {argument:,} in a pickle of {len(content):,} bytes")
 
 

@@ -69,6 +69,8 @@ class Stored:
         strides = self.strides
         if len(self.shape) > MOST_AXES or min((*self.shape, *(strides or ()), 0)) < 0:
             self._raise_outside()
+        if prod(length for length in self.shape if length) * self.kind.size > MOST:
+            self._raise_outside()
         if strides is not None:
             if len(strides) != len(self.shape):
                 self._raise_outside()
@@ -80,7 +82,7 @@ class Stored:
         bytes_needed = self.span * self.kind.size
         if not bytes_needed:  # of any offset, as in torch
             object.__setattr__(self, "position", min(max(self.position, begin), end))
-        elif self.position < begin or self.position + bytes_needed > end or prod(self.shape) * self.kind.size > MOST:
+        elif self.position < begin or self.position + bytes_needed > end:
             self._raise_outside()
 
     def _raise_outside(self) -> NoReturn:

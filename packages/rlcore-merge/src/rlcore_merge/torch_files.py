@@ -21,7 +21,7 @@ _LOCAL_HEADER = 30
 _SIGNATURE = b"PK\x03\x04"
 _UTF8 = 0x800
 """The flag of a member with a UTF-8 name."""
-_ENCRYPTED = 0x1
+_ENCRYPTED = 0x1 | 0x40 | 0x2000
 
 
 class _Window(io.RawIOBase):
@@ -63,8 +63,9 @@ class TorchFile:
             raise _not_an_archive(file, beginning)
         try:
             self._records = _table(file, start, size)
-            pickled = self._records["data.pkl"].read()
-            order = self._records["byteorder"].read() if "byteorder" in self._records else b"little"
+            # Storages are verified when their tensors are read, and all other records here.
+            others = {name: record.read() for name, record in self._records.items() if not name.startswith("data/")}
+            pickled, order = others["data.pkl"], others.get("byteorder", b"little")
         except UserError:
             raise
         except Exception as error:  # a damaged archive raises anything

@@ -98,7 +98,7 @@ def _tensor(
     pieces = []
     for chunk in entry.get("chunks"):
         offsets, sizes = whole_numbers(chunk.get("offsets")), whole_numbers(chunk.get("sizes"))
-        if not prod(sizes) and prod(shape):
+        if 0 in sizes and 0 not in shape:
             continue
         place = ranges.get((key, offsets)) or ranges.get((key, None))
         if place is None:

@@ -1,8 +1,9 @@
 """Read FSDP folders with one file per process, as saved by verl and by accelerate without DCP.
 
-verl names them ``model_world_size_W_rank_r.pt``, accelerate ``pytorch_model_fsdp_0_rank<r>.bin``. A file maps names to the values of its process: a ``DTensor`` (FSDP2, and FSDP1 on a device mesh), a ``ShardedTensor``
-(FSDP1), or a plain tensor, which is replicated on every process. ``fsdp_config.json`` is optional, and any mesh is
-supported. If several processes hold the same box, their contents are compared.
+verl names them ``model_world_size_W_rank_r.pt``, accelerate ``pytorch_model_fsdp_0_rank<r>.bin``. A file maps names to
+the values of its process: a ``DTensor`` (FSDP2, and FSDP1 on a device mesh), a ``ShardedTensor`` (FSDP1), or a plain
+tensor, which is replicated on every process. verl's ``fsdp_config.json`` is optional, and any mesh is supported. If
+several processes hold the same box, their contents are compared.
 """
 
 from __future__ import annotations
@@ -207,9 +208,7 @@ def _tensor(name: str, values: Sequence[Any], processes: Sequence[_Process]) -> 
         whole = shape
         for offsets, stored in held:
             if kind not in (None, stored.kind):
-                raise UserError(
-                    f"the processes disagree about the dtype of {name}", where=str(process.path), fix=_FIX
-                )
+                raise UserError(f"the processes disagree about the dtype of {name}", where=str(process.path), fix=_FIX)
             kind = stored.kind
             copies = boxes.setdefault((offsets, stored.shape), [])
             if copies and not _equal(copies[0][0], stored):
