@@ -124,6 +124,8 @@ def test_files_other_than_weights_are_copied(huggingface: Write, tmp_path: Path)
         ({"vocab_size": 11}, "vocab_size is 11"),
         ({"hidden_size": 8}, "hidden_size is 8"),
         ({"num_hidden_layers": 3}, "such as 2"),
+        ({"num_hidden_layers": 10**12}, "such as 2"),
+        ({"num_hidden_layers": 3, "text_config": [1]}, "such as 2"),
         ({"num_hidden_layers": 1}, "has 2 layers, num_hidden_layers is 1"),
     ],
 )
