@@ -40,7 +40,7 @@ class End(Exception):
 
     @classmethod
     def failed(cls, boundary: Boundary, message: str) -> End:
-        """The end of an episode with a failure."""
+        """The episode ended with a failure."""
         return cls(Stop.CANCELLED, Failure(boundary=boundary, message=message))
 
 
@@ -190,7 +190,7 @@ class Record:
             turns[-1] = replace(turns[-1], reward=float(step.reward))
             self.count("step_reward", float(step.reward))
         for name, value in step.info.items():
-            if isinstance(value, Real) and math.isfinite(value):
+            if isinstance(value, (float, int, Real)) and math.isfinite(value):  # Real alone is slow to check
                 self.count(name, float(value))
 
     def count(self, name: str, value: float) -> None:
