@@ -20,11 +20,11 @@ TORCH = frozenset(
 )
 
 BUDGET = {
-    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl"},
+    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS,
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
-    "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl"},
+    "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-string-equal": CORE,

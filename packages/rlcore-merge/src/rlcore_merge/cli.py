@@ -48,7 +48,7 @@ class MergeCommand(click.Command):
     "--target_dir",
     "out",
     type=click.Path(path_type=Path),
-    help="Output folder. It must not exist and appears only when it is complete.",
+    help="Output folder. It must be empty or not exist, and is written completely or not at all.",
 )
 @click.option(
     "--dtype",
@@ -71,7 +71,7 @@ class MergeCommand(click.Command):
     "--tolerance",
     default=0.0,
     show_default=True,
-    help="Largest difference that --check accepts. If it is set, dtypes may differ.",
+    help="Largest difference that --check accepts. Different dtypes are compared in the narrower one.",
 )
 @click.option("--adapter", is_flag=True, help="Write the adapter instead of merging it.")
 @click.option("--lora-alpha", type=float, help="Alpha of an adapter, if the checkpoint does not record it.")
@@ -191,7 +191,8 @@ def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
     comparison: Comparison = compare(left, right, base=base, tolerance=tolerance, layouts=layouts)
     folders = [layouts.find(folder.expanduser()) for folder in (left, right)]
     if all(layout == "huggingface" for _, layout in folders):
-        logits, note = largest_difference(folders[0][0], folders[1][0])
+        dtype = "float32" if comparison.rounded_to is None else comparison.rounded_to.torch_name
+        logits, note = largest_difference(folders[0][0], folders[1][0], dtype=dtype)
     else:
         logits, note = None, "one of the checkpoints is not a Hugging Face folder"
     if logits is not None and logits <= tolerance:
