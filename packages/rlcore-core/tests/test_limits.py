@@ -51,7 +51,6 @@ def nested(depth: int) -> str:
         ("a.yaml", f"a: {10**24}"),
         ("a.yaml", f"a: {nested(MAX_DEPTH + 1)}"),
         ("a.yaml", 'a: "\\0"'),
-        ("a.yaml", 'a: "\\ud800"'),
     ],
 )
 def test_unusable_value_of_a_file_is_rejected(name: str, text: str) -> None:
@@ -59,7 +58,7 @@ def test_unusable_value_of_a_file_is_rejected(name: str, text: str) -> None:
         layer_of(name, text)
 
 
-@pytest.mark.parametrize("override", [f"a={10**24}", "a.b=\udcff", f"a={nested(40)}", ".".join(["a"] * 5000) + "=1"])
+@pytest.mark.parametrize("override", [f"a={10**24}", f"a={nested(40)}", ".".join(["a"] * 5000) + "=1"])
 def test_unusable_value_of_an_override_is_rejected(override: str) -> None:
     with pytest.raises(ConfigError):
         override_layers([override])

@@ -9,9 +9,23 @@ import sys
 
 import click
 
-from rlcore.cli.text import examples, printable
-from rlcore.errors import EngineError, PluginError, ProcessError, UserError, did_you_mean
+from rlcore.cli.text import examples
+from rlcore.errors import (
+    ComponentExitError,
+    DivergenceError,
+    EngineError,
+    ExplainedError,
+    PluginError,
+    ProcessError,
+    RlcoreError,
+    UserError,
+    did_you_mean,
+)
+from rlcore.escaping import printable
 from rlcore.models.weights import let_waiting_threads_sleep
+from rlcore.secrecy import forget, remember_arguments
+from rlcore.session.signals import Terminated, status_of, terminations_raised
+from rlcore.terminal import log_to_terminal, say
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
@@ -85,6 +99,16 @@ def _plugin_command(name: str) -> click.Command | None:
     return command
 
 
+EXIT_STATUS = """\b
+Exit status:
+  0    everything that the command was asked to do is done
+  1    it failed while it ran, a check failed, or nothing could be scored
+  2    bad input: nothing was started
+  70   an unexpected exception, which is a bug
+  130  interrupted (SIGINT); 143  terminated (SIGTERM)"""
+"""The last lines of the help; ``docs/exit-status.md`` explains them."""
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -94,7 +118,8 @@ def _plugin_command(name: str) -> click.Command | None:
         "rlcore plugins list                    list installed plugins",
         "rlcore doctor                          check this machine",
     )
-    + "\n\nPlugins can add commands; rlcore plugins show NAME lists them.",
+    + "\n\nPlugins can add commands; rlcore plugins show NAME lists them.\n\n"
+    + EXIT_STATUS,
 )
 @click.version_option(None, "--version", package_name="rlcore-core", prog_name="rlcore", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -110,12 +135,12 @@ MACHINE_ERRORS = {
 """Errors of the file system that any command can meet, with their fixes."""
 
 
-def _machine_failure(error: Exception) -> UserError | None:
+def _machine_failure(error: BaseException) -> UserError | None:
     """An error of the file system as bad input, whichever library raised it; None for other errors."""
     if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
-        return UserError(printable(str(error)), fix=MACHINE_ERRORS[error.errno])
-    if os.strerror(errno.ENOSPC) in str(error):  # some libraries raise their own types
-        return UserError(printable(str(error).splitlines()[0]), fix=MACHINE_ERRORS[errno.ENOSPC])
+        return UserError(str(error), fix=MACHINE_ERRORS[error.errno])
+    if isinstance(error, Exception) and os.strerror(errno.ENOSPC) in str(error):  # a type of a library
+        return UserError(str(error).splitlines()[0], fix=MACHINE_ERRORS[errno.ENOSPC])
     return None
 
 
@@ -125,23 +150,18 @@ def main() -> int:
 
 
 def exit_status(command: click.Command, name: str) -> int:
-    """Run a command under ``name``, and return the exit status.
-
-    2 for bad input, 1 for a failed engine or process, 130 for Ctrl-C, 70 for an unexpected exception, which is a bug:
-    it becomes one line, and a file with the trace.
-    """
+    """Run a command under ``name``, print its error, and return the exit status (see `EXIT_STATUS`)."""
+    log_to_terminal()
+    forget()
+    remember_arguments(sys.argv[1:])
     let_waiting_threads_sleep()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files and texts need not be valid Unicode
     try:
         return _run(command, name)
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
-        if isinstance(error, Exception) and (failure := _machine_failure(error)) is not None:
-            click.echo(f"error: {failure}", err=True)
-            return 2
+        if (failure := _machine_failure(error)) is not None:
+            return _refused(failure)
         from rlcore.cli.escaped import report
 
         return report(error)
@@ -149,19 +169,27 @@ def exit_status(command: click.Command, name: str) -> int:
 
 def _run(command: click.Command, name: str) -> int:
     try:
-        status = command.main(prog_name=name, standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+        with terminations_raised():
+            status = command.main(prog_name=name, standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__ if isinstance(error, click.exceptions.Abort) else error
+        say("terminated" if isinstance(cause, Terminated) else "interrupted", err=True)
+        return status_of(cause)
     except click.ClickException as error:
         if isinstance(error, click.UsageError) and error.ctx is None:  # options without a value have none
             error.ctx = click.Context(command, info_name=name)
-        error.show()
+        shown = io.StringIO()
+        error.show(file=shown)
+        text = shown.getvalue().replace(error.message, printable(error.message))
+        say(*text.rstrip("\n").split("\n"), err=True)
         return error.exit_code
-    except UserError as error:
-        click.echo(f"error: {error}", err=True)
-        return 2
-    except (EngineError, ProcessError) as error:
-        click.echo(f"error: {error}", err=True)
-        return 1
+    except (UserError, ComponentExitError, DivergenceError, EngineError, ProcessError) as error:
+        return _refused(error)
     return status if isinstance(status, int) else 0
+
+
+def _refused(error: RlcoreError) -> int:
+    first, *others = error.lines() if isinstance(error, ExplainedError) else str(error).split("\n")
+    indent = "" if isinstance(error, ExplainedError) else "  "
+    say(f"error: {first}", *(f"{indent}{line}" for line in others), err=True)
+    return error.exit_status

@@ -10,12 +10,11 @@ from contextlib import suppress
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-import click
-
-from rlcore.cli.text import printable
+from rlcore.escaping import printable
 from rlcore.plugins.discovery import discover
 from rlcore.plugins.importing import describe
 from rlcore.plugins.loading import FILE_MODULE
+from rlcore.terminal import say, traceback_lines
 
 STATUS = 70
 """The exit status of an internal error, ``EX_SOFTWARE`` of ``sysexits.h``."""
@@ -37,11 +36,11 @@ def report(error: BaseException) -> int:
     Returns:
         the exit status
     """
-    trace = "".join(traceback.format_exception(error))
-    line = printable(" ".join(describe(_first(error)).split()), LONGEST_LINE)
-    click.echo(f"error: {component(error)} failed: {line}; the trace is in {_trace_file(error, trace)}", err=True)
+    lines = traceback_lines(error)
+    text = " ".join(describe(_first(error)).split())[:LONGEST_LINE]
+    say(f"error: {component(error)} failed: {text}; the trace is in {_trace_file(error, lines)}", err=True)
     if os.environ.get(VARIABLE) == "1":
-        click.echo(trace, err=True, nl=False)
+        say(*lines, err=True)
     return STATUS
 
 
@@ -67,7 +66,7 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _trace_file(error: BaseException, trace: str) -> str:
+def _trace_file(error: BaseException, lines: list[str]) -> str:
     """The log of the run, if it has the trace, else a new temporary file."""
     log = getattr(error, _LOG, None)
     if isinstance(log, Path) and log.is_file():
@@ -75,7 +74,7 @@ def _trace_file(error: BaseException, trace: str) -> str:
     try:
         handle, name = tempfile.mkstemp(prefix="rlcore-trace-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(trace)
+            file.write("".join(f"{printable(line)}\n" for line in lines))
         return name
     except OSError as failure:
         return f"no file ({failure.strerror}); set {VARIABLE}=1 to print it"

@@ -24,7 +24,7 @@ INTEGERS = range(-(2**63), 2**63)
 
 
 def check_tree(tree: Mapping[str, Any], origin: Callable[[KeyPath], str], *, name: str) -> None:
-    """Reject values that no key accepts: too large, too deep, or text that cannot be written to a file.
+    """Reject values that no key accepts: too large, too deep, or with NUL characters.
 
     Raises:
         ConfigError: the limits are exceeded. Unusable integers and texts are reported together.
@@ -39,8 +39,7 @@ def check_tree(tree: Mapping[str, Any], origin: Callable[[KeyPath], str], *, nam
                 f"{name} is nested too deeply", found=f"more than {MAX_DEPTH} levels", where=origin(path[:1]), fix=fix
             )
         if reason := (_flaw(path[-1]) if path else None) or _flaw(value):
-            shown = ".".join(map(_readable, path))
-            problems.append(Problem(kind="bad value", path=shown, origin=_readable(origin(path)), reason=reason))
+            problems.append(Problem(kind="bad value", path=".".join(path), origin=origin(path), reason=reason))
     if problems:
         raise ProblemsError(problems, subject=name)
 
@@ -81,13 +80,7 @@ def _flaw(value: object) -> str | None:
         return f"needs an integer of 64 bits; found {value.bit_length():,} bits"
     if isinstance(value, str) and "\0" in value:
         return "needs text without NUL characters"
-    if isinstance(value, str) and not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        return "needs text that is valid Unicode; found half of a surrogate pair, or bytes that are not UTF-8"
     return None
-
-
-def _readable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_OVERRIDES", "MAX_VALUES", "check_overrides", "check_tree", "too_large"]

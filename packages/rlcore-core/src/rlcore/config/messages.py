@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from rlcore.errors import ConfigError
+from rlcore.escaping import printable
 from rlcore.wording import counted
 
 MOST_SHOWN = 50
@@ -31,10 +32,14 @@ class Problem:
     """The docstring of the field."""
 
     def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The key and its value, and indented below it the origin, the reason and the docstring. Safe to show."""
         shown = self.path if self.value is None else f"{self.path} = {self.value}"
         origin = self.origin if len(self.origin) <= LONGEST_ORIGIN else f"{self.origin[:LONGEST_ORIGIN]}…"
-        rows = [f"from {origin}", *self.reason.splitlines(), *((self.doc or "").splitlines())]
-        return "\n".join([f"  {self.kind:<11}  {shown}", *(f"      {row}" for row in rows if row)])
+        rows = [f"from {origin}", *self.reason.split("\n"), *((self.doc or "").split("\n"))]
+        return [printable(line) for line in (f"  {self.kind:<11}  {shown}", *(f"      {row}" for row in rows if row))]
 
 
 class ProblemsError(ConfigError):
@@ -42,10 +47,14 @@ class ProblemsError(ConfigError):
 
     def __init__(self, problems: Sequence[Problem], *, subject: str = "the run's configuration") -> None:
         self.problems = tuple(problems)
-        count = f"{counted(len(problems), 'problem')} in {subject}"
-        more = len(problems) - MOST_SHOWN
-        rest = [f"  and {more:,} more"] if more > 0 else []
-        super().__init__("\n\n".join([count, *map(str, self.problems[:MOST_SHOWN]), *rest]))
+        self._count = f"{counted(len(problems), 'problem')} in {subject}"
+        super().__init__("\n".join(self._headline()))
+
+    def _headline(self) -> list[str]:
+        more = len(self.problems) - MOST_SHOWN
+        rest = ["", f"  and {more:,} more"] if more > 0 else []
+        shown = (line for problem in self.problems[:MOST_SHOWN] for line in ("", *problem.lines()))
+        return [self._count, *shown, *rest]
 
 
 def nearest_key(path: str, known: Iterable[str]) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from rlcore.config.schema import Table
 from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
@@ -20,6 +20,7 @@ from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, UserError
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.specs import EngineSpec, EnvironmentSpec
+from rlcore.terminal import overwrite
 from rlcore.types import (
     Boundary,
     Completion,
@@ -48,10 +49,8 @@ NO_LIMIT = 2**31 - 1
 """Length of a context in tokens if neither the run nor the model limits it."""
 
 
-class LocalExecutorConfig(BaseModel):
+class LocalExecutorConfig(Table):
     """No options: ``rollout.concurrency`` limits how many trajectories run at a time."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LocalExecutor:
@@ -290,8 +289,8 @@ class _Progress:
         now = time.monotonic()
         if self._visible and now - self._shown_at > 0.1:
             self._shown_at = now
-            print(f"\r  {self._ended}/{self._total} trajectories\x1b[K", end="", file=sys.stderr, flush=True)
+            overwrite(f"  {self._ended}/{self._total} trajectories")
 
     def clear(self) -> None:
         if self._visible:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            overwrite()
