@@ -42,15 +42,12 @@ def nested(depth: int) -> str:
         ("a.toml", f"a = {10**24}"),
         ("a.toml", f"[b]\na = -{10**24}"),
         ("a.toml", f"a = 0x{'f' * 5000}"),
-        ("a.toml", 'a = "\\u0000"'),
-        ("a.toml", '"\\u0000" = 1'),
         ("a.toml", f"a = {nested(MAX_DEPTH + 1)}"),
         ("a.toml", f"[{'.'.join(['a'] * 2000)}]\nb = 1"),
         ("a.toml", "a = " + "[" * 50_000),
         ("a.yaml", "a: " + "9" * 5000),
         ("a.yaml", f"a: {10**24}"),
         ("a.yaml", f"a: {nested(MAX_DEPTH + 1)}"),
-        ("a.yaml", 'a: "\\0"'),
     ],
 )
 def test_unusable_value_of_a_file_is_rejected(name: str, text: str) -> None:
@@ -62,6 +59,13 @@ def test_unusable_value_of_a_file_is_rejected(name: str, text: str) -> None:
 def test_unusable_value_of_an_override_is_rejected(override: str) -> None:
     with pytest.raises(ConfigError):
         override_layers([override])
+
+
+@pytest.mark.parametrize("key", ["model.path", "name", "summary", "reward.0.id", "runs"])
+def test_nul_character_is_a_bad_value(rlcore: Call, key: str) -> None:
+    done = rlcore("run", "-p", "toy", f'{key}="a\\u0000b"')
+    assert done.status == 2
+    assert f"bad value    {key}" in done.err
 
 
 def test_integer_with_too_many_digits_for_python_is_a_bad_value(rlcore: Call) -> None:
@@ -136,7 +140,7 @@ trees = st.dictionaries(
 
 @given(trees)
 def test_any_tree_is_read_or_rejected(tree: dict[str, Any]) -> None:
-    text = json.dumps(tree)  # JSON is YAML
+    text = json.dumps(tree, ensure_ascii=False)  # JSON is YAML
     try:
         layer = layer_of("a.yaml", text)
     except ConfigError:

@@ -7,7 +7,7 @@ import tomllib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -208,8 +208,9 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
         for part in reversed(path):
             tree = {part: tree}
         origin = f"{COMMAND_LINE}{text}"
-        layers.append(Layer(tree=tree, origins={path: origin, path[:1]: origin}))
-        check_tree(tree, layers[-1].origin, name="the command line")
+        origins = {path: origin, path[:1]: origin}
+        check_tree(tree, partial(nearest_origin, origins), name="the command line")
+        layers.append(Layer(tree=tree, origins=origins))
     if problems:
         raise ProblemsError(problems)
     return layers

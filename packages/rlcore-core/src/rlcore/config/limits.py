@@ -24,10 +24,10 @@ INTEGERS = range(-(2**63), 2**63)
 
 
 def check_tree(tree: Mapping[str, Any], origin: Callable[[KeyPath], str], *, name: str) -> None:
-    """Reject values that no key accepts: too large, too deep, or with NUL characters.
+    """Reject values that no key accepts: too many, too deep, or too large.
 
     Raises:
-        ConfigError: the limits are exceeded. Unusable integers and texts are reported together.
+        ConfigError: a limit is exceeded. Integers that are too large are reported together.
     """
     problems = []
     for count, (path, value) in enumerate(_walk(tree)):
@@ -38,7 +38,8 @@ def check_tree(tree: Mapping[str, Any], origin: Callable[[KeyPath], str], *, nam
             raise ConfigError(
                 f"{name} is nested too deeply", found=f"more than {MAX_DEPTH} levels", where=origin(path[:1]), fix=fix
             )
-        if reason := (_flaw(path[-1]) if path else None) or _flaw(value):
+        if isinstance(value, int) and value not in INTEGERS:
+            reason = f"needs an integer of 64 bits; found {value.bit_length():,} bits"
             problems.append(Problem(kind="bad value", path=".".join(path), origin=origin(path), reason=reason))
     if problems:
         raise ProblemsError(problems, subject=name)
@@ -73,14 +74,6 @@ def _walk(tree: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
         elif isinstance(value, list):
             items = iter(enumerate(value))
         pending += [((*path, str(key)), item) for key, item in items]
-
-
-def _flaw(value: object) -> str | None:
-    if isinstance(value, int) and value not in INTEGERS:
-        return f"needs an integer of 64 bits; found {value.bit_length():,} bits"
-    if isinstance(value, str) and "\0" in value:
-        return "needs text without NUL characters"
-    return None
 
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_OVERRIDES", "MAX_VALUES", "check_overrides", "check_tree", "too_large"]

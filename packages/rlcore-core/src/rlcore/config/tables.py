@@ -165,11 +165,15 @@ class TableValidator:
             self.problems.append(problem)
 
     def _report_invalid_text(self) -> None:
-        """Report texts with lone surrogates, which no configuration file can hold."""
+        """Report texts with lone surrogates, which no configuration file can hold, or with NUL, which no path can hold."""
         reported = {problem.path for problem in self.problems}
         for path, value in leaves(self.merged.tree):
-            if ".".join(path) not in reported and not _is_unicode((*path, value)):
+            if ".".join(path) in reported:
+                continue
+            if not _is_unicode((*path, value)):
                 self.bad(path, value, "is not valid Unicode text")
+            elif isinstance(value, str) and "\0" in value:
+                self.bad(path, value, "needs text without NUL characters")
 
     def _report_unknown_keys(self) -> None:
         for count, path in enumerate(dict.fromkeys(self.unknown)):
