@@ -230,7 +230,7 @@ def test_reference_folder_without_a_model_is_rejected(tmp_path: Path) -> None:
     algorithm = {"kl": {"coefficient": 0.1, "reference": str(tmp_path)}}
     assert "has no config.json" in problems(algorithm=algorithm)["algorithm.kl.reference"]
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("{}", encoding="utf-8")
     assert problems(algorithm=algorithm) == {}
 
 

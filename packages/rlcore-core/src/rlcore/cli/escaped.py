@@ -49,7 +49,7 @@ def component(error: BaseException) -> str:
     owners = {plugin.module.partition(":")[0].partition(".")[0]: plugin.origin for plugin in discover()}
     libraries = {*sys.stdlib_module_names, *packages_distributions()} - owners.keys()
     packages = []
-    for frame, _ in reversed(list(traceback.walk_tb(_first(error).__traceback__))):
+    for frame, _ in reversed(list(traceback.walk_tb(_first(error).__traceback__ or error.__traceback__))):
         name = str(frame.f_globals.get("__name__", ""))
         if name.startswith(FILE_MODULE):
             return frame.f_code.co_filename

@@ -165,7 +165,7 @@ class TableValidator:
             self.problems.append(problem)
 
     def _report_invalid_text(self) -> None:
-        """Report texts with lone surrogates, which no configuration file can hold, or with NUL, which no path can hold."""
+        """Report texts with lone surrogates, which no file can hold, or with NUL characters, which no path can hold."""
         reported = {problem.path for problem in self.problems}
         for path, value in leaves(self.merged.tree):
             if ".".join(path) in reported:
