@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pydantic import ValidationError
 from rlcore.errors import ConfigError
 from rlcore_trainer.policy.builtin.config import TinyQwen2Config
 from rlcore_trainer.policy.builtin.tiny_qwen2 import MARKUP, SPECIAL, build
@@ -60,3 +61,24 @@ def test_width_not_divisible_by_the_heads_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.builder\.width=120"):
         build(tmp_path / "model", TEXTS, 0, TinyQwen2Config(width=125, heads=4))
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"layers": 10**8},
+        {"layers": 1001},
+        {"width": 10**6},
+        {"feed_forward": 10**24},
+        {"vocabulary": 10**9},
+        {"layers": 0},
+        {"width": 65536, "layers": 900},
+    ],
+)
+def test_sizes_beyond_the_limits_are_rejected(sizes: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        TinyQwen2Config(**sizes)
+
+
+def test_largest_model_within_the_limits_is_accepted() -> None:
+    assert TinyQwen2Config(layers=12, width=1024, feed_forward=2816, heads=16).layers == 12
