@@ -12,6 +12,7 @@ from rlcore.config.fields import annotation_of, doc_of, inner_models, is_string_
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
 from rlcore.config.messages import Problem, ProblemsError, nearest_key
 from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
+from rlcore.containment import error_text, plugin_code
 
 Model = type[BaseModel] | Literal["missing"] | None
 """A component's model. None: it takes no keys. ``missing``: its import failed, which is already reported."""
@@ -94,7 +95,8 @@ class TableValidator:
             self.bad((*path, *place), value, f"needs {EXPECTED[f'{kind}_type']}", doc_of(model, place))
             booleans.add((*path, *place))
         try:
-            found = model.model_validate(values)
+            with plugin_code(f"the validation of {'.'.join(path)} by {model.__module__}.{model.__qualname__}"):
+                found = model.model_validate(values)
             return None if booleans else found
         except ValidationError as error:
             reasons: dict[KeyPath, list[ErrorDetails]] = {}
@@ -104,6 +106,12 @@ class TableValidator:
             for place, details in reasons.items():
                 if place not in booleans:
                     self._explain(model, place, path, details)
+            return None
+        except Exception as error:  # a validator of a plugin may raise anything
+            reason = f"its model {model.__module__}.{model.__qualname__} raised {error_text(error)}"
+            self.problems.append(
+                Problem(kind="bad value", path=".".join(path), origin=self.merged.origin(path), reason=reason)
+            )
             return None
 
     def _explain(self, model: type[BaseModel], place: KeyPath, path: KeyPath, details: list[ErrorDetails]) -> None:
