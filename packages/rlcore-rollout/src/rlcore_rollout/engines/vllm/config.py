@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 DECIDED = {
     "model": "model.path",
+    "trust_remote_code": None,
     "tokenizer": "model.path",
     "dtype": "model.dtype",
     "seed": "seed",
