@@ -7,6 +7,7 @@ import os
 
 import click
 
+from rlcore.cli.interrupts import interrupts_handled
 from rlcore.cli.text import examples
 from rlcore.errors import EngineError, PluginError, ProcessError, UserError, did_you_mean
 from rlcore.models.weights import let_waiting_threads_sleep
@@ -109,7 +110,8 @@ def _machine_failure(error: Exception) -> str | None:
 
 def main() -> int:
     """Run the command line, and return the exit status."""
-    return exit_status(cli, "rlcore")
+    with interrupts_handled():
+        return exit_status(cli, "rlcore")
 
 
 def exit_status(command: click.Command, name: str) -> int:

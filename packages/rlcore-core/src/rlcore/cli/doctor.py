@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.text import examples
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
@@ -14,7 +15,7 @@ MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
 @click.command(epilog=examples("rlcore doctor", "rlcore doctor -p gsm8k-tools", "rlcore doctor --json"))
 @click.option("-p", "--plugin", metavar="NAME", help="Also check the requirements of the plugin's default recipe.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def doctor(plugin: str | None, as_json: bool) -> None:
     """Check this machine, and suggest fixes. Exit with 1 if a check fails."""
     from rlcore.doctor import examine
@@ -27,6 +28,6 @@ def doctor(plugin: str | None, as_json: bool) -> None:
             if finding.fix:
                 click.echo(f"             fix: {finding.fix}")
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        print_json(json.dumps(rows, indent=2, ensure_ascii=False))
     if any(row["status"] == "fail" for row in rows):
         sys.exit(1)

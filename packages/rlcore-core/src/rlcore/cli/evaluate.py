@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from rlcore.abilities import NamedModelConfig
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.run import skipped_rows
 from rlcore.config.layers import Layer
@@ -52,7 +53,7 @@ from rlcore.wording import counted
     metavar="FILE.jsonl.gz",
     help="Store the trajectories, for rlcore data show.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@json_option("Print JSON instead of the table.")
 def evaluate(
     plugin: str | None,
     recipe: str | None,
@@ -104,7 +105,7 @@ def evaluate(
     if as_json:
         model = run.config.model.path if own_model(run) is None else own_model(run)
         numbers = {"recipe": layered.recipe, "model": model, "split": split, "seconds": seconds}
-        click.echo(json.dumps({**numbers, **dataclasses.asdict(summary)}))
+        print_json(json.dumps({**numbers, **dataclasses.asdict(summary)}))
     else:
         _print_table(run, summary, split, seconds)
     return 0

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from rlcore.atomic_files import beside, told
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.text import printable
 from rlcore.errors import DataError, UserError
 from rlcore.plugins.registry import Registry
@@ -38,7 +39,7 @@ LONGEST_REASON = 160
 )
 @click.argument("source", metavar="RUN|FILE")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
+@json_option("Print JSON instead of the tables.")
 def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
     """Score stored trajectories again, with the same or other rewards, and show the differences.
 
@@ -62,7 +63,7 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
             for file in files:
                 write_groups(folder / f"rescored-{file.name}", session.score(file))
     if as_json:
-        click.echo(json.dumps({name: _as_json(comparison) for name, comparison in session.found.items()}))
+        print_json(json.dumps({name: _as_json(comparison) for name, comparison in session.found.items()}))
         return
     click.echo(f"rewards   {', '.join(f'{reward.id} (weight {reward.weight:g})' for reward in how.rewards)}")
     click.echo("\n" + "\n".join(_table(session.found)))

@@ -15,8 +15,10 @@ from types import FrameType
 import click
 
 from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
+from rlcore.containment import Interrupt
 from rlcore.contracts import Trainer
 from rlcore.errors import EngineError, ProcessError, UserError
 from rlcore.plugins.registry import Registry
@@ -66,7 +68,7 @@ def _refused_once() -> Iterator[None]:
 @layer_options
 @click.option("--dry-run", is_flag=True, help="Check and print the configuration without starting the run.")
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; all other output goes to stderr.")
+@json_option("Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
 def run(
     plugin: str | None,
@@ -284,7 +286,7 @@ def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         if job.stop_requested:
-            raise KeyboardInterrupt
+            raise Interrupt
         job.request_stop()
         job.say("stopping  after this step, with a checkpoint; interrupt again to stop immediately")
 
@@ -297,7 +299,7 @@ def _last_lines(job: RunSession, metrics: Mapping[str, float], as_json: bool) ->
     best = best_checkpoint(path)
     if as_json:
         numbers = {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
-        click.echo(json.dumps({"directory": str(path), "best": str(best) if best else None, "metrics": numbers}))
+        print_json(json.dumps({"directory": str(path), "best": str(best) if best else None, "metrics": numbers}))
         return
     if job.stop_requested:
         job.say(f"stopped   resume with: rlcore run --resume {path}")
