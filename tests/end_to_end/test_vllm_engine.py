@@ -356,6 +356,24 @@ def test_interrupt_during_start_ends_vllm(untrained: Path, tmp_path: Path) -> No
     assert psutil.wait_procs(children, timeout=60)[1] == []
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.5, 4.0])
+def test_kill_during_start_leaves_no_vllm(delay_s: float, untrained: Path, tmp_path: Path) -> None:
+    import psutil
+
+    script = tmp_path / "samples.py"
+    script.write_text(SAMPLES_FOR_EVER, encoding="utf-8")
+    command = [sys.executable, str(script), str(untrained)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        me = psutil.Process(process.pid)
+        while not [child for child in me.children() if "--multiprocessing-fork" in child.cmdline()]:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(delay_s)
+        children = me.children(recursive=True)
+        process.kill()
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
 @pytest.mark.parametrize(
     ("options", "context", "key"),
     [
