@@ -94,9 +94,9 @@ def write_table(rows: list[tuple[str, Finished]]) -> None:
     lines = [
         "# gsm8k-tools: the default recipe",
         "",
-        "Greedy accuracy on 128 held-out problems by training step. No sentence frame and no pair of numbers occurs in",
-        "training. Step 0 is after the warm-up. The first reward is the mean reward of samples at step 0.",
-        "Written by `uv run pytest -m proof tests/end_to_end/test_gsm8k_learns.py`",
+        "Greedy accuracy on 128 held-out problems by training step. The held-out problems share no sentence frame and",
+        "no pair of numbers with the training problems. Step 0 is after the warm-up. The first reward is the mean",
+        "reward of samples at step 0. Written by `uv run pytest -m proof tests/end_to_end/test_gsm8k_learns.py`",
         f"at commit {commit.stdout.strip() or 'unknown'} on {os.cpu_count()} cores.",
         "",
         "| run | command | first reward | " + " | ".join(f"step {step}" for step in steps) + " | seconds |",

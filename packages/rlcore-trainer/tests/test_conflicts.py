@@ -248,10 +248,6 @@ def test_trainer_with_its_own_algorithm_table_is_not_checked() -> None:
         ({"trainer": {"updates_per_rollout": 4, "epochs": 2}}, "8 updates on each rollout"),
         ({"algorithm": GAE, "critic": {**COPY, "warmup_steps": 3}}, "only the critic is trained for the first 3 steps"),
         ({"algorithm": {"shuffle_rewards": True}}, "cannot learn"),
-        (
-            {"algorithm": {"shuffle_rewards": True, "advantage": {"id": "reinforce-plus-plus", "gamma": 0.9}}},
-            "gamma=0.9 discounts",
-        ),
         ({"algorithm": {"kl": {"estimator": "k1"}}}, "kl.estimator has no effect"),
         ({"algorithm": {"kl": {"estimator": "k1", "target": "reward"}}}, "kl.estimator and kl.target have no effect"),
         ({"warmup": {"steps": 9}}, "on demonstrations for 9 steps"),

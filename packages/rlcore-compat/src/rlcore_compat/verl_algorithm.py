@@ -95,7 +95,7 @@ def _both_clips(value: Any, words: Words) -> Several:
 
 
 def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
-    """A word that counts unless the words choose an estimator or a loss that does not read it."""
+    """A key that is used unless the selected estimator or loss does not read it."""
 
     def read(value: Any, words: Words) -> Several:
         return Several({ours: value} if words.get(chooser, readers[0]) in readers else {})

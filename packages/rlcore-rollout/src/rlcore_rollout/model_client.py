@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from rlcore.contracts import ChatEngine, ChatFormat, Engine, RendersImages
@@ -60,6 +60,12 @@ class TokenClient:
     engine: Engine
     chat_format: ChatFormat
     max_context_tokens: int
+    _image_format: RendersImages | None = field(init=False)
+    """The chat format if it renders images. Checking a protocol is slow, so it is done once."""
+
+    def __post_init__(self) -> None:
+        found = self.chat_format if isinstance(self.chat_format, RendersImages) else None
+        object.__setattr__(self, "_image_format", found)
 
     def observe(self, record: Record, observation: Observation) -> None:
         """Append an observation if the model can still respond to it; otherwise, append only its messages."""
@@ -97,16 +103,16 @@ class TokenClient:
         return message, completion.finish_reason
 
     def _prompt(self, record: Record, messages: Sequence[Message], images: Mapping[str, bytes]) -> Rendered:
-        if isinstance(self.chat_format, RendersImages):
-            return _render(_with_images, self.chat_format.prompt_with_images, messages, record.tools, images)
+        if self._image_format is not None:
+            return _render(_with_images, self._image_format.prompt_with_images, messages, record.tools, images)
         self._refuse(images)
         return _render(_text_alone, self.chat_format.prompt, messages, record.tools)
 
     def _observation(
         self, messages: Sequence[Message], completion_ids: Sequence[int], images: Mapping[str, bytes]
     ) -> Rendered:
-        if isinstance(self.chat_format, RendersImages):
-            return _render(_with_images, self.chat_format.observation_with_images, messages, completion_ids, images)
+        if self._image_format is not None:
+            return _render(_with_images, self._image_format.observation_with_images, messages, completion_ids, images)
         self._refuse(images)
         return _render(_text_alone, self.chat_format.observation, messages, completion_ids)
 

@@ -13,7 +13,7 @@ LearningRate = Annotated[float, Field(gt=0)]
 
 
 class PolicyGradientConfig(Table):
-    """``[trainer]``: training length, optimizer and batch settings."""
+    """``[trainer]``: training length, optimiser and batch settings."""
 
     steps: Positive = 100
     """Number of training steps; each step is one rollout and its updates."""
@@ -32,7 +32,7 @@ class PolicyGradientConfig(Table):
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
     """Maximum gradient norm; larger gradients are scaled down to it."""
     updates_per_rollout: Positive = 1
-    """Optimizer steps per pass over a rollout, each on a share of the trajectories; 1 is strictly on-policy."""
+    """Optimiser steps per pass over a rollout, each on a share of the trajectories; 1 is strictly on-policy."""
     epochs: Positive = 1
     """Passes over each rollout; more than one is off-policy."""
     max_tokens_per_batch: Positive = 4096

@@ -85,7 +85,7 @@ async def call(
         if is_interrupt(error):
             raise
         if isinstance(error, TimeoutError) and scope.expired():
-            limit = f"{timeout_s:g} s" if deadline < until else "the time of the whole trajectory"
+            limit = f"{timeout_s:g} s" if deadline < until else "the time limit of the trajectory"
             raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error
         raise CallFailed(f"{name} raised {describe(error, function)}") from error
 

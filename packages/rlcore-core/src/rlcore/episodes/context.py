@@ -9,7 +9,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 from rlcore.types import Task, derive_seed
@@ -65,7 +67,16 @@ class EpisodeContext:
 
 def takes_context(function: Callable[..., Any]) -> bool:
     """Return whether a function declares the parameter ``context``."""
+    if isinstance(function, MethodType):  # a new object in every episode
+        return _method_takes_context(function.__func__)
+    return _declares_context(function)
+
+
+def _declares_context(function: Callable[..., Any]) -> bool:
     try:
         return "context" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # compiled code
         return False
+
+
+_method_takes_context = lru_cache(maxsize=256)(_declares_context)

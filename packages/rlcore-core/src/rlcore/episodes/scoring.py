@@ -121,7 +121,7 @@ class Scorer:
         except CallFailed as failure:
             return [RewardResult(value=None, error=str(failure))] * count
         except Exception as failure:  # an answer may be of any class
-            return [RewardResult(value=None, error=f"it gave no list of values: {error_text(failure)}")] * count
+            return [RewardResult(value=None, error=f"it returned no list of values: {error_text(failure)}")] * count
         return [checked(answer, reward.minimum, reward.maximum) for answer in answers]
 
     async def _call(self, reward: SelectedReward, *arguments: Any, context: EpisodeContext) -> Any:
@@ -135,7 +135,7 @@ def _listed(answers: Any, count: int) -> list[Any]:
     if isinstance(answers, (str, bytes, Mapping, Set)) or not hasattr(answers, "__getitem__"):
         raise TypeError(f"it returned {value_text(answers)}")
     if len(answers) != count:
-        raise CallFailed(f"it gave {len(answers)} values for {count} trajectories")
+        raise CallFailed(f"it returned {len(answers)} values for {count} trajectories")
     return list(islice(answers, count))
 
 
@@ -145,20 +145,20 @@ def checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
         with plugin_code(""):
             return _checked(answer, minimum, maximum)
     except Exception as error:  # a value may be of any class
-        return RewardResult(value=None, error=f"it gave a value that cannot be read: {error_text(error)}")
+        return RewardResult(value=None, error=f"it returned a value that cannot be read: {error_text(error)}")
 
 
 def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
     result = answer if isinstance(answer, RewardResult) else RewardResult(value=answer)
     if flaw := flaw_in_numbers(result.components, "components"):
-        return RewardResult(value=None, error=f"it gave {flaw}")
+        return RewardResult(value=None, error=f"it returned {flaw}")
     if result.error is not None and not isinstance(result.error, str):
-        return RewardResult(value=None, error=f"it gave an error of type {type(result.error).__name__}")
+        return RewardResult(value=None, error=f"it returned an error of type {type(result.error).__name__}")
     components = {name: float(value) for name, value in result.components.items()}
     if result.value is None:
-        error = result.error or "it gave no value and no error"
+        error = result.error or "it returned neither a value nor an error"
     elif not isinstance(result.value, Real):
-        error = f"it gave a {type(result.value).__name__}, not a number"
+        error = f"it returned a {type(result.value).__name__}, not a number"
     else:
         try:
             value = float(result.value)
@@ -166,5 +166,5 @@ def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
             value = math.inf
         if minimum <= value <= maximum and math.isfinite(value):
             return RewardResult(value=value, components=components, error=result.error)
-        error = f"it gave {value:g}, which is outside [{minimum:g}, {maximum:g}]"
+        error = f"it returned {value:g}, which is outside [{minimum:g}, {maximum:g}]"
     return RewardResult(value=None, components=components, error=error)

@@ -48,7 +48,7 @@ class EpisodeTools:
                 try:
                     made = await run_as(tool.function, partial(self._make, tool, context))
                 except Exception as error:
-                    raise ToolFailure(f"{tool.named} cannot be made: {error_text(error)}") from error
+                    raise ToolFailure(f"{tool.named} cannot be created: {error_text(error)}") from error
                 self.by_name[tool.name] = dataclasses.replace(tool, function=made)
 
     def _make(self, tool: Tool, context: EpisodeContext) -> Callable[..., Any]:

@@ -33,7 +33,7 @@ class FrozenArray(Sequence[Number], Generic[Number]):
         if isinstance(values, type(self)):
             self.memory = values.memory
         else:
-            self.memory = memoryview(array(self.TYPECODE, values).tobytes()).cast(self.TYPECODE)  # type: ignore[call-overload]
+            self.memory = memoryview(array(self.TYPECODE, values)).toreadonly()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

@@ -8,6 +8,9 @@ from typing import Any, NoReturn, TypeVar
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
+SCALARS = (str, float, int, bytes, type(None))
+"""The types of most values, checked first because ``isinstance(value, Mapping)`` is slow."""
+
 
 class FrozenDict(dict[Key, Value]):
     """A dictionary that cannot be changed after construction.
@@ -35,6 +38,8 @@ class FrozenDict(dict[Key, Value]):
 
 def freeze(value: Any) -> Any:
     """Return a deeply immutable copy of plain data. Mappings become `FrozenDict`, lists become tuples."""
+    if isinstance(value, SCALARS):
+        return value
     if isinstance(value, Mapping):
         return FrozenDict({key: freeze(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
@@ -44,6 +49,8 @@ def freeze(value: Any) -> Any:
 
 def thaw(value: Any) -> Any:
     """Return plain dicts and lists, the inverse of `freeze`."""
+    if isinstance(value, SCALARS):
+        return value
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

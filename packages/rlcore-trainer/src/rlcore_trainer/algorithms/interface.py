@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,3 +117,12 @@ class Loss(Protocol):
 
     def __call__(self, inputs: LossInputs, /) -> LossOutput:
         """Return the loss of a micro-batch."""
+
+
+@runtime_checkable
+class ConfigWithNotes(Protocol):
+    """The options of an algorithm that comment on valid values which may be unexpected."""
+
+    def notes(self) -> list[str]:
+        """Return one sentence for each; a run prints them when it starts."""
+        ...

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
+from rlcore.abilities import StepsConfig
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
@@ -18,7 +19,9 @@ from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
 from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
+from rlcore_trainer.algorithms.interface import ConfigWithNotes
 from rlcore_trainer.algorithms.selected import PARTS, advantage_traits, loss_traits
+from rlcore_trainer.config import WarmupConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.training import lora_check, resume_check
 
@@ -61,11 +64,12 @@ def _notes(run: RunSession) -> list[str]:
     algorithm: AlgorithmConfig = run.options("algorithm")
     trainer = run.options("trainer")
     critic = run.resolved.options.get("critic")
-    warmup = getattr(run.resolved.options.get("warmup"), "steps", 0)
+    warmup = run.resolved.options.get("warmup")
+    warmup_steps = warmup.steps if isinstance(warmup, WarmupConfig) else 0
     kl, found = algorithm.kl, []
-    if warmup and not run.config.model.path.startswith(BUILTIN):  # warm-up can degrade a pretrained model
+    if warmup_steps and not run.config.model.path.startswith(BUILTIN):  # warm-up can degrade a pretrained model
         found.append(
-            f"the warm-up trains this model on demonstrations for {counted(warmup, 'step')}; "
+            f"the warm-up trains this model on demonstrations for {counted(warmup_steps, 'step')}; "
             "set warmup.steps=0 to disable it"
         )
     updates = trainer.epochs * trainer.updates_per_rollout
@@ -79,8 +83,8 @@ def _notes(run: RunSession) -> list[str]:
     if kl.coefficient and kl.target == "loss" and kl.estimator == "k1" and not kl.importance_weighted:
         found.append("k1 as a loss has a zero-mean gradient: it adds noise without reducing the KL; use mse or k3")
     for part in PARTS:
-        notes = getattr(run.resolved.options.get(f"algorithm.{part}"), "notes", None)
-        found += notes() if callable(notes) else []
+        options = run.resolved.options.get(f"algorithm.{part}")
+        found += options.notes() if isinstance(options, ConfigWithNotes) else []
     traits = loss_traits(run.load("loss", algorithm.loss.id))
     aggregation = algorithm.aggregation or traits.aggregation
     if traits.level == "sequence" and aggregation != "seq-mean-token-mean":
@@ -93,11 +97,10 @@ def _notes(run: RunSession) -> list[str]:
     if isinstance(critic, CriticConfig) and critic.model is not None and critic.warmup_steps:
         found.append(f"only the critic is trained for the first {counted(critic.warmup_steps, 'step')}")
     if algorithm.shuffle_rewards:
-        rest = "the policy cannot learn from them"
-        gamma = getattr(run.resolved.options.get("algorithm.advantage"), "gamma", 1.0)
-        if gamma < 1:
-            rest = f"the policy can only learn length, because gamma={gamma:g} discounts rewards of longer trajectories"
-        found.append(f"rewards are shuffled as a control experiment: {rest}")
+        found.append(
+            "rewards are shuffled as a control experiment: the policy cannot learn the task from them, but a discount "
+            "still favors shorter trajectories"
+        )
     return found
 
 
@@ -143,11 +146,12 @@ class _Conflicts:
         if unread in _chosen(critic):
             reason = {
                 "learning_rate": "a value head uses the policy's learning rate",
-                "coefficient": "a separate critic minimizes only the value loss, so the loss needs no weight",
+                "coefficient": "a separate critic minimises only the value loss, so the loss needs no weight",
             }[unread]
             fix = "critic.coefficient, or critic.model=copy" if critic.model == "head" else "critic.learning_rate"
             yield self._problem(f"critic.{unread}", getattr(critic, unread), reason, fix)
-        steps = getattr(self._run.resolved.options.get("trainer"), "steps", None)
+        trainer = self._run.resolved.options.get("trainer")
+        steps = trainer.steps if isinstance(trainer, StepsConfig) else None
         if steps is not None and critic.warmup_steps >= steps:
             reason = f"the run has {counted(steps, 'step')}: the policy would never be trained"
             yield self._problem("critic.warmup_steps", critic.warmup_steps, reason, f"fewer than {steps}")
