@@ -12,6 +12,7 @@ from types import FrameType
 import click
 
 from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
@@ -37,7 +38,7 @@ from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.session.signals import interruption, status_of, stops_handled
 from rlcore.specs import StrategySpec, TrainerSpec
-from rlcore.terminal import say, say_json, traceback_lines
+from rlcore.terminal import say, traceback_lines
 from rlcore.wording import counted
 
 
@@ -66,7 +67,7 @@ def _refused_once() -> Iterator[None]:
 @layer_options
 @click.option("--dry-run", is_flag=True, help="Check and print the configuration without starting the run.")
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; all other output goes to stderr.")
+@json_option("Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
 @exits_reported()
 def run(
@@ -309,7 +310,7 @@ def _last_lines(job: RunSession, metrics: Mapping[str, float], as_json: bool, *,
     if as_json:
         numbers = {name: float(value) for name, value in metrics.items()}
         paths = {"directory": str(path), "best": str(best) if best else None}
-        say_json({"finished": finished, **paths, "metrics": numbers})
+        print_json({"finished": finished, **paths, "metrics": numbers})
         return
     if not finished:
         job.say(f"stopped   resume with: rlcore run --resume {path}")

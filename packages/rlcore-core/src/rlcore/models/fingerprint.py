@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.models.contents import INDEX, indexed_files
 
 SAMPLES, SAMPLE_BYTES = 16, 64
 
@@ -90,12 +91,8 @@ def _files(folder: Path) -> list[Path]:
     """The weight files: a single file, else the shards of an index, else all safetensors files."""
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            return [folder / name for name in sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError("cannot read the index of the weights", found=repr(error), where=str(index)) from None
+    if (folder / INDEX).is_file():
+        return indexed_files(folder / INDEX)
     if found := sorted(folder.glob("*.safetensors")):
         return found
     raise UserError(
