@@ -75,8 +75,8 @@ class StepsConfig(Protocol):
     """Options of a trainer with a number of steps."""
 
     @property
-    def steps(self) -> int | None:
-        """How many; None where it follows from the data."""
+    def steps(self) -> int | str | None:
+        """How many, or passes over the data, such as ``"3 passes"``; None where it follows from other options."""
         ...
 
 
