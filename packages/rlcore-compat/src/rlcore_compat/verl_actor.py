@@ -80,6 +80,7 @@ _UPDATES: Mapping[str, Meaning] = {
     ),
     f"{ACTOR}.optim.lr_scheduler_type": Meaning(ours="trainer.schedule", read=_schedule),
     f"{ACTOR}.optim.warmup_style": Meaning(ours="trainer.schedule", read=_schedule),
+    f"{ACTOR}.optim.override_optimizer_config.*": never("AdamW has no other options than trainer.betas"),
     f"{ACTOR}.optim.min_lr_ratio": nothing(
         "the schedule ends at zero", only=(0, 0.0, None), otherwise="the schedule ends at zero: give 0"
     ),
@@ -104,6 +105,7 @@ _UPDATES: Mapping[str, Meaning] = {
     ),
     f"{ACTOR}.fsdp_config.model_dtype": Meaning(ours="model.dtype", read=dtype),
     f"{ACTOR}.use_prefix_grouper": nothing("the prompt of a group is always computed once for all of its responses"),
+    f"{ACTOR}.calculate_sum_pi_squared": nothing("only with adv_estimator=optimal_token_baseline"),
     f"{ACTOR}.freeze_vision_tower": nothing("vision layers are not trained"),
     f"{ACTOR}.checkpoint.*": nothing("checkpoints contain all that --resume needs; rlcore merge writes a model folder"),
 }
@@ -118,6 +120,7 @@ _COMPUTING: Mapping[str, Meaning] = {
     **_each(_BOTH, ("entropy_from_logits_with_chunking", "entropy_checkpointing"), nothing(_KERNELS)),
     **_each(_BOTH, ("fsdp_config.*",), nothing(_SHARDING)),
     **_each(("critic.model",), ("fsdp_config.*",), nothing(_SHARDING)),
+    "critic.enable": nothing("critic.model enables the critic; adv_estimator=gae sets it"),
     "critic.fsdp.*": nothing(_SHARDING),
     "critic.model.enable_gradient_checkpointing": nothing(
         "trainer.gradient_checkpointing sets it for the policy and the critic"
@@ -138,7 +141,12 @@ _COMPUTING: Mapping[str, Meaning] = {
     "critic.forward_max_token_len_per_gpu": nothing(_BATCH),
 }
 _NOT_SUPPORTED: Mapping[str, Meaning] = {
-    **_each(_ALL, ("megatron.*",), never(_MEGATRON)),
+    **_each(_ALL, ("megatron.*", "engine.*"), never(_MEGATRON)),
+    f"{ACTOR}.optim.lr_decay_style": never(_MEGATRON),
+    f"{ACTOR}.optim.lr_decay_steps": never(_MEGATRON),
+    f"{ACTOR}.optim.min_lr": nothing(
+        "the schedule ends at zero", only=(0, 0.0), otherwise="the schedule ends at zero: give 0"
+    ),
     **_each(_ALL, ("veomni.*",), never("VeOmni is not supported; strategy.id distributes updates over processes")),
     **_each((*_ALL, ROLLOUT), ("profiler.enable",), nothing(_PROFILER, only=(False,), otherwise=_PROFILER)),
     **_each((*_ALL, ROLLOUT), ("profiler.*",), nothing("only with profiler.enable=True")),

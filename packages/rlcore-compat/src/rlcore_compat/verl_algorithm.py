@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore_compat.vocabulary import Meaning, Refused, Several, Words
+from rlcore_compat.verl_correction import CORRECTION
+from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
 ACTOR = "actor_rollout_ref.actor"
 ESTIMATORS = {"grpo_passk": "pass-at-k", "grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
@@ -13,8 +14,11 @@ LOSSES = {"vanilla": "clip"}
 FILTERS = {"acc": "accuracy", "score": "reward", "seq_reward": "reward", "seq_final_reward": "reward"}
 _NOT_GAE = "only with adv_estimator=gae"
 _ESTIMATOR = "algorithm.adv_estimator"
+_DEFAULTS = {_ESTIMATOR: "gae", f"{ACTOR}.policy_loss.loss_mode": "vanilla"}
+"""Of verl, where a key depends on another that is not given."""
 _DISCOUNTED = ("gae", "reinforce_plus_plus")
 _BY_GROUP = ("grpo", "grpo_vectorized", "grpo_passk")
+_LOSS_MODE = f"{ACTOR}.policy_loss.loss_mode"
 _NO_FILTER = "only with filter_groups.enable=True"
 
 
@@ -41,7 +45,7 @@ def _of_critic(ours: str) -> Meaning:
 
 
 def _switch(words: Words, name: str) -> bool:
-    switch = words.get(name, False)
+    switch = words.get(name, False) or False  # an empty value is false in verl
     if not isinstance(switch, bool):
         raise Refused(f"{name.rpartition('.')[2]} must be True or False")
     return switch
@@ -94,11 +98,15 @@ def _both_clips(value: Any, words: Words) -> Several:
     return Several({"algorithm.loss.clip_low": value, "algorithm.loss.clip_high": value})
 
 
+def _clip_low(value: Any, words: Words) -> Any:
+    return min(value, 1) if isinstance(value, int | float) else value
+
+
 def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
     """A word that counts unless the words choose an estimator or a loss that does not read it."""
 
     def read(value: Any, words: Words) -> Several:
-        return Several({ours: value} if words.get(chooser, readers[0]) in readers else {})
+        return Several({ours: value} if words.get(chooser, _DEFAULTS[chooser]) in readers else {})
 
     return Meaning(ours=ours, why=why, read=read)
 
@@ -125,6 +133,9 @@ ALGORITHM: Mapping[str, Meaning] = {
     "algorithm.kl_ctrl.type": Meaning(ours="algorithm.kl.controller"),
     "algorithm.kl_ctrl.target_kl": Meaning(ours="algorithm.kl.target_kl"),
     "algorithm.kl_ctrl.horizon": Meaning(ours="algorithm.kl.horizon"),
+    **CORRECTION,
+    "algorithm.use_pf_ppo": nothing("False has no effect", only=(False,), otherwise="PF-PPO is not supported"),
+    "algorithm.pf_ppo.*": nothing("only with use_pf_ppo=True"),
     "algorithm.kl_penalty": _of_kl(
         "algorithm.kl.estimator", "algorithm.use_kl_in_reward", "only with use_kl_in_reward=True"
     ),
@@ -137,12 +148,14 @@ ALGORITHM: Mapping[str, Meaning] = {
     ),
     f"{ACTOR}.use_kl_loss": Meaning(ours="algorithm.kl.coefficient", why="True: kl_loss_coef; False: 0", read=_kl),
     f"{ACTOR}.kl_loss_coef": Meaning(ours="algorithm.kl.coefficient", why="with use_kl_loss=True, else 0", read=_kl),
-    f"{ACTOR}.kl_loss_type": Meaning(ours="algorithm.kl.estimator"),
+    f"{ACTOR}.kl_loss_type": _of_kl("algorithm.kl.estimator", f"{ACTOR}.use_kl_loss", "only with use_kl_loss=True"),
     f"{ACTOR}.entropy_coeff": Meaning(ours="algorithm.entropy"),
     f"{ACTOR}.clip_ratio": Meaning(
         ours="algorithm.loss.clip_low", why="and algorithm.loss.clip_high", read=_both_clips
     ),
-    f"{ACTOR}.clip_ratio_low": Meaning(ours="algorithm.loss.clip_low"),
+    f"{ACTOR}.clip_ratio_low": Meaning(
+        ours="algorithm.loss.clip_low", why="at most 1, because ratios are positive", read=_clip_low
+    ),
     f"{ACTOR}.clip_ratio_high": Meaning(ours="algorithm.loss.clip_high"),
     f"{ACTOR}.clip_ratio_c": _of(
         "algorithm.loss.dual_clip",
@@ -152,6 +165,12 @@ ALGORITHM: Mapping[str, Meaning] = {
     ),
     f"{ACTOR}.loss_agg_mode": Meaning(ours="algorithm.aggregation"),
     f"{ACTOR}.policy_loss.loss_mode": Meaning(ours="algorithm.loss", why="vanilla is clip", read=_loss),
+    f"{ACTOR}.policy_loss.tau_pos": _of(
+        "algorithm.loss.positive_temperature", _LOSS_MODE, ("sapo",), "only with loss_mode=sapo"
+    ),
+    f"{ACTOR}.policy_loss.tau_neg": _of(
+        "algorithm.loss.negative_temperature", _LOSS_MODE, ("sapo",), "only with loss_mode=sapo"
+    ),
     "critic.model.path": _of_critic("critic.model"),
     "critic.optim.lr": _of_critic("critic.learning_rate"),
     "critic.cliprange_value": _of_critic("critic.clip"),

@@ -49,7 +49,7 @@ THE_MODEL: Mapping[str, Meaning] = {
         "the tokenizer is loaded from the model folder", only=(None,), otherwise="the tokenizer must be in the model folder"
     ),
     f"{MODEL}.torch_dtype": Meaning(ours="model.dtype", read=dtype),
-    f"{MODEL}.trust_remote_code": nothing(_NO_CODE, only=(False,), otherwise=_NO_CODE),
+    f"{MODEL}.trust_remote_code": nothing(f"{_NO_CODE}; a model that needs it is refused"),
     f"{MODEL}.use_remove_padding": nothing("batches are always packed, without padding"),
     f"{MODEL}.enable_gradient_checkpointing": Meaning(ours="trainer.gradient_checkpointing"),
     f"{MODEL}.enable_activation_offload": nothing("affects memory only; activations stay on the device"),
@@ -69,6 +69,11 @@ THE_MODEL: Mapping[str, Meaning] = {
         ours=None, why="lora.targets selects the layers; vision layers are not trained", read=_exclude
     ),
     f"{MODEL}.lora_adapter_path": Meaning(ours="lora.adapter", why="the adapter to continue from", read=_adapter),
+    f"{MODEL}.mtp.enable": nothing(
+        "False has no effect", only=(False,), otherwise="heads that predict several tokens are not trained: give False"
+    ),
+    f"{MODEL}.mtp.*": nothing("only with mtp.enable=True"),
+    f"{MODEL}.lora.*": never("these are the adapters of Megatron: lora_rank, lora_alpha and target_modules"),
     f"{MODEL}.lora.merge": nothing("affects speed only; the run decides how the engine receives an adapter"),
 }
 """By key of verl."""

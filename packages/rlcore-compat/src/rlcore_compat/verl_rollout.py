@@ -117,6 +117,8 @@ _ENGINE: Mapping[str, Meaning] = {
     f"{_ROLLOUT}.enable_chunked_prefill": nothing(_SPEED),
     f"{_ROLLOUT}.cudagraph_capture_sizes": nothing(_SPEED),
     f"{_ROLLOUT}.data_parallel_size": nothing(_SPEED),
+    f"{_ROLLOUT}.moe_tensor_parallel_size": nothing(_SPEED),
+    f"{_ROLLOUT}.skip_tokenizer_init": nothing("the engine receives tokens"),
     f"{_ROLLOUT}.expert_parallel_size": nothing(_SPEED),
     f"{_ROLLOUT}.disable_log_stats": nothing("metrics of the engine are always logged"),
     f"{_ROLLOUT}.dtype": nothing("model.dtype sets the data type of all weights"),

@@ -13,11 +13,12 @@ _RAY = "Ray is used only with executor.id=ray"
 _RECORDED = "every trajectory is stored in the run directory: rlcore view"
 _STEPS = "trainer.total_training_steps"
 _ENGINES = ("dp", "fsdp")
+_FILES = ("file", "jsonl")
 
 
 def _trackers(value: Any, words: Words) -> list[str]:
     names = [str(name) for name in (value if isinstance(value, list) else [value])]
-    return names if "jsonl" in names else [*names, "jsonl"]
+    return [*(name for name in names if name not in _FILES), "jsonl"]
 
 
 def _processes(value: Any, words: Words) -> Several:
@@ -59,7 +60,7 @@ def _engine(value: Any, words: Words) -> None:
 
 
 THE_TRAINER: Mapping[str, Meaning] = {
-    "trainer.logger": Meaning(ours="trackers.use", why="jsonl is always used", read=_trackers),
+    "trainer.logger": Meaning(ours="trackers.use", why="jsonl is always used; file is jsonl", read=_trackers),
     "trainer.project_name": Meaning(ours="trackers.wandb.project"),
     "trainer.experiment_name": Meaning(ours="name", why="the name of the run directory and in trackers"),
     "trainer.default_local_dir": Meaning(ours="runs", why="each run creates a folder in it"),

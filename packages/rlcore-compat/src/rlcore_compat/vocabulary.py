@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 from rlcore.config.dialects import Given, Translation
 from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
-from rlcore.config.messages import Problem, nearest_key
+from rlcore.config.messages import Problem
 from rlcore.config.secrets import mask_arguments
 from rlcore.config.write import toml_value
 
@@ -242,9 +243,17 @@ def foreign_value(text: str) -> Any:
 
 def unknown_key(key: str, origin: str, system: str, known: Collection[str]) -> Problem:
     """The problem for a key that is not in the mapping table."""
-    near = nearest_key(key, known)
+    near = _misspelt(key, known)
     reason = f"did you mean {near} ?" if near else f"this key of {system} is not supported"
     return Problem(kind="unknown key", path=key, origin=origin, reason=reason)
+
+
+def _misspelt(key: str, known: Collection[str]) -> str | None:
+    """The key of the same table that differs by a typing mistake. A key of another meaning is never suggested."""
+    table, _, name = key.rpartition(".")
+    siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == table}
+    near = get_close_matches(name, siblings, n=1, cutoff=0.8)
+    return siblings[near[0]] if near else None
 
 
 def _touches(text: str, ours: str) -> bool:
