@@ -1,6 +1,7 @@
-"""Single GRPO steps of rlcore: ``python _grpo_step_ours.py MODEL_FOLDER SIZE``, controlled by ``worker.Gate``.
+"""Single GRPO steps of rlcore: ``python _grpo_step_ours.py MODEL_FOLDER SIZE ROLLOUTS``, with ``worker.Gate``.
 
-The run is that of ``rlcore run``, with its folder, records and metrics. It waits after each step.
+The run is that of ``rlcore run``, with its folder, records and metrics. A micro-batch holds ROLLOUTS rollouts. The run
+waits after each step.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from worker import Gate
 
 GATE = Gate()
 SIZE = SIZES[sys.argv[2]]
+LONGEST_PROMPT = 200
+"""Upper limit in tokens."""
+GROUPS = -(-int(sys.argv[3]) // SIZE.group_size)
+"""Groups per micro-batch. The rollouts of a group share their prompt."""
 
 
 class OneTurn:
@@ -102,6 +107,7 @@ def main(folder: str) -> None:
                 "steps": 10**6,
                 "tasks_per_step": SIZE.tasks,
                 "learning_rate": LEARNING_RATE,
+                "max_tokens_per_batch": GROUPS * (LONGEST_PROMPT + SIZE.group_size * SIZE.new_tokens),
             },
             "evaluation": {"every": 0},
             "checkpoint": {"every": 0},

@@ -3,7 +3,8 @@
 A step has 64 rollouts in 8 groups, prompts of about 150 tokens, exactly 128 new tokens, a KL term with the reference
 policy and one optimiser step. The model is a Qwen2 with 5.3 million parameters in float32. Both sides use the same
 folder, prompts and reward. Each side runs in its own process, and all of them take turns. TRL runs the 64 rollouts with
-per-device batches of 8, 16 and 64, and the fastest counts. Ours is a run of ``rlcore run`` with its records and checks.
+per-device batches of 8, 16 and 64, and the fastest counts. Ours is a run of ``rlcore run`` with its records and checks,
+and its micro-batches hold as many rollouts as those of TRL, because the size of a micro-batch decides the memory.
 
 ``trl`` compares time. ``trl-memory`` compares the peak of anonymous memory above the imported libraries, in GB.
 ``hardware`` compares with a minimal decoding loop plus the matrix products of the step.
@@ -78,8 +79,8 @@ class Side:
         return float(report.get("seconds", 0.0))
 
 
-def fastest(folder: Path, size_name: str, batches: tuple[int, ...], warm_ups: int) -> Side:
-    """TRL with its fastest batch size. The other processes end."""
+def fastest(folder: Path, size_name: str, batches: tuple[int, ...], warm_ups: int) -> tuple[int, Side]:
+    """TRL's fastest batch size, and its process. The other processes end."""
     sides = {}
     for batch in batches:
         command = peers.command("trl", "grpo_step.py", str(folder), size_name, str(batch))
@@ -91,7 +92,7 @@ def fastest(folder: Path, size_name: str, batches: tuple[int, ...], warm_ups: in
         if batch != best:
             sides[batch].worker.close()
     print(f"  TRL: prompts of {sides[best].reports[-1]['prompt_tokens']:.0f} tokens")
-    return sides[best]
+    return best, sides[best]
 
 
 def comparisons(*, smoke: bool = False) -> list[Comparison]:
@@ -102,9 +103,10 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
     script = Path(__file__).parent / "_grpo_step_ours.py"
     size_name, batches, warm_ups = ("smoke", BATCHES[:1], 2) if smoke else ("full", BATCHES, WARM_UPS)
     size = SIZES[size_name]
-    ours = Side("rlcore", [sys.executable, str(script), str(folder), size_name], dict(os.environ), size, warm_ups)
     missing = peers.missing("trl") if smoke else ""
-    peer = None if missing else fastest(folder, size_name, batches, warm_ups)
+    batch, peer = (batches[0], None) if missing else fastest(folder, size_name, batches, warm_ups)
+    command = [sys.executable, str(script), str(folder), size_name, str(batch)]
+    ours = Side("rlcore", command, dict(os.environ), size, warm_ups)
     prompt = ours.reports[-1]["prompt_tokens"]
     print(f"  rlcore: peak {ours.worker.peak_mb:.0f} MB; prompts of {prompt:.0f} tokens")
     print(f"  fp32 matrix products of 1024: {gemm_rate():.0f} GFLOP/s on {torch.get_num_threads()} threads")

@@ -200,7 +200,7 @@ def test_run_with_all_components_from_a_file(
         (["algorithm.advantage=mine.py:Grpo", "algorithm.advantage.scale=x"], "algorithm.advantage.scale", ".scale=x"),
     ],
 )
-def test_a_key_that_an_algorithm_does_not_take_is_refused(
+def test_unknown_algorithm_key_is_rejected(
     overrides: list[str],
     key: str,
     origin: str,
@@ -215,7 +215,7 @@ def test_a_key_that_an_algorithm_does_not_take_is_refused(
     assert f"{origin}\n" in printed
 
 
-def test_a_tool_in_a_file_or_a_module_is_taken(
+def test_tool_can_be_in_a_file_or_a_module(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tools = 'environment.tools=["mine.py:lamp", "rl_plugin_gsm8k_tools.calculator:calculator"]'

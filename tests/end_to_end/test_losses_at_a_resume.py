@@ -47,13 +47,13 @@ def test_resume_with_another_loss_resolves_like_a_new_run(first: str, then: str)
     assert again.tree() == expected.tree()
 
 
-def test_defaults_of_a_loss_are_comments_and_what_was_set_is_not() -> None:
+def test_only_default_values_of_a_loss_are_comments() -> None:
     lines = resolved(Registry(), "algorithm.loss=gspo", "algorithm.loss.clip_low=0.1").text().splitlines()
     table = lines[lines.index("[algorithm.loss]") :][1:4]
     assert [line.split("  ")[0] for line in table] == ['id = "gspo"', "clip_low = 0.1", "# clip_high = 0.0004"]
 
 
-def test_a_level_at_a_resume_takes_the_defaults_of_gspo_where_a_recipe_names_clip() -> None:
+def test_level_set_on_resume_replaces_clip_with_gspo_defaults() -> None:
     registry = Registry()
     layers = [values_layer(BASE, "test"), values_layer({"algorithm": {"loss": "clip"}}, "recipe:1")]
     before = resolve(layers, registry)
@@ -79,7 +79,7 @@ RECIPE = {"loss": {"id": "clip", "dual_clip": 3.0}, "advantage": "rloo"}
         (RECIPE, ["algorithm.loss=clip"], {"id": "clip", "dual_clip": 3.0}),
     ],
 )
-def test_a_word_and_a_table_of_a_loss_combine(recipe: Any, overrides: list[str], loss: dict[str, Any]) -> None:
+def test_string_and_table_of_a_loss_are_merged(recipe: Any, overrides: list[str], loss: dict[str, Any]) -> None:
     layers = [values_layer({**BASE, "algorithm": recipe}, "recipe:1"), *override_layers(overrides)]
     tree = resolve(layers, Registry()).tree()["algorithm"]["loss"]
     assert {key: tree[key] for key in loss} == loss
@@ -95,7 +95,7 @@ def test_a_word_and_a_table_of_a_loss_combine(recipe: Any, overrides: list[str],
         (["algorithm.entropy=x", "algorithm.loss.clip_low=3"], "algorithm.loss.clip_low", "clip_low=3"),
     ],
 )
-def test_a_mistake_in_a_table_has_its_key_and_origin(overrides: list[str], key: str, origin: str) -> None:
+def test_error_in_a_table_has_its_key_and_origin(overrides: list[str], key: str, origin: str) -> None:
     with pytest.raises(ProblemsError) as caught:
         resolved(Registry(), *overrides)
     (problem,) = (problem for problem in caught.value.problems if problem.path == key)

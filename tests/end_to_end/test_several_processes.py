@@ -142,7 +142,7 @@ def test_two_processes_match_one_process(
         request.getfixturevalue("equal_rows")
     output = finish((*RECIPES[recipe], *TWO), tmp_path)
     assert_the_same(alone(recipe), tmp_path / "runs" / "run")
-    assert output.count("decided ") == output.count("policy  ") == 1
+    assert output.count("settings  ") == output.count("policy  ") == 1
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_kl_in_the_reward_uses_its_own_coefficient() -> None:
         ("gae", {"gamma": 0.5, "gae_lambda": 0.9}),
     ],
 )
-def test_a_key_counts_where_the_estimator_reads_it(estimator: str, read: dict[str, object]) -> None:
+def test_key_is_used_only_if_the_estimator_reads_it(estimator: str, read: dict[str, object]) -> None:
     words = ("algorithm.lam=0.9", "algorithm.gamma=0.5", "algorithm.norm_adv_by_std_in_grpo=False")
     advantage = tree(*words, f"algorithm.adv_estimator={estimator}", "critic.model.path=x")["algorithm"]["advantage"]
     own = {key: value for key, value in advantage.items() if key != "id"} if isinstance(advantage, dict) else {}

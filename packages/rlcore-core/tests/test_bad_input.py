@@ -107,6 +107,6 @@ def test_other_exceptions_keep_their_traceback(error: Exception, monkeypatch: py
 def test_skipped_rows_are_reported() -> None:
     counting: Any = SimpleNamespace(dataset=SimpleNamespace(skipped={"train": 2, "evaluation": 0}.__getitem__))
     (line,) = skipped_rows(counting, "train", "evaluation")
-    assert "2 rows of data.train" in line
+    assert "2 unusable rows in data.train" in line
     without_count: Any = SimpleNamespace(dataset=SimpleNamespace())
     assert skipped_rows(without_count, "train") == []

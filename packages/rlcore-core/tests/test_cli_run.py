@@ -24,14 +24,14 @@ def only_run() -> Path:
     return path
 
 
-def test_a_run_trains_and_leaves_a_directory_that_explains_itself(rlcore: Call) -> None:
+def test_run_trains_and_documents_itself_in_its_directory(rlcore: Call) -> None:
     done = rlcore("run", "-p", "toy", "seed=4")
     assert done.status == 0, done.err
     path = only_run()
     lines = done.out.splitlines()
     assert lines[0] == "recipe    toy/default (toy-rl 0.3): numbers"
     assert lines[1].startswith(
-        "decided   policy-gradient · grpo · torch engine · device auto · 8 trajectories × 2 tasks"
+        "settings  policy-gradient · grpo · torch engine · device auto · 8 trajectories × 2 tasks"
     )
     assert lines[-2:] == [f"best      {path}/checkpoints/000003", f"next      rlcore eval {path}/checkpoints/000003"]
     assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == [1, 2, 3]
@@ -44,7 +44,7 @@ def test_a_run_trains_and_leaves_a_directory_that_explains_itself(rlcore: Call) 
     assert toy.TOLD[-1] == ("finished", None)
 
 
-def test_a_dry_run_prints_every_value_with_its_origin_and_starts_nothing(rlcore: Call) -> None:
+def test_dry_run_prints_every_value_and_starts_nothing(rlcore: Call) -> None:
     done = rlcore("run", "-p", "toy", "--dry-run", "trainer.steps=7")
     assert done.status == 0, done.err
     tree = tomllib.loads(done.out)
@@ -70,7 +70,7 @@ def test_quantised_base_needs_a_trainer_that_supports_it(rlcore: Call, word: str
     assert ("does not support model.quantization" in done.err) == (status == 2)
 
 
-def test_what_may_surprise_is_said_first_and_in_a_dry_run(rlcore: Call) -> None:
+def test_notes_are_printed_first_and_in_a_dry_run(rlcore: Call) -> None:
     dry = rlcore("run", "-p", "toy", "--dry-run", "trainer.steps=1").out
     assert dry.startswith("# note: one step is little\n")
     assert tomllib.loads(dry)["trainer"]["steps"] == 1
@@ -119,7 +119,7 @@ def test_overrides_with_a_trainer_need_no_recipe(rlcore: Call) -> None:
     assert len(read_metrics(Path("runs/mine/metrics.jsonl"))) == 3
 
 
-def test_an_existing_run_directory_is_refused_before_anything_runs(rlcore: Call) -> None:
+def test_existing_run_directory_is_rejected_before_the_run(rlcore: Call) -> None:
     assert rlcore("run", "-p", "toy", "name=mine").status == 0
     before = (Path("runs/mine/metrics.jsonl")).read_bytes()
     done = rlcore("run", "-p", "toy", "name=mine")
@@ -141,7 +141,7 @@ def test_failed_run_keeps_its_log_and_prints_its_path(rlcore: Call) -> None:
     assert ("finished", "ZeroDivisionError") in sys.modules["toy_rl"].TOLD
 
 
-def test_a_configuration_that_could_not_start_is_not_kept(rlcore: Call) -> None:
+def test_configuration_of_a_failed_resume_is_not_kept(rlcore: Call) -> None:
     rlcore("run", "-p", "toy", "name=mine")
     config = Path("runs/mine/config.toml")
     before = config.read_text(encoding="utf-8")
@@ -153,7 +153,7 @@ def test_a_configuration_that_could_not_start_is_not_kept(rlcore: Call) -> None:
     assert [line["step"] for line in read_metrics(Path("runs/mine/metrics.jsonl"))] == [1, 2, 3, 4]
 
 
-def test_a_finished_run_goes_on_when_more_steps_are_asked(rlcore: Call) -> None:
+def test_finished_run_continues_with_more_steps(rlcore: Call) -> None:
     rlcore("run", "-p", "toy", "name=mine", "rollout.group_size=3")
     done = rlcore("run", "--resume", "runs/mine", "trainer.steps=5")
     assert done.status == 0, done.err
@@ -246,7 +246,7 @@ def test_eval_of_a_builtin_model_reports_that_it_is_untrained(rlcore: Call) -> N
         (["-p", "toy", "evaluation.sample=3"], "did you mean evaluation.samples ?"),
     ],
 )
-def test_eval_of_bad_input_ends_with_2(rlcore: Call, arguments: list[str], expected: str) -> None:
+def test_eval_of_bad_input_exits_with_2(rlcore: Call, arguments: list[str], expected: str) -> None:
     done = rlcore("eval", *arguments)
     assert (done.status, expected in done.err) == (2, True), done.err
 
@@ -284,7 +284,7 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "row 2\n  id: train-1\n" in rlcore("data", "show", "toy", "-n", "2").out
     rlcore("run", "-p", "toy", "name=mine")
     shown = rlcore("data", "show", "runs/mine/rollouts/train-000001.jsonl.gz", "-n", "1").out
-    assert "trajectory 1 of 2: done, 2 tokens, reward 0\n  rewards of the others: 1\n" in shown
+    assert "trajectory 1 of 2: done, 2 tokens, reward 0\n  rewards of the other trajectories: 1\n" in shown
     assert "assistant: hi" in shown
     newest = rlcore("data", "show", "runs/mine", "-n", "1").out
     assert newest.startswith("runs/mine/rollouts/")
@@ -293,7 +293,7 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "empty has no stored rollouts" in rlcore("data", "show", "empty").err
 
 
-def test_data_show_names_a_bad_line_and_never_drives_the_terminal(rlcore: Call) -> None:
+def test_data_show_names_a_bad_line_and_escapes_control_characters(rlcore: Call) -> None:
     Path("a.jsonl").write_text('{"question": "\\u001b[2J1+1?"}\n{"question": \n', encoding="utf-8")
     done = rlcore("data", "show", "a.jsonl")
     assert done.status == 2
@@ -309,7 +309,7 @@ def test_help_has_examples(rlcore: Call, command: str) -> None:
     assert "Example" in done.out
 
 
-def test_the_examples_of_the_help_write_data_into_a_data_file(rlcore: Call) -> None:
+def test_help_examples_write_data_to_data_files(rlcore: Call) -> None:
     for command in ("data", "data prepare"):
         lines = rlcore(*command.split(), "--help").out.splitlines()
         outs = [word for line in lines if " prepare " in line for word in line.split() if word.startswith("out=")]
@@ -317,7 +317,7 @@ def test_the_examples_of_the_help_write_data_into_a_data_file(rlcore: Call) -> N
         assert all(Path(word).suffix == ".jsonl" for word in outs)
 
 
-def test_a_run_is_made_from_plain_values(toy: Any) -> None:
+def test_run_can_be_created_from_plain_values(toy: Any) -> None:
     values = {"model": {"path": "builtin:tiny"}, "environment": {"id": "toy"}, "reward": [{"id": "length"}]}
     run = RunSession.create(values)
     assert run.options("environment").max_turns == 3

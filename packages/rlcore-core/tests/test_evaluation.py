@@ -45,7 +45,7 @@ def group(*trajectories: Trajectory) -> Group:
     return Group(task=Task(id="t", messages=()), trajectories=trajectories)
 
 
-def test_what_is_not_scored_is_counted_and_in_no_mean() -> None:
+def test_unscored_trajectories_are_counted_and_excluded_from_means() -> None:
     failed = trajectory(None, Failure(boundary=Boundary.TIMEOUT, message="too slow"))
     found = summarise([group(trajectory(1.0)), group(trajectory(0.5)), group(failed)])
     assert (found.tasks, found.trajectories, found.scored, found.solved) == (3, 3, 2, 1)
@@ -63,14 +63,14 @@ def test_evaluation_without_scores_has_no_accuracy() -> None:
     assert summarise([]).interval is None
 
 
-def test_a_task_counts_once_however_many_samples_it_has() -> None:
+def test_task_counts_once_for_any_number_of_samples() -> None:
     found = summarise([group(*[trajectory(1.0)] * 4), group(*[trajectory(0.0)] * 4)], success=1.0)
     assert found.accuracy == 0.5
     assert found.interval == wilson(0.5, 2)
     assert found.pass_at_k == {1: 0.5, 2: 0.5, 4: 0.5}
 
 
-def test_wilson_is_the_published_interval() -> None:
+def test_wilson_interval_matches_the_paper() -> None:
     # Newcombe 1998, table I, method 3: 81 of 263 and 0 of 20.
     assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
     assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
@@ -78,7 +78,7 @@ def test_wilson_is_the_published_interval() -> None:
 
 
 @pytest.mark.parametrize(("total", "solved"), [(5, 0), (5, 2), (5, 5), (6, 1)])
-def test_pass_at_k_is_the_mean_over_all_choices(total: int, solved: int) -> None:
+def test_pass_at_k_equals_the_mean_over_all_choices(total: int, solved: int) -> None:
     for k in range(1, total + 1):
         choices = list(combinations([True] * solved + [False] * (total - solved), k))
         assert pass_at_k(total, solved, k) == pytest.approx(sum(map(any, choices)) / len(choices))

@@ -45,7 +45,7 @@ Path("found.pickle").write_bytes(pickle.dumps(found))
 """
 
 
-def test_a_plan_that_was_pickled_or_copied_is_equal(toy: Any) -> None:
+def test_pickled_or_copied_plan_is_equal(toy: Any) -> None:
     plan = RunPlan.of(VALUES).resuming(Path("runs/one/checkpoints/000020"))
     for other in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan), copy.copy(plan)):
         assert other == plan
@@ -56,7 +56,7 @@ def test_a_plan_that_was_pickled_or_copied_is_equal(toy: Any) -> None:
     assert pickle.loads(pickle.dumps(RunPlan.of(VALUES, purpose="evaluation"))).purpose == "evaluation"
 
 
-def test_a_plan_cannot_be_changed(toy: Any) -> None:
+def test_plan_is_immutable(toy: Any) -> None:
     plan = RunPlan.of(VALUES)
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.purpose = "evaluation"  # type: ignore[misc]
@@ -64,7 +64,7 @@ def test_a_plan_cannot_be_changed(toy: Any) -> None:
 
 
 @pytest.mark.parametrize("environment", ["toy", "mine.py:Echo"])
-def test_another_process_starts_from_a_plan(toy: Any, environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_can_start_from_a_plan(toy: Any, environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (toy.work / "mine.py").write_text(IN_A_FILE, encoding="utf-8")
     table = {"id": environment, "loud": True} if environment != "toy" else VALUES["environment"]
     plan = RunPlan.of({**VALUES, "environment": table, "data": {"id": "toy"}})

@@ -53,7 +53,7 @@ def test_main_process_works_like_a_single_process(
     joined = join(True)
     done = rlcore(*MANY, "name=one")
     assert done.status == 0, done.err
-    assert done.out.count("decided ") == done.out.count("next  ") == 1
+    assert done.out.count("settings  ") == done.out.count("next  ") == 1
     assert "strategy  many, 1 process\n" in done.out
     assert "strategy  many, 1 process\n" in Path("runs/one/output.log").read_text("utf-8")
     join(True)
@@ -74,14 +74,14 @@ def test_other_processes_write_and_print_nothing(rlcore: Call, join: Callable[[b
     assert str(error) == "row 3 has no answer"
 
 
-def test_a_bug_in_another_process_is_not_kept_quiet(rlcore: Call, join: Callable[[bool], Any]) -> None:
+def test_error_in_another_process_is_reported(rlcore: Call, join: Callable[[bool], Any]) -> None:
     joined = join(False)
     with pytest.raises(ZeroDivisionError):
         rlcore(*MANY, "trainer.fail=bug")
     assert [type(error) for error in joined.ends] == [ZeroDivisionError]
 
 
-def test_a_strategy_of_one_process_is_refused_in_several(rlcore: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_process_strategy_rejects_several_processes(rlcore: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     done = rlcore("run", "-p", "toy", "--dry-run")
     assert done.status == 2
@@ -101,7 +101,7 @@ def test_error_of_all_processes_is_printed_once(rlcore: Call, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("strategy", ["single", "many"])
-def test_one_process_of_several_that_accelerate_was_asked_for_is_refused(
+def test_unconnected_accelerate_process_is_rejected(
     rlcore: Call, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     given = ("run", "-p", "toy", f"strategy.id={strategy}", "--dry-run")

@@ -102,7 +102,7 @@ trajectories = st.builds(
 
 @settings(max_examples=60)
 @given(trajectories)
-def test_a_trajectory_comes_back_equal(trajectory: Trajectory) -> None:
+def test_stored_trajectory_is_restored(trajectory: Trajectory) -> None:
     assert trajectory_from_json(trajectory_to_json(trajectory)) == trajectory
 
 
@@ -157,7 +157,7 @@ def test_images_of_a_run_are_in_its_media_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"other")])
-def test_a_missing_or_damaged_image_is_named(damage: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_missing_or_damaged_image_is_named(damage: Callable[[Path], Any], tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     write_groups(path, [group(images=(IMAGE,))])
     damage(tmp_path / "media" / SHA256[:2] / SHA256)
@@ -174,14 +174,14 @@ def test_invalid_image_name_is_rejected(name: str, tmp_path: Path) -> None:
         BlobStore(tmp_path).get(name)
 
 
-def test_a_blob_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_blob_write_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / SHA256[:2]).touch()
     with pytest.raises(UserError, match="cannot be written"):
         BlobStore(tmp_path).put(IMAGE)
     assert [path.name for path in tmp_path.iterdir()] == [SHA256[:2]]
 
 
-def test_groups_come_back_equal_and_equal_groups_give_equal_files(tmp_path: Path) -> None:
+def test_stored_groups_are_restored_and_files_are_deterministic(tmp_path: Path) -> None:
     groups = [group(), group(None)]
     for name in ("a.jsonl.gz", "b.jsonl.gz"):
         write_groups(tmp_path / name, groups)

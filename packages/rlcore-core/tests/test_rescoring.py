@@ -75,7 +75,7 @@ def test_rewards_of_the_run_are_the_default_and_the_run_is_not_changed(rlcore: R
     assert bytes_of(run) == before
 
 
-def test_a_reward_of_a_file_sees_the_rows_of_the_tasks(rlcore: Run, run: Path) -> None:
+def test_reward_from_a_file_receives_the_task_fields(rlcore: Run, run: Path) -> None:
     result = rlcore("data", "rescore", run, "reward.0.id=rewards.py:Parity", "reward.0.odd=false", "--json")
     assert json.loads(result.out)["train-000001"]["now"]["mean"] == 0.5  # answers are 0 and 1
     result = rlcore("data", "rescore", run, "reward.0.id=rewards.py:ranks", "--json")
@@ -114,7 +114,7 @@ def test_written_records_differ_only_in_their_results(rlcore: Run, run: Path) ->
     shown = rlcore("data", "show", "deep/again")
     assert shown.status == 0, shown.err
     assert "rescored-train-000003.jsonl.gz" in shown.out
-    assert "trajectory 1 of 2: done, 2 tokens, reward 1\n  rewards of the others: 1\n" in shown.out
+    assert "trajectory 1 of 2: done, 2 tokens, reward 1\n  rewards of the other trajectories: 1\n" in shown.out
 
 
 def test_every_step_has_its_own_row(rlcore: Run, run: Path) -> None:
@@ -190,7 +190,7 @@ def test_earlier_reward_failure_is_removed_when_scored_again(rlcore: Run, toy: A
         b"[" * 200_000 + b"\n",
     ],
 )
-def test_a_damaged_line_is_named_and_nothing_is_written(content: bytes, rlcore: Run, toy: Any) -> None:
+def test_damaged_line_is_named_and_nothing_is_written(content: bytes, rlcore: Run, toy: Any) -> None:
     path = Path("some.jsonl")
     write_groups(path, [group(judged("a", 1.0))])
     path.write_bytes(path.read_bytes() + content)
@@ -202,7 +202,7 @@ def test_a_damaged_line_is_named_and_nothing_is_written(content: bytes, rlcore: 
 
 
 @pytest.mark.parametrize("wrong", [{"reward": "abc"}, {"reward": math.nan}, {"metrics": 3}])
-def test_a_stored_value_of_the_wrong_type_is_named(wrong: dict[str, Any], rlcore: Run, toy: Any) -> None:
+def test_stored_value_of_the_wrong_type_is_named(wrong: dict[str, Any], rlcore: Run, toy: Any) -> None:
     path = Path("some.jsonl")
     write_groups(path, [group(judged("a", 1.0))])
     line = json.loads(path.read_text(encoding="utf-8"))
@@ -252,7 +252,7 @@ def test_two_processes_with_the_same_output_folder_do_not_interfere(rlcore: Run,
     assert Path(".again.partial").is_dir()
 
 
-def test_a_damaged_archive_is_named(rlcore: Run, toy: Any) -> None:
+def test_damaged_archive_is_named(rlcore: Run, toy: Any) -> None:
     path = Path("some.jsonl.gz")
     write_groups(path, [group(judged("a" * 999, 1.0))])
     whole = path.read_bytes()

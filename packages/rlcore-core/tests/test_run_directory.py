@@ -62,7 +62,7 @@ def test_secrets_of_components_are_not_written(toy: Any) -> None:
     directory.close()
 
 
-def test_an_existing_name_is_refused_and_nothing_is_left(toy: Any) -> None:
+def test_existing_name_is_rejected_and_nothing_is_written(toy: Any) -> None:
     RunDirectory.create(resolved("name=mine"), Asked()).close()
     before = sorted(Path("runs").rglob("*"))
     with pytest.raises(UserError) as raised:
@@ -75,7 +75,7 @@ def test_an_existing_name_is_refused_and_nothing_is_left(toy: Any) -> None:
         assert repr(name) in raised.value.message
 
 
-def test_a_failure_while_making_leaves_nothing(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_creation_leaves_no_directory(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         RunDirectory.create(resolved(), Asked())
@@ -83,7 +83,7 @@ def test_a_failure_while_making_leaves_nothing(toy: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("later", ["nothing", "a step", "a checkpoint"])
-def test_a_configuration_is_put_back_until_something_was_done_with_it(toy: Any, later: str) -> None:
+def test_configuration_is_restored_until_it_has_been_used(toy: Any, later: str) -> None:
     directory = RunDirectory.create(resolved("name=mine"), Asked())
     directory.put_back()
     before = (directory.path / "config.toml").read_text(encoding="utf-8")
@@ -113,7 +113,7 @@ def test_second_process_gets_the_id_of_the_first(toy: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_resuming_cuts_metrics_and_sets_later_checkpoints_aside(toy: Any) -> None:
+def test_resume_truncates_metrics_and_sets_later_checkpoints_aside(toy: Any) -> None:
     directory = RunDirectory.create(resolved("name=mine"), Asked())
     for step in (10, 20, 30):
         (directory.checkpoints / f"{step:06d}" / "model").mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_resuming_cuts_metrics_and_sets_later_checkpoints_aside(toy: Any) -> Non
 
 
 @pytest.mark.parametrize("known", ["[1]", "not json", None])
-def test_a_damaged_run_goes_on_with_what_its_checkpoint_needs(known: str | None, toy: Any) -> None:
+def test_damaged_run_resumes_from_its_checkpoint(known: str | None, toy: Any) -> None:
     directory = RunDirectory.create(resolved("name=mine"), Asked())
     (directory.checkpoints / "000010" / "model").mkdir(parents=True)
     directory.metrics.write_text('{"step": 5}\n' + "[" * 100_000 + '\nnonsense\n{"step": 10}\n', encoding="utf-8")
@@ -151,7 +151,7 @@ def test_a_damaged_run_goes_on_with_what_its_checkpoint_needs(known: str | None,
     directory.close()
 
 
-def test_an_earlier_configuration_resolves_to_the_same_values_and_origins(toy: Any) -> None:
+def test_earlier_configuration_keeps_its_values_and_origins(toy: Any) -> None:
     first = resolved("evaluation.tasks=5", "reward.exact.strict=false", "rollout.max_context_tokens=null", "name=mine")
     RunDirectory.create(first, Asked()).close()
     again = resolve([config_layer(Path("runs/mine"))], Registry())
@@ -160,7 +160,7 @@ def test_an_earlier_configuration_resolves_to_the_same_values_and_origins(toy: A
     assert again.origin(("seed",)) == "default"
 
 
-def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(toy: Any) -> None:
+def test_best_checkpoint_has_the_best_evaluation(toy: Any) -> None:
     directory = RunDirectory.create(resolved("name=mine"), Asked())
     assert best_checkpoint(directory.path) is None
     for step in (10, 20, 30):
@@ -184,7 +184,7 @@ def test_path_without_a_run_is_rejected(toy: Any) -> None:
             checkpoint_to_resume(Path(path))
 
 
-def test_versions_that_changed_are_named() -> None:
+def test_changed_versions_are_named() -> None:
     then = {"python": "3.11.1", "versions": {"torch": "2.13.0", "gone": "1"}, "plugins": {"toy": "toy-rl 0.3"}}
     now = {"python": "3.11.1", "versions": {"torch": "2.13.1"}, "plugins": {"toy": "toy-rl 0.3", "new": "n 1"}}
     assert changed_versions(then, now) == ["gone 1 → absent", "torch 2.13.0 → 2.13.1", "new absent → n 1"]

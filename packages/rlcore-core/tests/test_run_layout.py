@@ -46,7 +46,7 @@ def session_of(found: Resolved) -> RunSession:
     return RunSession(RunPlan(resolved=found))
 
 
-def test_a_trainer_that_does_not_roll_out_needs_neither_environment_nor_reward(imitates: None) -> None:
+def test_trainer_without_rollouts_needs_no_environment_or_reward(imitates: None) -> None:
     found = resolved(data={"id": "toy"})
     assert found.config.environment.id == ""
     assert found.config.reward == []
@@ -76,7 +76,7 @@ def test_unsupported_environment_is_rejected_before_its_import(
     assert all(word in str(caught.value) for word in says)
 
 
-def test_trainer_without_rollouts_may_have_environment_and_reward(imitates: None) -> None:
+def test_trainer_without_rollouts_can_have_environment_and_reward(imitates: None) -> None:
     found = resolved(environment={"id": "toy"}, reward=[{"id": "exact"}])
     assert found.tree()["environment"]["id"] == "toy"
     assert found.tree()["data"]["id"] == "toy"
@@ -86,7 +86,7 @@ def test_trainer_without_rollouts_may_have_environment_and_reward(imitates: None
         resolved(environment={"id": "toi"}, data={"id": "toy"})
 
 
-def test_without_an_environment_the_dataset_is_named(imitates: None) -> None:
+def test_dataset_is_required_without_an_environment(imitates: None) -> None:
     with pytest.raises(ConfigError) as caught:
         resolved()
     assert "missing key  data.id" in str(caught.value)
@@ -118,7 +118,7 @@ def stamped(**values: Any) -> Resolved:
     return resolved(data={"id": "toy"}, layout="stamped", **values)
 
 
-def test_a_stamped_directory_has_the_time_the_tag_and_the_further_names(imitates: None) -> None:
+def test_stamped_directory_has_time_tag_and_additional_names(imitates: None) -> None:
     directory = RunDirectory.create(stamped(name="SFT"), ASKED)
     assert re.fullmatch(r"\d{8}_\d{6}_SFT", directory.path.name)
     assert {"backup", "ckpt", "result", "tensorboard", "output.log"} <= {path.name for path in directory.path.iterdir()}
@@ -143,7 +143,7 @@ def test_stamped_run_without_event_files_suggests_a_tracker(
     assert check_run(session_of(resolved(data={"id": "toy"}))) == []
 
 
-def test_the_backup_holds_configuration_versions_and_command(imitates: None) -> None:
+def test_backup_contains_configuration_versions_and_command(imitates: None) -> None:
     directory = RunDirectory.create(stamped(name="SFT", seed=7), ASKED)
     backup = directory.path / "backup"
     assert "seed = 7" in (backup / "config.toml").read_text("utf-8")
@@ -157,7 +157,7 @@ def test_the_backup_holds_configuration_versions_and_command(imitates: None) -> 
     directory.close()
 
 
-def test_two_stamped_directories_of_one_second_are_two(imitates: None) -> None:
+def test_stamped_directories_of_the_same_second_differ(imitates: None) -> None:
     found = stamped(name="SFT")
     first = RunDirectory.create(found, ASKED)
     check_name(found)
@@ -170,13 +170,13 @@ def test_two_stamped_directories_of_one_second_are_two(imitates: None) -> None:
     assert "../x" in raised.value.message
 
 
-def test_a_plain_directory_has_no_backup(imitates: None) -> None:
+def test_plain_directory_has_no_backup(imitates: None) -> None:
     directory = RunDirectory.create(resolved(data={"id": "toy"}, name="mine"), ASKED)
     assert not (directory.path / "backup").exists()
     directory.close()
 
 
-def test_the_best_checkpoint_is_the_one_that_the_trainer_links(imitates: None) -> None:
+def test_best_checkpoint_is_the_linked_one(imitates: None) -> None:
     directory = RunDirectory.create(resolved(data={"id": "toy"}, name="mine"), ASKED)
     for step in (10, 20):
         (directory.checkpoints / f"{step:06d}").mkdir()
@@ -188,7 +188,7 @@ def test_the_best_checkpoint_is_the_one_that_the_trainer_links(imitates: None) -
     directory.close()
 
 
-def test_the_next_command_of_a_run_without_environment_names_a_plugin(imitates: None, toy: Any, rlcore: Any) -> None:
+def test_next_command_without_an_environment_names_a_plugin(imitates: None, toy: Any, rlcore: Any) -> None:
     text = (toy.work / "imitates.py").read_text(encoding="utf-8")
     text = text.replace("run): ...", "run):\n        self.run = run").replace(
         "train(self): ...",

@@ -48,7 +48,7 @@ def test_number_and_result_are_valid_answers(value: Any) -> None:
     assert trajectory.failure is None
 
 
-def test_the_reward_is_the_weighted_sum_of_plain_async_and_callable_rewards() -> None:
+def test_reward_is_the_weighted_sum_of_all_reward_forms() -> None:
     async def judge(trajectory: Trajectory, task: Task) -> float:
         await asyncio.sleep(0)
         return 0.5
@@ -92,13 +92,13 @@ FAILURES: list[tuple[Callable[..., Any], str]] = [
     (lambda trajectory, task: -0.1, "outside [0, 1]"),
     (lambda trajectory, task: 10**400, "outside [0, 1]"),
     (lambda trajectory, task: "1.0", "a str, not a number"),
-    (lambda trajectory, task: None, "no value"),
+    (lambda trajectory, task: None, "neither a value nor an error"),
     (lambda trajectory, task: RewardResult(value=None, error="unsure"), "unsure"),
 ]
 
 
 @pytest.mark.parametrize(("function", "sentence"), FAILURES)
-def test_a_failure_is_not_scored_and_not_zero(function: Any, sentence: str) -> None:
+def test_failed_reward_is_not_scored(function: Any, sentence: str) -> None:
     (trajectory,) = score(reward(lambda trajectory, task: 1.0, id="fine"), reward(function), timeout_s=1.0)
     assert trajectory.reward is None
     assert trajectory.stop is Stop.DONE
@@ -118,7 +118,7 @@ def test_failing_metric_does_not_change_the_reward(function: Any, sentence: str)
     assert sentence in (trajectory.rewards["metric"].error or "")
 
 
-def test_bounds_are_the_rewards_own() -> None:
+def test_bounds_are_those_of_the_reward() -> None:
     (trajectory,) = score(reward(lambda trajectory, task: -3.0, minimum=-5.0, maximum=0.0))
     assert trajectory.reward == -3.0
 
@@ -164,7 +164,7 @@ def test_group_reward_with_a_wrong_number_of_values_is_a_failure(answers: Any) -
     assert all(one.reward is None for one in scored)
 
 
-def test_a_reward_that_declares_a_context_receives_that_of_the_episode() -> None:
+def test_reward_receives_the_context_of_the_episode() -> None:
     seen: list[EpisodeContext] = []
 
     def reads(trajectory: Trajectory, task: Task, *, context: EpisodeContext) -> float:
@@ -181,7 +181,7 @@ def test_a_reward_that_declares_a_context_receives_that_of_the_episode() -> None
     assert len(seen) == 1
 
 
-def test_without_an_episode_a_reward_receives_a_new_context_that_is_closed() -> None:
+def test_reward_without_an_episode_receives_a_new_context() -> None:
     folders: list[Path] = []
 
     class Judge:
@@ -201,13 +201,13 @@ def test_without_an_episode_a_reward_receives_a_new_context_that_is_closed() -> 
     assert not any(folder.exists() for folder in folders)
 
 
-def test_one_reward_may_be_selected_twice() -> None:
+def test_reward_can_be_selected_twice() -> None:
     (trajectory,) = score(reward(lambda trajectory, task: 0.5), reward(lambda trajectory, task: 1.0))
     assert trajectory.reward == 1.5
     assert {name: verdict.value for name, verdict in trajectory.rewards.items()} == {"r": 0.5, "r#2": 1.0}
 
 
-def test_slow_plain_rewards_wait_at_the_same_time() -> None:
+def test_slow_plain_rewards_run_concurrently() -> None:
     together = threading.Barrier(8)
 
     def slow(trajectory: Trajectory, task: Task) -> float:
@@ -222,7 +222,7 @@ def test_slow_plain_rewards_wait_at_the_same_time() -> None:
     assert [verdict.value for verdict in verdicts] == [1.0] * 32
 
 
-def test_a_function_that_cannot_take_the_call_is_named_by_its_own_line() -> None:
+def test_function_with_a_wrong_signature_is_named_with_its_line() -> None:
     def narrow(trajectory: Trajectory) -> float:
         return 1.0
 

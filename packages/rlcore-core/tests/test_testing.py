@@ -86,11 +86,11 @@ def check(environment: Callable[[], Any], **options: Any) -> None:
     check_environment(environment, **{"tasks": TASKS, "rewards": [selected(equal)], **options})
 
 
-def test_a_right_environment_passes() -> None:
+def test_correct_environment_passes() -> None:
     check(Quiz)
 
 
-def test_a_right_environment_of_plain_methods_passes() -> None:
+def test_correct_environment_with_plain_methods_passes() -> None:
     class Plain:
         def __init__(self) -> None:
             self.ended = False
@@ -238,18 +238,18 @@ def leaking_tasks() -> type[Quiz]:
 
 
 WRONG: list[tuple[type[Quiz], str]] = [
-    (variant(reset=unseeded_reset), "reset does not repeat with its seed"),
-    (variant(reset=global_reset), "global random numbers"),
-    (variant(reset=empty_reset), "holds no message"),
-    (variant(reset=wrong_reset), "reset must return a Observation, it returned a dict"),
+    (variant(reset=unseeded_reset), "reset is not reproducible"),
+    (variant(reset=global_reset), "global random state"),
+    (variant(reset=empty_reset), "has no messages"),
+    (variant(reset=wrong_reset), "reset must return a Observation, not a dict"),
     (variant(reset=opaque_reset), "plain data"),
     (variant(reset=list_reset), "must be a tuple"),
-    (variant(step=endless_step), "empty answers do not end the episode"),
-    (variant(step=endless_step), "perfect play of task 'a' does not end"),
-    (variant(step=going_on_step), "a step after the end goes on"),
+    (variant(step=endless_step), "the episode does not end after"),
+    (variant(step=endless_step), "the ideal episode of task 'a' does not end"),
+    (variant(step=going_on_step), "a step after the end continues"),
     (variant(step=echo_step), "returns an assistant message"),
-    (variant(step=strict_step), "an unreadable tool call makes it raise AssertionError: unreadable"),
-    (variant(step=silent_step), "a call of an unknown tool ends the episode without a word"),
+    (variant(step=strict_step), "an unreadable tool call makes step raise AssertionError: unreadable"),
+    (variant(step=silent_step), "a call of an unknown tool ends the episode without a message"),
     (variant(step=wrong_step), "step must return a Step"),
     (variant(close=failing_close), "close before the reset raises OSError"),
     (close_after_reset(), "close before the reset raises AttributeError"),
@@ -258,31 +258,31 @@ WRONG: list[tuple[type[Quiz], str]] = [
     (leaking_threads(), "8 threads"),
     (leaking_files(), "8 open files"),
     (leaking_tasks(), "8 asyncio tasks"),
-    (variant(oracle=None), "perfect play is unknown"),
+    (variant(oracle=None), "no ideal episode is known"),
     (
         variant(oracle=lambda self, task: [Message(role="assistant", content="7")]),
-        "perfect play must score the maximum",
+        "the ideal episode must score the maximum",
     ),
 ]
 
 
 @pytest.mark.parametrize(("environment", "sentence"), WRONG, ids=[sentence for _, sentence in WRONG])
-def test_a_wrong_environment_is_caught(environment: type[Quiz], sentence: str) -> None:
+def test_wrong_environment_is_rejected(environment: type[Quiz], sentence: str) -> None:
     with pytest.raises(AssertionError) as caught:
         check(environment)
     assert sentence in str(caught.value)
 
 
-def test_a_reward_that_likes_silence_is_caught() -> None:
+def test_reward_for_empty_answers_is_rejected() -> None:
     with pytest.raises(AssertionError, match="an empty answer must score the minimum of r"):
         check(Quiz, rewards=[selected(lambda trajectory, task: 1.0)])
 
 
-def test_a_metric_is_not_asked_for_its_extremes() -> None:
+def test_metric_need_not_reach_its_bounds() -> None:
     check(Quiz, rewards=[selected(equal), selected(lambda trajectory, task: 0.5, weight=0.0)])
 
 
-def test_an_environment_that_leaks_child_processes_is_caught() -> None:
+def test_leaked_child_processes_are_counted() -> None:
     children: list[subprocess.Popen[bytes]] = []
 
     async def spawn() -> None:
@@ -295,14 +295,14 @@ def test_an_environment_that_leaks_child_processes_is_caught() -> None:
             child.communicate(b"\n")
 
 
-def test_an_environment_without_known_perfect_play_may_say_so() -> None:
+def test_environment_can_declare_that_it_has_no_oracle() -> None:
     check(variant(oracle=None), needs_oracle=False)
 
 
-def test_all_broken_promises_are_shown_at_once() -> None:
+def test_all_violations_are_reported_at_once() -> None:
     with pytest.raises(AssertionError) as caught:
         check(variant(reset=global_reset, close=failing_close))
-    assert "global random numbers" in str(caught.value)
+    assert "global random state" in str(caught.value)
     assert "close before the reset" in str(caught.value)
 
 
@@ -313,11 +313,11 @@ def case(answer: str, value: float | None, task: Task = TASKS[0]) -> RewardCase:
 CASES = [case("42", 1.0), case("41", 0.0), case("2", 1.0, TASKS[1])]
 
 
-def test_a_right_reward_passes() -> None:
+def test_correct_reward_passes() -> None:
     check_reward(equal, CASES)
 
 
-def test_a_right_async_reward_that_refuses_passes() -> None:
+def test_correct_async_reward_without_a_value_passes() -> None:
     async def judge(trajectory: Trajectory, task: Task) -> RewardResult:
         await asyncio.sleep(0)
         if "answer" not in task.fields:
@@ -347,36 +347,36 @@ def long_winded(trajectory: Trajectory, task: Task) -> float:
 
 
 WRONG_REWARDS: list[tuple[Any, str]] = [
-    (lambda trajectory, task: 1.0, "the answer '41' must score 0, it scores 1"),
-    (lambda trajectory, task: 1.0, "an empty answer must score the minimum (0), it scores 1"),
+    (lambda trajectory, task: 1.0, "the answer '41' must score 0, but scores 1"),
+    (lambda trajectory, task: 1.0, "an empty answer must score the minimum (0), but scores 1"),
     (lambda trajectory, task: equal(trajectory, task) * 2, "outside [0, 1]"),
     (lambda trajectory, task: float("nan"), "outside [0, 1]"),
     (lambda trajectory, task: "1", "not a str"),
-    (lambda trajectory, task: RewardResult(value=None), "not scored needs a reason"),
+    (lambda trajectory, task: RewardResult(value=None), "a result without a value needs an error"),
     (lambda trajectory, task: 1 / 0, "ZeroDivisionError"),
     (lenient, "a task without its fields scores 0"),
-    (Forgetful(), "when asked again in another order"),
+    (Forgetful(), "when scored again in another order"),
     (long_winded, "an answer of 200000 characters scores 200000"),
 ]
 
 
 @pytest.mark.parametrize(("reward", "sentence"), WRONG_REWARDS, ids=[sentence for _, sentence in WRONG_REWARDS])
-def test_a_wrong_reward_is_caught(reward: Any, sentence: str) -> None:
+def test_wrong_reward_is_rejected(reward: Any, sentence: str) -> None:
     with pytest.raises(AssertionError) as caught:
         check_reward(reward, CASES)
     assert sentence in str(caught.value)
 
 
-def test_cases_need_one_that_is_entirely_right() -> None:
+def test_cases_must_include_a_correct_answer() -> None:
     with pytest.raises(AssertionError, match="no case scores the maximum"):
         check_reward(equal, [case("41", 0.0)])
 
 
-def test_a_plugin_is_checked_by_its_name() -> None:
+def test_plugin_is_checked_by_name() -> None:
     check_plugin("core")
 
 
-def test_a_trajectory_of_messages_has_the_shape_of_a_real_one() -> None:
+def test_trajectory_from_messages_has_a_valid_shape() -> None:
     tool = Message(role="tool", content="é", name="t")
     call = Message(role="assistant", content="look", tool_calls=(ToolCall(name="t", arguments={}),))
     trajectory = make_trajectory(QUESTION, call, tool, "42", "", task_id="a", stop=Stop.MAX_TURNS)
@@ -406,13 +406,13 @@ def test_environment_and_reward_share_the_context_of_the_episode() -> None:
     check(Writes, rewards=[selected(reads)])
 
 
-def test_a_scratch_folder_that_outlives_the_episode_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_folder_left_after_the_episode_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EpisodeContext, "close", lambda context: (context.scratch / "late").touch())
     with pytest.raises(AssertionError, match="scratch folder"):
         check(Quiz)
 
 
-def test_an_image_without_bytes_is_caught() -> None:
+def test_image_without_bytes_is_rejected() -> None:
     class Blind(Quiz):
         async def reset(self, task: Task, *, seed: int) -> Observation:
             message = Message(role="user", content=(ImagePart.of(b"PNG"),))

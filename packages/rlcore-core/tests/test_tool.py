@@ -132,7 +132,7 @@ def many(*value: str) -> str:
 @pytest.mark.parametrize(
     "function", [bare, tuple_hint, untyped_list, number_keys, odd_literal, inside, absent_name, many]
 )
-def test_a_hint_without_a_schema_is_refused_by_the_parameters_name(function: Any) -> None:
+def test_hint_without_a_schema_is_rejected_with_the_parameter_name(function: Any) -> None:
     with pytest.raises(UserError, match="parameter 'value'") as error:
         tool(function)
     assert error.value.where is not None
@@ -140,7 +140,7 @@ def test_a_hint_without_a_schema_is_refused_by_the_parameters_name(function: Any
     assert error.value.fix
 
 
-def test_a_docstring_is_required_and_must_not_document_what_is_not_there() -> None:
+def test_docstring_is_required_and_must_match_the_parameters() -> None:
     def silent(x: int) -> str:
         return ""
 
@@ -152,7 +152,7 @@ def test_a_docstring_is_required_and_must_not_document_what_is_not_there() -> No
         """
         return ""
 
-    with pytest.raises(UserError, match="name of a tool"):
+    with pytest.raises(UserError, match="tool name must"):
         tool(name="add up")(wrong)
     with pytest.raises(UserError, match="needs a docstring"):
         tool(silent)
@@ -192,20 +192,20 @@ def typed(
         ({"count": 1, "zzz": 1}, ["unknown argument 'zzz'; the arguments are: count, ratio"]),
     ],
 )
-def test_bad_arguments_tell_the_model_everything_that_is_wrong(arguments: dict[str, Any], said: list[str]) -> None:
+def test_bad_arguments_are_all_reported_to_the_model(arguments: dict[str, Any], said: list[str]) -> None:
     result = call(typed, **arguments)
     assert result.status == "error"
     for text in said:
         assert text in result.text
 
 
-def test_good_arguments_arrive_as_declared() -> None:
+def test_valid_arguments_are_passed_as_declared() -> None:
     assert call(typed, count=3, ratio=1, names=None, table={"k": [1]}, mode=1, flag=True).text == (
         "(3, 1.0, None, {'k': [1]}, 1, True)"
     )
 
 
-def test_frozen_arguments_arrive_as_plain_lists_and_dicts() -> None:
+def test_frozen_arguments_are_passed_as_plain_lists_and_dicts() -> None:
     result = asyncio.run(typed.call(freeze({"count": 1, "names": ["a"], "table": {"k": [1]}})))
     assert result.text == "(1, 0.5, ['a'], {'k': [1]}, 'a', False)"
 
@@ -237,37 +237,37 @@ def answering(value: object) -> Tool:
     ("value", "text"),
     [("é\n", "é\n"), (0.5, "0.5"), (None, "null"), ({"a": [1, "é"]}, '{"a": [1, "é"]}'), ((1, 2), "[1, 2]")],
 )
-def test_results_are_text_or_become_json(value: object, text: str) -> None:
+def test_results_are_text_or_converted_to_json(value: object, text: str) -> None:
     assert call(answering(value)) == ToolResult(text)
 
 
-def test_a_tool_result_keeps_its_status_reward_and_info() -> None:
+def test_tool_result_keeps_its_status_reward_and_info() -> None:
     result = ToolResult("done", status="final", reward=0.5, info={"n": 1.0})
     assert call(answering(result)) == result
 
 
-def test_a_result_that_is_not_json_is_the_tools_fault() -> None:
+def test_result_that_is_not_json_is_a_tool_failure() -> None:
     with pytest.raises(EnvironmentFailure, match="returned object"):
         call(answering(object()))
 
 
 @given(text=st.text("ab\né", max_size=300), limit=st.integers(64, 200))
-def test_a_shortened_text_keeps_both_ends_and_never_exceeds_the_limit(text: str, limit: int) -> None:
+def test_shortened_text_keeps_both_ends_and_respects_the_limit(text: str, limit: int) -> None:
     short = shorten(text, limit)
     if len(text) <= limit:
         assert short == text
     else:
         assert len(short) <= limit
-        assert f"{len(text)} characters in all" in short
+        assert f"{len(text)} characters in total" in short
 
 
-def test_long_answers_lose_their_middle() -> None:
+def test_long_answers_are_shortened_in_the_middle() -> None:
     text = "a" * 3000 + "b" * 3000
     short = call(answering(text)).text
     assert len(short) == 2048
     assert short.startswith("aaaa")
     assert short.endswith("bbbb")
-    assert "6000 characters in all" in short
+    assert "6000 characters in total" in short
 
 
 def raising(error: BaseException, *, asynchronous: bool = False) -> Tool:
@@ -295,12 +295,12 @@ def test_call_errors_are_reported_to_the_model(error: Exception, asynchronous: b
     "error",
     [RuntimeError("x"), ConnectionError("x"), TimeoutError("x"), TypeError("x"), KeyError("x"), StopIteration(1)],
 )
-def test_a_failure_of_the_backend_is_a_failure_of_the_environment(error: Exception, asynchronous: bool) -> None:
+def test_backend_failure_is_an_environment_failure(error: Exception, asynchronous: bool) -> None:
     with pytest.raises(EnvironmentFailure, match="failed"):
         call(raising(error, asynchronous=asynchronous))
 
 
-def test_a_tool_that_exits_does_not_end_the_process() -> None:
+def test_tool_that_exits_does_not_end_the_process() -> None:
     with pytest.raises(EnvironmentFailure, match="SystemExit"):
         call(raising(SystemExit(3)))
 
@@ -328,12 +328,12 @@ def test_timeout_is_reported_to_the_model_and_does_not_block_the_loop() -> None:
     assert time.perf_counter() - start < 5
     release.set()
     assert {result.text for result in results} == {
-        "Error: hangs gave no answer within 0.05 s.",
-        "Error: sleeps gave no answer within 0.05 s.",
+        "Error: hangs did not answer within 0.05 s.",
+        "Error: sleeps did not answer within 0.05 s.",
     }
 
 
-def test_sixty_four_plain_functions_wait_at_the_same_time() -> None:
+def test_sixty_four_plain_functions_run_concurrently() -> None:
     barrier = threading.Barrier(64)
 
     @tool
@@ -348,7 +348,7 @@ def test_sixty_four_plain_functions_wait_at_the_same_time() -> None:
     assert {result.text for result in asyncio.run(run())} == {"met"}
 
 
-def test_threads_are_used_again() -> None:
+def test_threads_are_reused() -> None:
     async def run() -> None:
         for _ in range(50):
             await run_in_thread(int)
@@ -359,7 +359,7 @@ def test_threads_are_used_again() -> None:
     assert threading.active_count() < before + 25
 
 
-def test_a_plain_function_that_returns_a_coroutine_is_awaited() -> None:
+def test_plain_function_that_returns_a_coroutine_is_awaited() -> None:
     async def work() -> str:
         return "done"
 
@@ -371,14 +371,14 @@ def test_a_plain_function_that_returns_a_coroutine_is_awaited() -> None:
     assert call(lazy).text == "done"
 
 
-def test_a_tool_is_still_a_function_and_making_it_twice_changes_nothing() -> None:
+def test_tool_is_callable_and_decorating_it_twice_has_no_effect() -> None:
     assert typed(1)[:2] == "(1"
     assert tool(typed) is typed
     assert tool(name="other")(typed.function).name == "other"
     assert json.loads(json.dumps(typed.schema.as_json()))
 
 
-def test_a_method_keeps_its_object() -> None:
+def test_method_keeps_its_object() -> None:
     class Shop:
         stock = 3
 

@@ -64,7 +64,7 @@ def texts(step: Step) -> Sequence[str]:
     return [message.text for message in step.observation.messages]
 
 
-def test_reset_shows_the_task_after_the_system_prompt_and_names_the_tools() -> None:
+def test_reset_returns_system_prompt_task_and_tools() -> None:
     first = asyncio.run(ToolEnvironment(TOOLS, 3, system_prompt="Use tools.").reset(TASK, seed=0))
     assert first.messages == (Message(role="system", content="Use tools."), QUESTION)
     assert [schema.name for schema in first.tools] == ["add", "finish", "nap", "breaks"]
@@ -74,13 +74,13 @@ def test_reset_shows_the_task_after_the_system_prompt_and_names_the_tools() -> N
     )
 
 
-def test_an_answer_without_calls_ends_the_episode() -> None:
+def test_answer_without_calls_ends_the_episode() -> None:
     (step,) = play(ToolEnvironment(TOOLS, 3), Message(role="assistant", content="4"))
     assert (step.terminated, step.truncated, step.stop) == (True, False, None)
     assert step.observation.messages == ()
 
 
-def test_all_calls_run_at_once_and_are_answered_in_order() -> None:
+def test_calls_run_concurrently_and_are_answered_in_order() -> None:
     last = asyncio.Event()
 
     @tool(timeout_s=30)
@@ -120,7 +120,7 @@ def test_bad_calls_are_answered_with_a_fix() -> None:
     assert step.info == {"tool_calls": 4, "tool_errors": 4, "tools/add": 2}
 
 
-def test_three_turns_of_nothing_but_errors_end_the_episode() -> None:
+def test_three_turns_with_only_errors_end_the_episode() -> None:
     bad, good = calls(("nope", {})), calls(("add", {"a": 1, "b": 1}))
     steps = play(ToolEnvironment(TOOLS, 9), bad, bad, good, bad, bad, bad)
     assert [step.truncated for step in steps] == [False] * 5 + [True]
@@ -149,38 +149,38 @@ def test_calls_of_the_last_turn_are_not_executed() -> None:
     assert len(ran) == 1
 
 
-def test_an_answer_in_the_last_turn_is_an_answer() -> None:
+def test_answer_in_the_last_turn_ends_the_episode() -> None:
     (step,) = play(ToolEnvironment(TOOLS, 1), Message(role="assistant", content="4"))
     assert step.terminated
     assert not step.truncated
 
 
-def test_a_final_tool_ends_the_episode_with_its_reward_and_numbers() -> None:
+def test_final_tool_ends_the_episode_with_its_reward_and_info() -> None:
     (step,) = play(ToolEnvironment(TOOLS, 3), calls(("finish", {"answer": "4"})))
     assert (step.terminated, step.truncated, step.reward) == (True, False, 1.0)
     assert step.info["length"] == 1
 
 
-def test_a_broken_backend_fails_the_episode_and_ends_the_other_calls() -> None:
+def test_broken_backend_fails_the_episode_and_cancels_other_calls() -> None:
     start = time.perf_counter()
     with pytest.raises(EnvironmentFailure, match="the disk is gone"):
         play(ToolEnvironment(TOOLS, 3), calls(("nap", {"seconds": 20.0}), ("breaks", {})))
     assert time.perf_counter() - start < 5
 
 
-def test_a_timeout_is_an_error_that_the_model_reads() -> None:
+def test_timeout_is_reported_to_the_model() -> None:
     short = tool(timeout_s=0.02)(nap.function)
     (step,) = play(ToolEnvironment([short], 3), calls(("nap", {"seconds": 20.0})))
-    assert texts(step) == ["Error: nap gave no answer within 0.02 s."]
+    assert texts(step) == ["Error: nap did not answer within 0.02 s."]
     assert step.info["tool_errors"] == 1
 
 
-def test_tools_of_one_name_are_refused() -> None:
+def test_tools_with_the_same_name_are_rejected() -> None:
     with pytest.raises(UserError, match="different names"):
         ToolEnvironment([add, tool(name="add")(nap.function)], 3)
 
 
-def test_plain_functions_are_taken_for_tools() -> None:
+def test_plain_functions_become_tools() -> None:
     def double(x: int) -> int:
         """Double."""
         return 2 * x
@@ -189,7 +189,7 @@ def test_plain_functions_are_taken_for_tools() -> None:
     assert texts(step) == ["8"]
 
 
-def test_tools_are_taken_by_their_import_path(tmp_path: Path) -> None:
+def test_tools_can_be_given_as_import_paths(tmp_path: Path) -> None:
     file = tmp_path / "lamps.py"
     file.write_text('def lamp(on: bool) -> str:\n    """Switch it."""\n    return "on"\n', encoding="utf-8")
     environment = ToolEnvironment([f"{file}:lamp"], max_turns=2)
@@ -201,7 +201,7 @@ def test_tools_are_taken_by_their_import_path(tmp_path: Path) -> None:
 IMAGE = b"\x89PNG"
 
 
-def test_images_of_a_tool_are_shown_after_its_text() -> None:
+def test_tool_images_follow_the_text() -> None:
     @tool
     def screenshot(caption: str) -> ToolResult:
         """Show the screen."""
@@ -239,7 +239,7 @@ class Notebook:
         self.closed.append(self)
 
 
-def test_a_class_is_a_tool_with_state_of_one_episode() -> None:
+def test_class_is_a_tool_with_state_for_one_episode() -> None:
     made = tool(Notebook)
     assert made.name == "notebook"
     assert made.schema.description == "Add a line and read all lines."
@@ -264,7 +264,7 @@ def test_a_class_is_a_tool_with_state_of_one_episode() -> None:
     assert len(set(map(id, Notebook.closed))) == len(Notebook.closed) == 3
 
 
-def test_a_tool_with_state_may_be_async_and_have_no_close() -> None:
+def test_stateful_tool_can_be_async_and_have_no_close() -> None:
     @tool(name="count_up")
     class Counter:
         """Count."""
@@ -310,7 +310,7 @@ def test_other_tools_are_closed_when_one_cannot_be_created_or_closed() -> None:
     assert len(Notebook.closed) == 2
 
 
-def test_a_tool_whose_constructor_outlives_the_episode_is_closed() -> None:
+def test_tool_created_after_the_episode_ended_is_closed() -> None:
     began, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
 
     class Slow:

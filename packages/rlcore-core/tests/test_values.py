@@ -108,13 +108,13 @@ FILLED: list[Any] = [
 NAMES = [type(value).__name__ for value in FILLED]
 
 
-def test_all_public_dataclasses_are_tried() -> None:
+def test_examples_cover_all_public_dataclasses() -> None:
     public = {name for name in types.__all__ if is_dataclass(getattr(types, name))}
     assert public <= set(NAMES)
 
 
 @pytest.mark.parametrize("value", FILLED, ids=NAMES)
-def test_a_public_value_survives_pickle_deepcopy_and_json(value: Any) -> None:
+def test_public_values_survive_pickle_deepcopy_and_json(value: Any) -> None:
     plain = json.loads(json.dumps(to_json(value)))
     for again in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value), from_json(type(value), plain)):
         assert again == value
@@ -125,7 +125,7 @@ def test_a_public_value_survives_pickle_deepcopy_and_json(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", FILLED, ids=NAMES)
-def test_every_field_of_the_examples_is_filled(value: Any) -> None:
+def test_examples_set_every_field(value: Any) -> None:
     empty = [field.name for field in fields(value) if getattr(value, field.name) in (None, (), {}, "", 0)]
     assert set(empty) <= {"start"}
 
@@ -146,7 +146,7 @@ def test_every_field_of_the_examples_is_filled(value: Any) -> None:
         (Trajectory, [], "Trajectory"),
     ],
 )
-def test_data_of_another_shape_names_its_place(cls: type, data: Any, place: str) -> None:
+def test_malformed_data_is_reported_with_its_location(cls: type, data: Any, place: str) -> None:
     with pytest.raises(ValueError, match=re.escape(place)) as raised:
         from_json(cls, data)
     assert str(raised.value).partition(": ")[0] == place

@@ -106,7 +106,7 @@ def completion(chat: ChatMLFormat, before: Sequence[Message], message: Message) 
 
 @quick
 @given(question=hostile, thought=text, result=hostile, more=hostile)
-def test_a_turns_prompt_extends_the_prompt_and_completion_before_it(
+def test_prompt_of_a_turn_extends_the_previous_prompt_and_completion(
     chat: ChatMLFormat, question: str, thought: str, result: str, more: str
 ) -> None:
     first = [Message(role="system", content=more), user(question)]
@@ -125,7 +125,7 @@ def test_a_turns_prompt_extends_the_prompt_and_completion_before_it(
 
 @quick
 @given(content=hostile, role=st.sampled_from(["system", "user", "tool"]))
-def test_text_from_outside_yields_no_added_token(chat: ChatMLFormat, content: str, role: str) -> None:
+def test_untrusted_text_yields_no_added_token(chat: ChatMLFormat, content: str, role: str) -> None:
     def shown(content: str) -> list[Message]:
         return [Message(role=role, content=content), user(content)]  # type: ignore[arg-type]
 
@@ -150,7 +150,7 @@ def test_tool_descriptions_yield_no_added_token(chat: ChatMLFormat, content: str
 
 @quick
 @given(content=hostile)
-def test_an_assistants_text_can_neither_end_its_turn_nor_begin_one(chat: ChatMLFormat, content: str) -> None:
+def test_assistant_text_cannot_end_or_begin_a_turn(chat: ChatMLFormat, content: str) -> None:
     ids, mask = chat.conversation([user("hi"), said(content, content)])
     harmless, _ = chat.conversation([user("hi"), said("4", "4")])
     special = {chat.tokenizer.added[token] for token in chat.tokenizer.special}
@@ -160,7 +160,7 @@ def test_an_assistants_text_can_neither_end_its_turn_nor_begin_one(chat: ChatMLF
 
 @quick
 @given(question=hostile, first=text, second=text)
-def test_the_mask_covers_the_assistants_text_and_its_end_and_nothing_else(
+def test_mask_covers_only_assistant_text_and_its_end_token(
     chat: ChatMLFormat, question: str, first: str, second: str
 ) -> None:
     messages = [user(question), said(first, "1"), answer(question), answer("2"), said(second)]
@@ -174,7 +174,7 @@ def test_the_mask_covers_the_assistants_text_and_its_end_and_nothing_else(
     assert chat.decode(sampled) == f"{written}{chat.end}{unicodedata.normalize('NFC', second)}{chat.end}"
 
 
-def test_what_the_policy_wrote_is_parsed(chat: ChatMLFormat) -> None:
+def test_policy_output_is_parsed(chat: ChatMLFormat) -> None:
     message = said("Let me see.", "1 + 1", "2 + 2")
     ids = completion(chat, [user("?")], message)
     assert chat.parse(ids, "stop") == message
@@ -182,7 +182,7 @@ def test_what_the_policy_wrote_is_parsed(chat: ChatMLFormat) -> None:
     assert ids[-1] in chat.stop_token_ids
 
 
-def test_a_truncated_completion_is_not_parsed_for_calls(chat: ChatMLFormat) -> None:
+def test_truncated_completion_is_not_parsed_for_calls(chat: ChatMLFormat) -> None:
     ids = completion(chat, [user("?")], said("Let me see.", "1 + 1"))
     message = chat.parse(ids, "length")
     assert message.tool_calls == ()
@@ -204,12 +204,12 @@ def test_missing_end_token_is_added_outside_of_the_mask(chat: ChatMLFormat) -> N
         assert chat.observation([answer("2")], [*ids[:-1], other]) == cut
 
 
-def test_half_a_surrogate_pair_is_shown_as_a_replacement(chat: ChatMLFormat) -> None:
+def test_lone_surrogate_is_replaced(chat: ChatMLFormat) -> None:
     assert "�" in chat.decode(chat.prompt([user("a\ud83d")]))
     assert "😀" in chat.decode(chat.prompt([user("\ud83d\ude00")]))
 
 
-def test_parts_are_text_and_images_are_refused(chat: ChatMLFormat) -> None:
+def test_text_parts_are_accepted_and_images_rejected(chat: ChatMLFormat) -> None:
     parts = Message(role="user", content=(TextPart(text="a"), TextPart(text="b")))
     assert chat.prompt([parts]) == chat.prompt([user("ab")])
     with pytest.raises(UserError, match="cannot show images"):
@@ -231,7 +231,7 @@ def test_plain_format_is_compact(tiny_folder: Path) -> None:
     )
 
 
-def test_plain_without_start_tokens_ends_turns_with_the_end_of_sequence(make_folder: Callable[..., Path]) -> None:
+def test_plain_format_without_start_tokens_uses_end_of_sequence(make_folder: Callable[..., Path]) -> None:
     chat = PlainFormat(make_folder(special=("</s>",), markup=(), eos="</s>"))
     assert (
         chat.decode(chat.prompt([user("hi")], TOOLS))
@@ -240,14 +240,14 @@ def test_plain_without_start_tokens_ends_turns_with_the_end_of_sequence(make_fol
     assert chat.stop_token_ids == (chat.tokenizer.added["</s>"],)
 
 
-def test_a_format_writes_and_reads_calls_with_the_parser_that_it_is_given(tiny_folder: Path) -> None:
+def test_format_uses_the_given_parser_for_calls(tiny_folder: Path) -> None:
     chat = PlainFormat(tiny_folder, ReactParser())
     ids = completion(chat, [user("?")], said("Thought: add", "1"))
     assert chat.decode(ids) == 'Thought: add\nAction: calculator\nAction Input: {"expression": "1"}<|im_end|>'
     assert chat.parse(ids, "stop") == said("Thought: add", "1")
 
 
-def test_stop_tokens_come_from_the_generation_configuration_as_well(make_folder: Callable[..., Path]) -> None:
+def test_stop_tokens_include_those_of_the_generation_configuration(make_folder: Callable[..., Path]) -> None:
     folder = make_folder()
     added = PlainFormat(folder).tokenizer.added
     (folder / "generation_config.json").write_text(
@@ -286,7 +286,7 @@ def test_tokenizer_without_the_tokens_of_the_format_is_rejected(make_folder: Cal
         PlainFormat(folder)
 
 
-def test_tokenizer_that_makes_special_tokens_of_text_is_rejected(make_folder: Callable[..., Path]) -> None:
+def test_tokenizer_that_converts_text_to_special_tokens_is_rejected(make_folder: Callable[..., Path]) -> None:
     folder = make_folder(special=("</s>", "user"), eos="</s>")  # "user" is a word of the tokenizer's own
     with pytest.raises(UserError, match="special token"):
         PlainFormat(folder)
@@ -316,5 +316,5 @@ def test_format_is_detected_from_the_configuration(make_folder: Callable[..., Pa
 @pytest.mark.parametrize(
     ("kind", "expected"), [("qwen2.5-instruct", "qwen2.5"), ("qwen3", "qwen3"), ("qwen2.5-vl", None)]
 )
-def test_real_folders_are_known(real_folder: Callable[[str], Path], kind: str, expected: str | None) -> None:
+def test_real_folder_format_is_detected(real_folder: Callable[[str], Path], kind: str, expected: str | None) -> None:
     assert detect_chat_format(real_folder(kind)) == expected

@@ -119,14 +119,14 @@ TEXTS = [
 
 @pytest.mark.parametrize("tools", TOOL_CHOICES, ids=["without tools", "with tools"])
 @pytest.mark.parametrize("text", TEXTS)
-def test_first_prompts_equal_the_templates(pair: tuple[Chat, Official], text: str, tools: Sequence[ToolSchema]) -> None:
+def test_first_prompts_equal_the_template(pair: tuple[Chat, Official], text: str, tools: Sequence[ToolSchema]) -> None:
     agree(pair, [user(text)], tools)
     agree(pair, [system(text), user(text)], tools)
     agree(pair, [system("Be brief."), user(text), system(text), user("go on")], tools)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_conversations_with_tools_equal_the_templates(pair: tuple[Chat, Official], text: str) -> None:
+def test_conversations_with_tools_equal_the_template(pair: tuple[Chat, Official], text: str) -> None:
     messages = [user(text), said("", {"expression": text}), answer(text)]
     agree(pair, messages)
     call = said(
@@ -143,9 +143,7 @@ harmless = st.text(st.characters(codec="utf-8"), max_size=30).filter(lambda text
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(first=harmless, second=harmless, third=harmless)
-def test_arbitrary_harmless_text_equals_the_templates(
-    pair: tuple[Chat, Official], first: str, second: str, third: str
-) -> None:
+def test_harmless_text_equals_the_template(pair: tuple[Chat, Official], first: str, second: str, third: str) -> None:
     agree(pair, [system(second), user(first), said("", {"expression": third}), answer(second), answer(third)])
 
 
@@ -172,7 +170,7 @@ def test_finished_conversations_with_thoughts_equal_the_template_of_qwen3(qwen3:
     )
 
 
-def test_rollouts_equal_the_templates_rendering_of_their_messages(pair: tuple[Chat, Official]) -> None:
+def test_rollouts_equal_the_template_for_their_messages(pair: tuple[Chat, Official]) -> None:
     chat, official = pair
     thought = "<think>\nhm\n</think>\n\n" if isinstance(chat, Qwen3Format) else ""
     messages = [user("2 + 2?")]
@@ -187,7 +185,7 @@ def test_rollouts_equal_the_templates_rendering_of_their_messages(pair: tuple[Ch
         assert ids == official.ids(messages, TOOLS, generate=True)
 
 
-def test_difference_text_from_outside_is_never_a_special_token(pair: tuple[Chat, Official]) -> None:
+def test_difference_untrusted_text_is_never_a_special_token(pair: tuple[Chat, Official]) -> None:
     chat, official = pair
     messages = [user("<|im_end|>")]
     theirs = official.ids(messages, (), generate=True)
@@ -195,7 +193,7 @@ def test_difference_text_from_outside_is_never_a_special_token(pair: tuple[Chat,
     assert chat.decode(chat.prompt(messages)) == chat.decode(theirs)
 
 
-def test_difference_a_leading_line_break_is_not_merged_with_the_header(
+def test_difference_leading_line_break_is_not_merged_with_the_header(
     qwen25: tuple[Chat, Official],
 ) -> None:
     chat, official = qwen25
@@ -218,7 +216,7 @@ def test_difference_qwen3_keeps_the_thoughts_of_earlier_turns(qwen3: tuple[Chat,
     assert chat.decode(after) == chat.decode(ours).replace("<think>\nhm\n</think>\n\n", "")
 
 
-def test_difference_qwen3_puts_no_empty_thought_before_the_last_turn(qwen3: tuple[Chat, Official]) -> None:
+def test_difference_qwen3_adds_no_empty_thought_to_the_last_turn(qwen3: tuple[Chat, Official]) -> None:
     chat, official = qwen3
     messages = [user("hi"), said("hello")]
     theirs = official.ids(messages, (), generate=False)
@@ -234,7 +232,7 @@ def test_difference_qwen3_keeps_the_line_breaks_around_thoughts(qwen3: tuple[Cha
     )
 
 
-def test_the_default_system_prompt_is_the_one_of_the_folders_template(make_folder: Callable[..., Path]) -> None:
+def test_default_system_prompt_is_that_of_the_template(make_folder: Callable[..., Path]) -> None:
     folder = make_folder()
     assert "You are Qwen, created by Alibaba Cloud." in Qwen25Format(folder).decode(
         Qwen25Format(folder).prompt([user("hi")])

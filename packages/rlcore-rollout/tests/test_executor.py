@@ -171,16 +171,14 @@ def test_groups_are_in_task_order(open_executor: Open) -> None:
         assert all(trajectory.stop is Stop.DONE for trajectory in group.trajectories)
 
 
-def test_the_same_request_gives_the_same_trajectories(open_executor: Open) -> None:
+def test_same_request_gives_the_same_trajectories(open_executor: Open) -> None:
     executor = open_executor()
     first = executor.collect(request())
     assert executor.collect(request()) == first
     assert open_executor(concurrency=2).collect(request()) == first
 
 
-def test_siblings_share_the_environments_seed_and_differ_in_what_is_sampled(
-    open_executor: Open, environment: type[Guess]
-) -> None:
+def test_siblings_share_the_environment_seed_but_not_samples(open_executor: Open, environment: type[Guess]) -> None:
     executor = open_executor()
     groups = executor.collect(request())
     assert all(len(seeds) == 1 for seeds in environment.seeds.values())
@@ -192,14 +190,14 @@ def test_siblings_share_the_environments_seed_and_differ_in_what_is_sampled(
     assert sampled.isdisjoint({trajectory.final_response for group in other for trajectory in group.trajectories})
 
 
-def test_a_request_may_change_how_tokens_are_sampled(open_executor: Open) -> None:
+def test_request_can_override_sampling(open_executor: Open) -> None:
     executor = open_executor()
     warm = executor.collect(request(1, 1))[0].trajectories[0].final_response
     cold = executor.collect(request(1, 1, sampling={"temperature": 0.0}))[0].trajectories[0].final_response
     assert warm != cold
 
 
-def test_no_more_than_the_concurrency_is_alive(open_executor: Open, environment: type[Guess]) -> None:
+def test_concurrency_limit_is_respected(open_executor: Open, environment: type[Guess]) -> None:
     open_executor(concurrency=4).collect(request())
     assert environment.most_alive == 4
     assert (environment.alive, environment.closed) == (0, 18)
@@ -235,7 +233,7 @@ def test_deadlines_come_from_the_rollout_table(open_executor: Open, environment:
     assert environment.alive == 0
 
 
-def test_the_context_is_limited_by_the_run_and_by_the_model(open_executor: Open, folder: Path) -> None:
+def test_context_is_limited_by_the_run_and_by_the_model(open_executor: Open, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 70}), encoding="utf-8")
     for limit in (None, 1000):
         long = open_executor(max_context_tokens=limit).collect(request(1, 1))[0].trajectories[0]
@@ -245,7 +243,7 @@ def test_the_context_is_limited_by_the_run_and_by_the_model(open_executor: Open,
     assert len(short.segments[0]) <= 30
 
 
-def test_the_chat_format_is_found_by_the_folder_or_named(open_executor: Open, folder: Path) -> None:
+def test_chat_format_is_detected_or_configured(open_executor: Open, folder: Path) -> None:
     with pytest.raises(PluginError, match="no chat format supports"):
         open_executor(model={"chat_format": "auto"})
     path = folder / "tokenizer_config.json"
@@ -294,7 +292,7 @@ def test_environment_and_reward_share_a_context_that_is_closed(open_executor: Op
         context.close()
 
 
-def test_the_random_numbers_of_a_context_belong_to_step_and_purpose(open_executor: Open, draws: type[Draws]) -> None:
+def test_random_numbers_of_a_context_depend_on_step_and_purpose(open_executor: Open, draws: type[Draws]) -> None:
     executor = open_executor(environment="Draws", reward="noted", concurrency=1)
     for changes in ({}, {}, {"step": 2}, {"seed": 6}, {"purpose": "evaluation"}):
         executor.collect(request(1, 1, **changes))
@@ -304,7 +302,7 @@ def test_the_random_numbers_of_a_context_belong_to_step_and_purpose(open_executo
 
 
 @pytest.mark.parametrize("mode", ["broken-2", "hang"])
-def test_a_context_is_closed_after_a_failure(open_executor: Open, draws: type[Draws], mode: str) -> None:
+def test_context_is_closed_after_a_failure(open_executor: Open, draws: type[Draws], mode: str) -> None:
     executor = open_executor(mode, environment="Draws", reward="noted", environment_timeout_s=0.1)
     executor.collect(request(3, 1))
     assert len(draws.contexts) == 3
@@ -360,7 +358,7 @@ def test_group_rewards_receive_all_siblings(folder: Path, environment: type[Gues
     assert all(group.rewards_G == (1.0, 1.2, 1.4) for group in groups)
 
 
-def test_nothing_is_left_after_close(folder: Path, open_executor: Open) -> None:
+def test_close_releases_all_resources(folder: Path, open_executor: Open) -> None:
     before = {thread.name for thread in threading.enumerate()}
     executor = open_executor()
     executor.collect(request())
@@ -406,13 +404,13 @@ print("end", flush=True)
 """
 
 
-def test_a_hung_thread_does_not_keep_the_process_from_ending(folder: Path) -> None:
+def test_hung_thread_does_not_block_process_exit(folder: Path) -> None:
     command = [sys.executable, "-c", HANGING, HERE, str(folder), "0.1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.splitlines()[-1] == "end"
 
 
-def test_an_interrupt_closes_the_environments(folder: Path) -> None:
+def test_interrupt_closes_the_environments(folder: Path) -> None:
     command = [sys.executable, "-c", HANGING, HERE, str(folder), "60"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -424,7 +422,7 @@ def test_an_interrupt_closes_the_environments(folder: Path) -> None:
     assert process.returncode != 0
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+def test_tokenizer_with_more_tokens_than_the_model_is_rejected(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "model")
     (tmp_path / "model" / "config.json").write_text('{"vocab_size": 300}', encoding="utf-8")
     with pytest.raises(UserError, match="more tokens than the model") as caught:

@@ -69,7 +69,7 @@ def test_turns_tile_the_tokens_and_messages_are_the_conversation(play: Play) -> 
     assert trajectory.final_response == "three"
 
 
-def test_step_rewards_stay_on_their_turns_and_numbers_of_info_are_summed(play: Play) -> None:
+def test_step_rewards_keep_their_turns_and_info_is_summed(play: Play) -> None:
     trajectory = play()
     assert [turn.reward for turn in trajectory.turns if turn.kind == "policy"] == [0.25] * 3
     assert trajectory.metrics == {"turns": 3.0, "step_reward": 0.75, "calls": 6.0, "good": 3.0}
@@ -83,7 +83,7 @@ def test_environment_and_session_are_freed_exactly_once(play: Play) -> None:
     assert play.environments[0].seed == 11
 
 
-def test_a_truncated_generation_ends_as_length_and_is_not_parsed(play: Play) -> None:
+def test_truncated_generation_ends_as_length_and_is_not_parsed(play: Play) -> None:
     replies = ['<tool_call>{"name": "x", "arguments": {}}</tool_call>' * 9]
     trajectory = play(replies=replies, sampling=Sampling(max_new_tokens=60))
     assert trajectory.stop is Stop.LENGTH
@@ -96,7 +96,7 @@ def test_a_truncated_generation_ends_as_length_and_is_not_parsed(play: Play) -> 
     assert play.environments[0].closed == 1
 
 
-def test_a_prompt_that_fills_the_context_ends_as_length_before_generating(play: Play) -> None:
+def test_prompt_that_fills_the_context_ends_as_length(play: Play) -> None:
     trajectory = play(max_context_tokens=10)
     assert trajectory.stop is Stop.LENGTH
     assert play.engine.prompts == []
@@ -105,7 +105,7 @@ def test_a_prompt_that_fills_the_context_ends_as_length_before_generating(play: 
 
 
 @pytest.mark.parametrize("spare", [0, 1, 5])
-def test_a_generation_gets_no_more_than_the_room_that_is_left(play: Play, spare: int) -> None:
+def test_generation_is_limited_to_the_remaining_context(play: Play, spare: int) -> None:
     length = len(play.chat.prompt(TASK.messages))
     trajectory = play(replies=["a long answer"], max_context_tokens=length + spare)
     assert trajectory.stop is Stop.LENGTH
@@ -113,7 +113,7 @@ def test_a_generation_gets_no_more_than_the_room_that_is_left(play: Play, spare:
     assert len(trajectory.segments[0]) == (length + spare if spare else 0)
 
 
-def test_an_observation_that_fills_the_context_is_kept_without_its_tokens(play: Play) -> None:
+def test_observation_that_fills_the_context_is_kept_without_tokens(play: Play) -> None:
     class Verbose(Chat):
         async def step(self, action: Message) -> Step:
             return Step(observation=Observation(messages=(Message(role="tool", content="9" * 5000),)))
@@ -147,7 +147,7 @@ def bad_reward(self: Chat, action: Message) -> Step:
 
 @pytest.mark.parametrize("method", ["__init__", "reset", "step"])
 @pytest.mark.parametrize("blocking", [False, True])
-def test_an_exception_of_the_environment_is_data(play: Play, method: str, blocking: bool) -> None:
+def test_environment_exception_is_stored_as_a_failure(play: Play, method: str, blocking: bool) -> None:
     broken = type("Broken", (Chat,), {method: boom})
     trajectory = play(broken, blocking=blocking)
     assert failure_of(trajectory).boundary is Boundary.ENVIRONMENT
@@ -167,7 +167,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError(), StopIteration(), TimeoutError()])
 @pytest.mark.parametrize("blocking", [False, True])
-def test_exceptions_that_leave_the_program_are_data_as_well(play: Play, error: BaseException, blocking: bool) -> None:
+def test_system_exit_is_stored_as_a_failure(play: Play, error: BaseException, blocking: bool) -> None:
     trajectory = play(type("Leaving", (Chat,), {"step": raising(error)}), blocking=blocking)
     assert failure_of(trajectory).boundary is Boundary.ENVIRONMENT
 
@@ -179,7 +179,7 @@ def test_invalid_step_result_is_a_failure(play: Play, wrong: Callable[..., Any])
     assert "step" in failure_of(trajectory).message
 
 
-def test_a_failing_close_is_counted_and_logged(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_close_is_counted_and_logged(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     trajectory = play(type("Sticky", (Chat,), {"close": boom}))
     assert (trajectory.stop, trajectory.failure) == (Stop.DONE, None)
     assert trajectory.scorable
@@ -188,7 +188,7 @@ def test_a_failing_close_is_counted_and_logged(play: Play, caplog: pytest.LogCap
     assert "the simulator fell over" in caplog.text
 
 
-def test_a_failing_close_is_a_part_of_an_earlier_failure(play: Play) -> None:
+def test_failing_close_is_added_to_an_earlier_failure(play: Play) -> None:
     trajectory = play(type("Sticky", (Chat,), {"step": boom, "close": boom}))
     message = failure_of(trajectory).message
     assert "step raised" in message
@@ -199,12 +199,12 @@ def test_a_failing_close_is_a_part_of_an_earlier_failure(play: Play) -> None:
 @pytest.mark.parametrize(
     ("error", "boundary"), [(ToolFailure("x"), Boundary.TOOL), (EnvironmentFailure("x"), Boundary.ENVIRONMENT)]
 )
-def test_the_failure_of_a_tool_is_not_that_of_its_environment(play: Play, error: Exception, boundary: Boundary) -> None:
+def test_tool_failure_differs_from_environment_failure(play: Play, error: Exception, boundary: Boundary) -> None:
     trajectory = play(type("Failing", (Chat,), {"step": raising(error)}))
     assert failure_of(trajectory).boundary is boundary
 
 
-def test_a_hanging_environment_meets_its_deadline(play: Play) -> None:
+def test_hanging_environment_exceeds_its_deadline(play: Play) -> None:
     class Hanging(Chat):
         async def step(self, action: Message) -> Step:
             await asyncio.sleep(30)
@@ -218,7 +218,7 @@ def test_a_hanging_environment_meets_its_deadline(play: Play) -> None:
     assert play.environments[0].closed == 1
 
 
-def test_a_hanging_thread_meets_its_deadline_and_is_left_behind(play: Play) -> None:
+def test_hanging_thread_exceeds_its_deadline_and_is_abandoned(play: Play) -> None:
     done = threading.Event()
 
     class Hanging(Chat):
@@ -233,13 +233,13 @@ def test_a_hanging_thread_meets_its_deadline_and_is_left_behind(play: Play) -> N
     done.set()
 
 
-def test_the_whole_trajectory_has_a_deadline(play: Play) -> None:
+def test_trajectory_has_a_deadline(play: Play) -> None:
     trajectory = play(latency_s=0.05, trajectory_timeout_s=0.07)
     assert failure_of(trajectory).boundary is Boundary.TIMEOUT
-    assert "whole trajectory" in failure_of(trajectory).message
+    assert "limit of the trajectory" in failure_of(trajectory).message
 
 
-def test_a_hanging_engine_is_a_failure_of_the_engine(play: Play) -> None:
+def test_hanging_engine_is_an_engine_failure(play: Play) -> None:
     trajectory = play(latency_s=30.0, engine_timeout_s=0.05)
     assert failure_of(trajectory).boundary is Boundary.ENGINE
 
@@ -254,7 +254,7 @@ def test_a_hanging_engine_is_a_failure_of_the_engine(play: Play) -> None:
     ],
     ids=["no token", "a log-probability too few", "not finite", "more than allowed"],
 )
-def test_an_impossible_completion_is_a_failure_of_the_engine(play: Play, completion: Completion) -> None:
+def test_invalid_completion_is_an_engine_failure(play: Play, completion: Completion) -> None:
     class Nonsense:
         async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
             return completion
@@ -266,7 +266,7 @@ def test_an_impossible_completion_is_a_failure_of_the_engine(play: Play, complet
     assert trajectory.sampled_tokens == 0
 
 
-def test_plain_methods_work_and_blocking_ones_run_in_threads(play: Play) -> None:
+def test_blocking_methods_run_in_threads(play: Play) -> None:
     class Plain:
         def __init__(self) -> None:
             self.threads: set[str] = set()
@@ -287,7 +287,7 @@ def test_plain_methods_work_and_blocking_ones_run_in_threads(play: Play) -> None
     assert "MainThread" not in play.environments[-1].threads
 
 
-def test_a_cancelled_trajectory_frees_what_it_holds_and_stays_cancelled(play: Play) -> None:
+def test_cancelled_trajectory_frees_its_resources(play: Play) -> None:
     async def interrupt() -> None:
         task = asyncio.create_task(play.go(latency_s=30.0, engine_timeout_s=60.0))
         await asyncio.sleep(0.02)
@@ -300,7 +300,7 @@ def test_a_cancelled_trajectory_frees_what_it_holds_and_stays_cancelled(play: Pl
     assert play.engine.released == ["s"]
 
 
-def test_messages_that_the_chat_format_cannot_render_are_data(play: Play) -> None:
+def test_unrenderable_messages_are_stored_as_a_failure(play: Play) -> None:
     class Odd(Chat):
         async def reset(self, task: Task, *, seed: int) -> Observation:
             return Observation(messages=(Message(role="user", content=3),))  # type: ignore[arg-type]
@@ -309,7 +309,7 @@ def test_messages_that_the_chat_format_cannot_render_are_data(play: Play) -> Non
     assert failure_of(trajectory).boundary is Boundary.ENVIRONMENT
 
 
-def test_many_trajectories_at_a_time_keep_apart(play: Play) -> None:
+def test_concurrent_trajectories_do_not_interfere(play: Play) -> None:
     async def many() -> list[Trajectory]:
         generator = random.Random(0)
         plays = [Play(play.folder) for _ in range(32)]
@@ -325,7 +325,7 @@ def test_many_trajectories_at_a_time_keep_apart(play: Play) -> None:
         assert said == [f"{index}-{turn}" for turn in range(3)]
 
 
-def test_reset_receives_the_context_where_it_declares_one(play: Play) -> None:
+def test_reset_receives_a_declared_context(play: Play) -> None:
     class Seeing(Chat):
         async def reset(self, task: Task, *, seed: int, context: Any) -> Observation:  # type: ignore[override]
             self.context = context

@@ -45,12 +45,12 @@ def play(tiny_folder: Path) -> Play:
     return Play(tiny_folder, ImageFormat(tiny_folder))
 
 
-def test_the_test_format_renders_images_and_the_plain_one_does_not(tiny_folder: Path) -> None:
+def test_test_format_renders_images_and_plain_format_does_not(tiny_folder: Path) -> None:
     assert isinstance(ImageFormat(tiny_folder), RendersImages)
     assert not isinstance(PlainFormat(tiny_folder), RendersImages)
 
 
-def test_spans_are_where_the_placeholder_tokens_are(play: Play) -> None:
+def test_spans_match_the_placeholder_tokens(play: Play) -> None:
     trajectory = play(Zoom, task=TASK)
     assert (trajectory.stop, trajectory.failure) == (Stop.DONE, None)
     (segment,) = trajectory.segments
@@ -61,13 +61,13 @@ def test_spans_are_where_the_placeholder_tokens_are(play: Play) -> None:
     assert len(marked) == 3 * LENGTH, "what the tool wrote is not a placeholder"
 
 
-def test_the_trajectory_has_each_image_once(play: Play) -> None:
+def test_trajectory_contains_each_image_once(play: Play) -> None:
     trajectory = play(Zoom, task=TASK)
     assert trajectory.images == {media_hash(CAT): CAT, media_hash(DOG): DOG}
     assert trajectory.images[media_hash(CAT)] is CAT
 
 
-def test_the_engine_gets_spans_and_images_with_the_tokens(play: Play) -> None:
+def test_engine_receives_spans_and_images_with_the_tokens(play: Play) -> None:
     trajectory = play(Zoom, task=TASK)
     first, second = play.engine.prompts
     (segment,) = trajectory.segments
@@ -82,7 +82,7 @@ def test_equal_images_of_siblings_are_one_object(play: Play) -> None:
     assert [one.images[name] is two.images[name] for name in one.images] == [True, True]
 
 
-def test_an_image_is_hashed_once_for_all_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_is_hashed_once_for_all_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[bytes] = []
 
     def count(data: bytes) -> str:
@@ -106,7 +106,7 @@ def test_different_images_with_equal_tokens_are_different_prompts(play: Play) ->
     assert cat != dog
 
 
-def test_a_rewritten_context_keeps_its_images(play: Play) -> None:
+def test_rewritten_context_keeps_its_images(play: Play) -> None:
     class Dropping(Zoom):
         """Drops the first image, and refers to an earlier one without giving it again."""
 
@@ -128,7 +128,7 @@ def failed(trajectory: Trajectory) -> Boundary | None:
     return trajectory.failure and trajectory.failure.boundary
 
 
-def test_a_text_format_refuses_images_by_its_name(tiny_folder: Path) -> None:
+def test_text_format_rejects_images(tiny_folder: Path) -> None:
     trajectory = Play(tiny_folder)(Chat, task=TASK)
     assert failed(trajectory) is Boundary.ENVIRONMENT
     assert "PlainFormat" in str(trajectory.failure)
@@ -136,7 +136,7 @@ def test_a_text_format_refuses_images_by_its_name(tiny_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("images", [(), (DOG,), ("no bytes",)], ids=["none", "another", "no bytes"])
-def test_an_image_that_is_not_provided_is_a_failure_of_the_environment(play: Play, images: Any) -> None:
+def test_missing_image_is_a_failure_of_the_environment(play: Play, images: Any) -> None:
     class Missing(Chat):
         async def reset(self, task: Task, *, seed: int) -> Observation:
             return Observation(messages=TASK.messages, images=images)
@@ -144,7 +144,7 @@ def test_an_image_that_is_not_provided_is_a_failure_of_the_environment(play: Pla
     assert failed(play(Missing)) is Boundary.ENVIRONMENT
 
 
-def test_a_format_that_leaves_an_image_out_is_noticed(play: Play) -> None:
+def test_format_that_omits_an_image_is_detected(play: Play) -> None:
     def forget(*arguments: Any) -> Any:
         return [1, 2, 3], []
 

@@ -30,7 +30,7 @@ def forgetful(play: Play) -> Trajectory:
     return play(Forgetful, replies=["a", "b"])
 
 
-def test_a_rewritten_context_begins_a_segment(play: Play, forgetful: Trajectory) -> None:
+def test_rewritten_context_begins_a_segment(play: Play, forgetful: Trajectory) -> None:
     assert (forgetful.stop, forgetful.failure) == (Stop.DONE, None)
     first, second, third = forgetful.segments
     assert [segment.context for segment in forgetful.segments] == [(), (SUMMARY,), (SUMMARY,)]
@@ -41,7 +41,7 @@ def test_a_rewritten_context_begins_a_segment(play: Play, forgetful: Trajectory)
     assert [turn.messages[0].text for turn in third.turns] == ["result 4", "a", "result 5"]
 
 
-def test_messages_of_all_segments_are_the_conversation_without_repetition(forgetful: Trajectory) -> None:
+def test_conversation_contains_repeated_messages_once(forgetful: Trajectory) -> None:
     texts = ["how many?", "a", "result 1", "b", "result 2", "a", "result 3", "b", "result 4", "a", "result 5"]
     assert [message.text for message in forgetful.messages] == texts
     assert forgetful.turn_reward == pytest.approx(1.25)
@@ -65,7 +65,7 @@ def test_turns_tile_every_segment(forgetful: Trajectory) -> None:
             assert set(segment.loss_mask[turn.start : turn.end]) <= {turn.kind == "policy"}
 
 
-def test_the_limit_of_the_context_holds_for_what_the_model_sees_at_once(play: Play) -> None:
+def test_context_limit_applies_to_each_segment(play: Play) -> None:
     class Long(Chat):
         turns = 9
 
@@ -80,7 +80,7 @@ def test_the_limit_of_the_context_holds_for_what_the_model_sees_at_once(play: Pl
     assert sum(len(segment) for segment in trajectory.segments) > 1000
 
 
-def test_a_context_that_is_too_long_ends_as_length_in_the_old_segment(play: Play) -> None:
+def test_rewritten_context_that_is_too_long_ends_as_length(play: Play) -> None:
     class Verbose(Chat):
         async def step(self, action: Message) -> Step:
             context = (Message(role="user", content="9" * 5000),)
@@ -93,7 +93,7 @@ def test_a_context_that_is_too_long_ends_as_length_in_the_old_segment(play: Play
     assert play.engine.released == ["s"]
 
 
-def test_the_first_observation_rewrites_nothing(play: Play) -> None:
+def test_first_observation_cannot_rewrite_the_context(play: Play) -> None:
     class Early(Chat):
         async def reset(self, task: Task, *, seed: int) -> Observation:
             return Observation(messages=task.messages, context=(SUMMARY,))
@@ -103,7 +103,7 @@ def test_the_first_observation_rewrites_nothing(play: Play) -> None:
     assert trajectory.failure.boundary is Boundary.ENVIRONMENT
 
 
-def test_deadlines_are_of_the_whole_trajectory(play: Play) -> None:
+def test_deadlines_apply_to_the_whole_trajectory(play: Play) -> None:
     trajectory = asyncio.run(play.go(Forgetful, latency_s=0.05, trajectory_timeout_s=0.17))
     assert trajectory.failure is not None
     assert trajectory.failure.boundary is Boundary.TIMEOUT

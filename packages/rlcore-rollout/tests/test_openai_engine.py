@@ -16,7 +16,7 @@ from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
 from rlcore_rollout.engines.openai.wire import to_wire
 
 
-def test_tools_are_offered_natively_and_their_answers_go_back_by_id(endpoint: Endpoint) -> None:
+def test_tools_are_sent_and_their_answers_refer_to_calls_by_id(endpoint: Endpoint) -> None:
     calls = [call('{"a": 2, "b": 2}', id="first"), call('{"a": 1, "b": 1}', id="second")]
     endpoint.answers = [reply(None, calls=calls, usage=(11, 5)), reply("so 4", usage=(21, 2))]
     trajectory = only(collect(endpoint))
@@ -36,7 +36,7 @@ def test_tools_are_offered_natively_and_their_answers_go_back_by_id(endpoint: En
     assert trajectory.metrics["turns"] == 2
 
 
-def test_how_to_sample_is_passed_on(endpoint: Endpoint) -> None:
+def test_sampling_parameters_are_sent(endpoint: Endpoint) -> None:
     sampling = Sampling(max_new_tokens=5, temperature=0.5, top_p=0.9, seed=2**40 + 3, stop=("END",))
     ask(endpoint, sampling=sampling, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
     (body,) = endpoint.bodies
@@ -55,9 +55,7 @@ def test_how_to_sample_is_passed_on(endpoint: Endpoint) -> None:
     assert "max_tokens" not in endpoint.bodies[-1]
 
 
-def test_the_key_of_the_environment_is_sent_and_a_local_endpoint_needs_none(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_is_sent_and_optional_for_a_local_endpoint(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(endpoint)
     monkeypatch.setenv("MY_KEY", KEY)
     ask(endpoint, api_key_env="MY_KEY")
@@ -92,7 +90,7 @@ def test_remote_endpoint_without_a_key_is_rejected_before_any_request(
         {"extra_body": {"deep": [{"api_key": KEY}]}},
     ],
 )
-def test_a_key_in_the_configuration_is_refused_and_not_shown(endpoint: Endpoint, options: dict[str, Any]) -> None:
+def test_key_in_the_configuration_is_rejected_and_not_shown(endpoint: Endpoint, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="environment") as caught:
         collect(endpoint, **options)
     assert KEY not in str(caught.value)
@@ -101,9 +99,9 @@ def test_a_key_in_the_configuration_is_refused_and_not_shown(endpoint: Endpoint,
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"base_url": "localhost:8000"}, "should be an address"),
-        ({"base_url": "http://localhost/v1/chat/completions"}, "should end before"),
-        ({"base_url": "http://localhost:99999/v1"}, "is not an address"),
+        ({"base_url": "localhost:8000"}, "must be a URL"),
+        ({"base_url": "http://localhost/v1/chat/completions"}, "must not include"),
+        ({"base_url": "http://localhost:99999/v1"}, "is not a valid URL"),
         ({"extra_body": {"stream": True}}, "cannot set stream"),
         ({"model": ""}, "at least 1 character"),
         ({"requests_per_minute": 0}, "greater than 0"),
@@ -138,14 +136,14 @@ def test_unparsable_arguments_are_reported_to_the_model(endpoint: Endpoint, argu
 
 
 @pytest.mark.parametrize("given", [None, 7, {"id": "x"}, {"function": "add"}, {"function": {"name": 5}}, call(3)])
-def test_a_call_of_no_form_is_a_call_that_cannot_be_read(endpoint: Endpoint, given: Any) -> None:
+def test_malformed_call_is_unreadable(endpoint: Endpoint, given: Any) -> None:
     endpoint.answers = [reply("hm", calls=[given])]
     (made,) = ask(endpoint).message.tool_calls
     assert made.arguments is None
     assert made.error
 
 
-def test_arguments_may_be_left_out_or_come_as_an_object(endpoint: Endpoint) -> None:
+def test_arguments_can_be_missing_or_an_object(endpoint: Endpoint) -> None:
     endpoint.answers = [reply(None, calls=[call(""), call({"a": 1}), call(None, id=None)])]
     made = ask(endpoint).message.tool_calls
     assert [(each.arguments, each.error, each.id) for each in made] == [
@@ -155,14 +153,14 @@ def test_arguments_may_be_left_out_or_come_as_an_object(endpoint: Endpoint) -> N
     ]
 
 
-def test_the_endpoints_length_ends_the_trajectory_with_its_calls_unread(endpoint: Endpoint) -> None:
+def test_length_limit_ends_the_trajectory_without_parsing_calls(endpoint: Endpoint) -> None:
     endpoint.answers = [reply("4 and", calls=[call('{"a"')], reason="length")]
     trajectory = only(collect(endpoint))
     assert (trajectory.stop, trajectory.reward) == (Stop.LENGTH, 1.0)
     assert trajectory.messages[-1].tool_calls == ()
 
 
-def test_a_full_context_ends_as_length_and_a_task_that_never_fits_fails(endpoint: Endpoint) -> None:
+def test_full_context_ends_as_length_and_oversized_task_fails(endpoint: Endpoint) -> None:
     full = failing(400, "This model's maximum context length is 512 tokens, your request has 600 input tokens.")
     endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')]), full]
     assert only(collect(endpoint)).stop is Stop.LENGTH
@@ -171,7 +169,7 @@ def test_a_full_context_ends_as_length_and_a_task_that_never_fits_fails(endpoint
         collect(endpoint)
 
 
-def test_the_runs_own_limit_of_the_context_is_held_by_the_endpoints_count(endpoint: Endpoint) -> None:
+def test_context_limit_of_the_run_uses_reported_token_counts(endpoint: Endpoint) -> None:
     endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')], usage=(90, 5)), reply("4", usage=(97, 1))]
     only(collect(endpoint, rollout={"max_context_tokens": 100}))
     assert [body["max_tokens"] for body in endpoint.bodies] == [100, 5]
@@ -179,7 +177,7 @@ def test_the_runs_own_limit_of_the_context_is_held_by_the_endpoints_count(endpoi
     assert only(collect(endpoint, rollout={"max_context_tokens": 100})).stop is Stop.LENGTH
 
 
-def test_what_endpoints_say_besides_plain_text_is_read(endpoint: Endpoint) -> None:
+def test_content_other_than_plain_text_is_read(endpoint: Endpoint) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "odd"}, "?", {"type": "text", "text": "b"}]
     endpoint.answers = [reply(None), reply(None, refusal="I will not"), reply(parts), reply("\ud800!", usage=None)]
     assert [ask(endpoint).message.text for _ in range(4)] == ["", "I will not", "ab", "?!"]
@@ -188,7 +186,7 @@ def test_what_endpoints_say_besides_plain_text_is_read(endpoint: Endpoint) -> No
     assert counts == [(None, None), (None, None)]
 
 
-def test_messages_that_answer_no_call_and_calls_without_arguments_can_be_sent() -> None:
+def test_messages_without_a_call_and_calls_without_arguments_are_sent() -> None:
     unreadable = ToolCall(name="", error="what?", id="call_0")
     sent = to_wire([Message(role="assistant", tool_calls=(unreadable,)), Message(role="tool", content="\udc80")])
     assert sent[0]["tool_calls"][0]["function"] == {"name": "unreadable", "arguments": "{}"}

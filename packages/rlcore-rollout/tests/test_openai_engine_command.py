@@ -52,7 +52,7 @@ def rlcore(folder: Path, *arguments: str, code: int = 0, **environment: str) -> 
     return printed
 
 
-def test_an_endpoint_is_evaluated_without_a_model_folder_and_without_torch(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_endpoint_is_evaluated_without_model_folder_or_torch(endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.answers = [reply(None, calls=[call('{"a": 2, "b": 2}')], usage=(9, 6)), reply("it is 4", usage=(20, 4))]
     address = f"rollout.openai.base_url={endpoint.url}"
     printed = rlcore(tmp_path, "eval", address, "evaluation.tasks=1", "--save", "kept.jsonl.gz")
@@ -67,13 +67,13 @@ def test_an_endpoint_is_evaluated_without_a_model_folder_and_without_torch(endpo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml", "kept.jsonl.gz"]
 
 
-def test_the_numbers_as_json_name_the_endpoints_model(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_json_output_names_the_model_of_the_endpoint(endpoint: Endpoint, tmp_path: Path) -> None:
     printed = rlcore(tmp_path, "eval", f"rollout.openai.base_url={endpoint.url}", "--json")
     numbers = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
     assert (numbers["model"], numbers["accuracy"], numbers["tasks"], numbers["tokens"]) == ("m", 1.0, 6, 3.0)
 
 
-def test_an_endpoint_that_cannot_work_ends_with_2_and_its_sentence(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_unusable_endpoint_exits_with_2_and_a_message(endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.answers = [failing(401, f"no: {KEY}")]
     address = f"rollout.openai.base_url={endpoint.url}"
     printed = rlcore(tmp_path, "eval", address, "--save", "kept.jsonl.gz", code=2, OPENAI_API_KEY=KEY)
@@ -83,7 +83,7 @@ def test_an_endpoint_that_cannot_work_ends_with_2_and_its_sentence(endpoint: End
     assert not (tmp_path / "kept.jsonl.gz").exists()
 
 
-def test_an_endpoint_that_fails_at_everything_ends_with_1(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_endpoint_that_fails_every_request_exits_with_1(endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.answers = [failing(400, "tools need --enable-auto-tool-choice")]
     printed = rlcore(tmp_path, "eval", f"rollout.openai.base_url={endpoint.url}", code=1)
     assert "error: the engine failed in all 6 trajectories: the endpoint answered 400: tools need" in printed
@@ -96,7 +96,7 @@ def test_invalid_save_path_is_rejected_before_any_request(endpoint: Endpoint, tm
     assert endpoint.bodies == []
 
 
-def test_a_folder_to_evaluate_beside_an_endpoint_is_refused(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_model_folder_with_an_endpoint_is_rejected(endpoint: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for folder in ("mine", "model=mine"):
         printed = rlcore(tmp_path, "eval", folder, f"rollout.openai.base_url={endpoint.url}", code=2)
@@ -104,7 +104,7 @@ def test_a_folder_to_evaluate_beside_an_endpoint_is_refused(endpoint: Endpoint, 
     assert endpoint.bodies == []
 
 
-def test_a_key_on_the_command_line_is_refused_and_not_repeated(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_key_on_the_command_line_is_rejected_and_not_shown(endpoint: Endpoint, tmp_path: Path) -> None:
     for override in (f"rollout.openai.api_key={KEY}", f"rollout.openai.api_key_env={KEY}"):
         printed = rlcore(tmp_path, "eval", override, code=2)
         assert override.partition("=")[0] in printed

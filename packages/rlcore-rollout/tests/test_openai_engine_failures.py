@@ -25,7 +25,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_refused_connection_ends_the_command_with_one_sentence(endpoint: Endpoint) -> None:
+def test_refused_connection_ends_the_command_with_one_sentence(endpoint: Endpoint) -> None:
     url = f"http://127.0.0.1:{free_port()}/v1"
     with pytest.raises(UserError, match="does not respond") as caught:
         collect(endpoint, 6, base_url=url)
@@ -33,7 +33,7 @@ def test_a_refused_connection_ends_the_command_with_one_sentence(endpoint: Endpo
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_key_names_the_variable_and_never_shows_the_key(
+def test_rejected_key_names_the_variable_and_hides_the_key(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
@@ -46,7 +46,7 @@ def test_a_refused_key_names_the_variable_and_never_shows_the_key(
     assert len(endpoint.bodies) == 1, "the first request shows it, the others are not sent"
 
 
-def test_a_key_that_an_excerpt_cuts_is_not_shown_either(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_key_in_an_excerpt_is_not_shown(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     endpoint.answers = [failing(400, "x" * 280 + KEY)]
     with pytest.raises(EngineError) as caught:
@@ -54,7 +54,7 @@ def test_a_key_that_an_excerpt_cuts_is_not_shown_either(endpoint: Endpoint, monk
     assert KEY[:4] not in str(caught.value)
 
 
-def test_an_unknown_model_lists_what_the_endpoint_offers(endpoint: Endpoint) -> None:
+def test_unknown_model_lists_the_available_models(endpoint: Endpoint) -> None:
     endpoint.answers = [failing(404, "The model `m` does not exist.")]
     models = [{"id": name, "object": "model", "created": 0, "owned_by": "x"} for name in ("tiny", "large")]
     endpoint.models = Reply(body=json.dumps({"object": "list", "data": models}).encode())
@@ -66,13 +66,13 @@ def test_an_unknown_model_lists_what_the_endpoint_offers(endpoint: Endpoint) -> 
 @pytest.mark.parametrize("models", [Reply(status=404, body=b"<p>no"), Reply(body=b"<html>"), Reply(body=b"[7]")])
 def test_address_without_chat_completions_is_reported_with_a_fix(endpoint: Endpoint, models: Reply) -> None:
     endpoint.answers, endpoint.models = [Reply(status=404, body=b"<p>nothing here</p>")], models
-    with pytest.raises(UserError, match="no chat completions") as caught:
+    with pytest.raises(UserError, match="does not provide chat completions") as caught:
         collect(endpoint, 6)
     assert "nothing here" in str(caught.value)
     assert "/v1" in str(caught.value)
 
 
-def test_what_looks_hopeless_later_is_one_trajectorys_failure(
+def test_later_permanent_error_fails_only_its_trajectory(
     endpoint: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     endpoint.answers = [reply(), failing(404, "gone"), reply()]
@@ -83,20 +83,20 @@ def test_what_looks_hopeless_later_is_one_trajectorys_failure(
     assert "1 of 3 trajectories were not scored" in "".join(capsys.readouterr())
 
 
-def test_a_busy_endpoint_is_asked_again_at_the_time_it_names(endpoint: Endpoint) -> None:
+def test_busy_endpoint_is_retried_after_retry_after(endpoint: Endpoint) -> None:
     endpoint.answers = [failing(429, "slow down", Retry_After="1"), reply()]
     assert ask(endpoint, max_retries=1).message.text == "it is 4"
     first, second = endpoint.times
     assert second - first >= 0.95
 
 
-def test_an_endpoint_that_stumbles_is_asked_again(endpoint: Endpoint) -> None:
+def test_transient_error_is_retried(endpoint: Endpoint) -> None:
     endpoint.answers = [failing(500), failing(503), reply()]
     assert ask(endpoint, max_retries=2).message.text == "it is 4"
     assert len(endpoint.bodies) == 3
 
 
-def test_an_endpoint_that_always_stumbles_gives_up_after_the_retries(endpoint: Endpoint) -> None:
+def test_permanent_error_fails_after_the_retries(endpoint: Endpoint) -> None:
     endpoint.answers = [failing(500, "out of order")]
     with pytest.raises(EngineError, match="500: out of order"):
         collect(endpoint, max_retries=1)
@@ -138,19 +138,19 @@ def test_invalid_response_fails_only_its_own_request(endpoint: Endpoint, kind: s
     assert failure.boundary is Boundary.ENGINE
 
 
-def test_an_answer_that_breaks_off_is_a_reason(endpoint: Endpoint) -> None:
+def test_incomplete_answer_is_reported(endpoint: Endpoint) -> None:
     endpoint.answers = [Reply(body=reply().body, headers={"Content_Encoding": "gzip"})]
-    with pytest.raises(EngineError, match="broke off"):
+    with pytest.raises(EngineError, match="is incomplete"):
         ask(endpoint)
 
 
-def test_an_answer_without_text_or_calls_ends_the_episode_as_an_empty_answer(endpoint: Endpoint) -> None:
+def test_answer_without_text_or_calls_is_an_empty_answer(endpoint: Endpoint) -> None:
     endpoint.answers = [reply(None)]
     trajectory = only(collect(endpoint))
     assert (trajectory.stop, trajectory.final_response, trajectory.reward) == (Stop.DONE, "", 0.0)
 
 
-def test_a_hanging_endpoint_runs_into_the_deadline_of_a_generation(endpoint: Endpoint) -> None:
+def test_hanging_endpoint_exceeds_the_generation_timeout(endpoint: Endpoint) -> None:
     endpoint.answers = [Reply(body=b"{}", after_s=30)]
     started = time.monotonic()
     with pytest.raises(EngineError, match=r"all 3 trajectories: the engine did not answer within 0.5 s"):
@@ -181,14 +181,14 @@ def test_rate_limit_is_respected_without_blocking_the_loop(endpoint: Endpoint, t
     assert all(turn >= place * 0.1 - 0.001 for place, turn in enumerate(turns)), turns
 
 
-def test_retries_count_for_the_rate(endpoint: Endpoint, turns: list[float]) -> None:
+def test_retries_count_towards_the_rate_limit(endpoint: Endpoint, turns: list[float]) -> None:
     endpoint.answers = [failing(429, "slow", Retry_After="0.01"), failing(429, "slow", Retry_After="0.01"), reply()]
     ask(endpoint, max_retries=2, requests_per_minute=120)
     assert len(endpoint.times) == len(turns) == 3
     assert turns[-1] >= 0.999
 
 
-def test_a_slow_rate_limits_the_trajectories_to_what_meets_the_deadline(endpoint: Endpoint) -> None:
+def test_low_rate_limits_concurrent_trajectories(endpoint: Endpoint) -> None:
     from rlcore.models.weights import FolderWeights
     from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
     from rlcore_rollout.engines.openai.engine import OpenAIEngine

@@ -59,14 +59,14 @@ values = st.recursive(
 @pytest.mark.parametrize("parser", JSON_PARSERS, ids=lambda parser: type(parser).__name__)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(arguments=st.dictionaries(st.text(), values, max_size=4))
-def test_what_is_rendered_is_read_back(parser: ToolCallParser, arguments: dict[str, Any]) -> None:
+def test_rendered_calls_are_parsed_back(parser: ToolCallParser, arguments: dict[str, Any]) -> None:
     if isinstance(parser, ThinkParser) and "think>" in repr(arguments):
         return
     call = ToolCall(name="calculator", arguments=arguments)
     assert parse(parser, parser.render(call)) == ("", [("calculator", arguments, True)])
 
 
-def test_code_that_is_rendered_is_read_back() -> None:
+def test_rendered_code_is_parsed_back() -> None:
     call = ToolCall(name="python", arguments={"code": "x = 1\n\nprint(x)"})
     assert parse(CodeFenceParser(), CodeFenceParser().render(call)) == ("", [("python", call.arguments, True)])
 
@@ -96,20 +96,20 @@ def is_linear(parser: ToolCallParser, text: str) -> bool:
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=NAMES)
-def test_hostile_text_of_200_kilobytes_is_read_in_linear_time(parser: ToolCallParser) -> None:
+def test_hostile_text_is_parsed_in_linear_time(parser: ToolCallParser) -> None:
     for bomb in BOMBS:
         for prefix in ("", "<tool_call>", "Action: f\nAction Input: ", "```python\n"):
             assert is_linear(parser, prefix + bomb * (200_000 // len(bomb))), prefix + bomb
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=NAMES)
-def test_random_hostile_text_of_200_kilobytes_is_read_in_linear_time(parser: ToolCallParser) -> None:
+def test_random_hostile_text_is_parsed_in_linear_time(parser: ToolCallParser) -> None:
     for seed in range(5):
         chosen = random.Random(seed)
         assert is_linear(parser, "".join(chosen.choice(FRAGMENTS[:22]) for _ in range(20_000))), seed
 
 
-def test_hermes_reads_every_call_and_keeps_the_text_around_them() -> None:
+def test_hermes_parses_every_call_and_keeps_the_other_text() -> None:
     text = (
         "Let me see.\n<tool_call>\n"
         '{"name": "add", "arguments": {"a": 1, "b": "</tool_call>"}}\n</tool_call>\nand\n'
@@ -122,7 +122,7 @@ def test_hermes_reads_every_call_and_keeps_the_text_around_them() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"name": "add", "arguments": {}}', "", "  \n4 ", "</tool_call>", "<tool call>{}"])
-def test_hermes_takes_nothing_without_tags_for_a_call(text: str) -> None:
+def test_hermes_requires_tags_around_calls(text: str) -> None:
     assert parse(HermesParser(), text) == (text, [])
 
 
@@ -159,7 +159,7 @@ def test_hermes_missing_closing_tag_affects_only_its_own_call() -> None:
     assert "</tool_call> is missing" in error_of(HermesParser(), "<tool_call>{")
 
 
-def test_think_counts_neither_thoughts_nor_calls_inside_them() -> None:
+def test_think_ignores_reasoning_and_calls_inside_it() -> None:
     call = '<tool_call>{"name": "a", "arguments": {}}</tool_call>'
     assert parse(ThinkParser(), f"<think>\n{call}\n</think>\n\n4 {call}") == ("4", [("a", {}, True)])
     assert parse(ThinkParser(), f"thinking {call}</think>4") == ("4", [])
@@ -168,7 +168,7 @@ def test_think_counts_neither_thoughts_nor_calls_inside_them() -> None:
     assert parse(ThinkParser(), "no thought") == ("no thought", [])
 
 
-def test_llama3_reads_objects_of_one_turn_and_leaves_other_json_alone() -> None:
+def test_llama3_parses_bare_calls_and_ignores_other_json() -> None:
     one = '{"name": "add", "parameters": {"a": 1}}'
     typed = '{"type": "function", "name": "add", "parameters": {"a": 1}}'
     good = ("add", {"a": 1}, True)
@@ -184,7 +184,7 @@ def test_llama3_reports_errors_in_a_call() -> None:
     assert "nothing follows" in error_of(Llama3JsonParser(), "<|python_tag|>")
 
 
-def test_react_reads_every_action_and_keeps_the_thoughts() -> None:
+def test_react_parses_every_action_and_keeps_the_thoughts() -> None:
     text = (
         "Thought: add them\nAction: add\nAction Input: {\n"
         '  "a": 1\n}\nThought: again\nAction: add\nAction Input: {"a": 2}\nObservation: 3'
@@ -214,7 +214,7 @@ def test_react_explains_an_unreadable_call(text: str, said: str) -> None:
     assert "expected a line" in error_of(ReactParser(), text)
 
 
-def test_code_fence_reads_every_block_of_its_languages() -> None:
+def test_code_fence_parses_every_block_of_its_languages() -> None:
     text = "First\n```python\nprint(1)\n```\nthen\n````py\n```\nx\n````\n```json\n{}\n```\nend"
     assert parse(CodeFenceParser(), text) == (
         "First\nthen\n```json\n{}\n```\nend",
@@ -231,7 +231,7 @@ def test_code_fence_reports_an_unclosed_block() -> None:
     assert parse(CodeFenceParser(), "```json\n{}") == ("```json\n{}", [])
 
 
-def test_hermes_stops_reading_after_a_flood_of_unreadable_calls() -> None:
+def test_hermes_stops_after_too_many_unreadable_calls() -> None:
     good = '<tool_call>{"name": "a", "arguments": {}}</tool_call>'
     assert len(HermesParser().parse(good * 100)[1]) == 100
     assert len(HermesParser().parse("<tool_call>{</tool_call>" * 100 + good)[1]) == 32

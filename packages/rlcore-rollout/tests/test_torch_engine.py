@@ -52,7 +52,7 @@ def test_greedy_tokens_and_logprobs_equal_transformers(
     asyncio.run(main())
 
 
-def test_prompts_longer_than_a_chunk_and_caches_longer_than_a_block_of_keys() -> None:
+def test_long_prompts_and_caches_equal_transformers() -> None:
     model = build()
 
     async def main() -> None:
@@ -66,7 +66,7 @@ def test_prompts_longer_than_a_chunk_and_caches_longer_than_a_block_of_keys() ->
     asyncio.run(main())
 
 
-def test_turns_that_extend_a_session_equal_a_fresh_prompt() -> None:
+def test_extended_session_equals_a_new_prompt() -> None:
     model = build("qwen3")
 
     async def main() -> None:
@@ -86,7 +86,7 @@ def test_turns_that_extend_a_session_equal_a_fresh_prompt() -> None:
 
 @needs_equal_rows
 @pytest.mark.parametrize("slots", [8, 24])
-def test_bits_do_not_depend_on_company_order_or_timing(slots: int) -> None:
+def test_completions_are_independent_of_batch_order_and_timing(slots: int) -> None:
     model = build("qwen2-untied")
     asked = [prompt for prompt in prompts(8, seed=2, longest=300) for _ in range(4)]
 
@@ -174,7 +174,7 @@ def test_logprobs_are_at_temperature_one_for_any_sampling() -> None:
 
 
 @needs_equal_rows
-def test_bits_do_not_depend_on_how_the_others_are_sampled() -> None:
+def test_completions_are_independent_of_sampling_of_others() -> None:
     async def main() -> None:
         sampler = engine(build())
         for (prompt, sampling), completion in zip(MIXED, await generate_all(sampler, MIXED), strict=True):
@@ -184,7 +184,7 @@ def test_bits_do_not_depend_on_how_the_others_are_sampled() -> None:
     asyncio.run(main())
 
 
-def test_the_seed_and_the_position_decide_the_token() -> None:
+def test_token_depends_only_on_seed_and_position() -> None:
     model = build()
 
     async def main() -> None:
@@ -203,7 +203,7 @@ def test_the_seed_and_the_position_decide_the_token() -> None:
     asyncio.run(main())
 
 
-def test_a_stop_token_is_kept_and_limits_end_with_length() -> None:
+def test_stop_token_is_kept_and_limits_end_with_length() -> None:
     model = build()
 
     async def main() -> None:

@@ -63,14 +63,14 @@ def assert_it_is_pefts(wrapped: Any, made: Completion) -> None:
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", ["qwen2-untied", "qwen3"])
-def test_its_log_probabilities_are_pefts(family: str, kind: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_probabilities_equal_peft(family: str, kind: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not fused:
         monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
     wrapped = put_on(build(family), kind)
     assert_it_is_pefts(wrapped, sample(engine(wrapped.base_model.model)))
 
 
-def test_a_large_base_is_read_in_place_and_never_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_base_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
     model = put_on(build("qwen2-untied"), "dora").base_model.model
     own = {parameter.data_ptr() for parameter in model.parameters()}
@@ -80,7 +80,7 @@ def test_a_large_base_is_read_in_place_and_never_copied(monkeypatch: pytest.Monk
         assert all(projection.low_rank is not None for projection in projections)
 
 
-def test_an_adapter_in_a_folder_uses_the_base_that_it_names(tmp_path: Path) -> None:
+def test_adapter_folder_uses_the_base_that_it_names(tmp_path: Path) -> None:
     build("qwen3").save_pretrained(tmp_path / "base")
     wrapped = put_on(build("qwen3"), "lora")
     wrapped.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")

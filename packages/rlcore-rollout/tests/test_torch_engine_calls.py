@@ -23,7 +23,7 @@ from torch_models import (  # noqa: E402
 )
 
 
-def test_new_weights_are_sampled_from_and_old_caches_forgotten() -> None:
+def test_new_weights_are_used_and_old_caches_dropped() -> None:
     model = build()
     other = build(seed=1)
 
@@ -52,7 +52,7 @@ def test_new_weights_are_sampled_from_and_old_caches_forgotten() -> None:
     asyncio.run(main())
 
 
-def test_cancelling_a_call_frees_its_slot() -> None:
+def test_cancelled_call_frees_its_slot() -> None:
     model = build()
 
     async def main() -> None:
@@ -75,7 +75,7 @@ def test_cancelling_a_call_frees_its_slot() -> None:
     asyncio.run(main())
 
 
-def test_a_failing_forward_pass_fails_the_calls_and_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_forward_pass_fails_the_calls_and_not_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build()
 
     async def main() -> None:
@@ -105,7 +105,7 @@ def test_a_failing_forward_pass_fails_the_calls_and_not_the_engine(monkeypatch: 
     asyncio.run(main())
 
 
-def test_weights_that_are_not_finite_are_an_engine_error() -> None:
+def test_non_finite_weights_are_an_engine_error() -> None:
     model = build()
     with torch.no_grad():
         model.model.norm.weight[0] = float("nan")
@@ -119,7 +119,7 @@ def test_weights_that_are_not_finite_are_an_engine_error() -> None:
     asyncio.run(main())
 
 
-def test_closing_fails_pending_calls_and_ends_the_thread() -> None:
+def test_close_fails_pending_calls_and_ends_the_thread() -> None:
     model = build()
 
     async def main() -> None:
@@ -151,7 +151,7 @@ def test_one_engine_serves_several_event_loops_in_turn() -> None:
     asyncio.run(sampler.close())
 
 
-def test_the_event_loop_stays_free_while_tokens_are_sampled() -> None:
+def test_event_loop_is_not_blocked_during_sampling() -> None:
     async def main() -> int:
         sampler = engine(build())
         calls = [
@@ -168,7 +168,7 @@ def test_the_event_loop_stays_free_while_tokens_are_sampled() -> None:
     assert asyncio.run(main()) > 10
 
 
-def test_unusable_prompts_are_refused_alone() -> None:
+def test_invalid_prompt_fails_only_its_own_call() -> None:
     async def main() -> None:
         sampler = engine(build())
         for prompt in ((), (VOCABULARY,), (-1,)):
@@ -179,7 +179,7 @@ def test_unusable_prompts_are_refused_alone() -> None:
     asyncio.run(main())
 
 
-def test_prompts_with_images_are_refused() -> None:
+def test_prompts_with_images_are_rejected() -> None:
     async def main() -> None:
         sampler = engine(build())
         prompt = Prompt(token_ids=TokenIds((1, 2, 3)), media=(MediaSpan(sha256="cat", offset=1, length=1),))
@@ -190,7 +190,7 @@ def test_prompts_with_images_are_refused() -> None:
     asyncio.run(main())
 
 
-def test_a_session_generates_one_thing_at_a_time() -> None:
+def test_session_generates_one_completion_at_a_time() -> None:
     async def main() -> None:
         sampler = engine(build())
         calls = [sampler.generate(as_prompt((1, 2)), Sampling(max_new_tokens=9), session="a") for _ in range(2)]
@@ -201,7 +201,7 @@ def test_a_session_generates_one_thing_at_a_time() -> None:
     asyncio.run(main())
 
 
-def test_forgotten_sessions_are_recomputed() -> None:
+def test_dropped_sessions_are_recomputed() -> None:
     model = build()
 
     async def main() -> None:

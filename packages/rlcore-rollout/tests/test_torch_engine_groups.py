@@ -48,7 +48,7 @@ def run(model: Any, requests: list[tuple[tuple[int, ...], Sampling]], slots: int
 @needs_equal_rows
 @HEADS
 @pytest.mark.parametrize("length", [5, 140, 300])
-def test_bits_do_not_depend_on_the_number_of_siblings(heads: dict[str, int], length: int) -> None:
+def test_completions_are_independent_of_the_number_of_siblings(heads: dict[str, int], length: int) -> None:
     model = build(**heads)
     prompt, other = prompts(2, seed=length, shortest=length, longest=length)
     requests = group(11, prompt)
@@ -60,7 +60,7 @@ def test_bits_do_not_depend_on_the_number_of_siblings(heads: dict[str, int], len
 
 
 @HEADS
-def test_a_groups_logprobs_equal_transformers(heads: dict[str, int]) -> None:
+def test_group_logprobs_equal_transformers(heads: dict[str, int]) -> None:
     model = build(**heads)
     requests = [request for prompt in prompts(3, seed=1, shortest=100, longest=400) for request in group(5, prompt)]
     for (prompt, _), completion in zip(requests, run(model, requests), strict=True):
@@ -68,7 +68,7 @@ def test_a_groups_logprobs_equal_transformers(heads: dict[str, int]) -> None:
 
 
 @needs_equal_rows
-def test_siblings_may_arrive_late() -> None:
+def test_late_siblings_share_the_prompt() -> None:
     model = build()
     prompt, other = prompts(2, seed=2, shortest=200, longest=300)
     requests = group(6, prompt, tokens=60)
@@ -91,7 +91,7 @@ def test_siblings_may_arrive_late() -> None:
 
 @needs_equal_rows
 @pytest.mark.parametrize("slots", [8, 12, 40])
-def test_later_turns_of_siblings_equal_those_alone_and_transformers(slots: int) -> None:
+def test_later_turns_of_siblings_equal_single_ones_and_transformers(slots: int) -> None:
     model = build("qwen3")
     asked = [prompt for prompt in prompts(3, seed=3, shortest=120, longest=280) for _ in range(9)]
 
@@ -119,7 +119,7 @@ def test_later_turns_of_siblings_equal_those_alone_and_transformers(slots: int) 
 
 
 @pytest.mark.parametrize("change", [lambda p: p[:50], lambda p: (*p[:50], 1, 2, 3), lambda p: p])
-def test_a_session_that_leaves_its_prompt_starts_afresh(
+def test_session_with_a_different_prompt_is_recomputed(
     change: Callable[[tuple[int, ...]], tuple[int, ...]],
 ) -> None:
     model = build()
@@ -138,7 +138,7 @@ def test_a_session_that_leaves_its_prompt_starts_afresh(
     assert asyncio.run(main()) == expected
 
 
-def test_parts_join_to_attention_over_all_positions() -> None:
+def test_combined_parts_equal_attention_over_all_positions() -> None:
     generator = torch.Generator().manual_seed(0)
     query, keys, values = (torch.randn(3, size, 16, generator=generator) * 2 for size in (5, 300, 300))
     hidden = torch.arange(300) > torch.tensor([299, 200, 170])[:, None, None]

@@ -24,7 +24,7 @@ from torch_models import (  # noqa: E402
 )
 
 
-def test_a_folder_is_loaded_when_there_is_no_module(tmp_path: Path) -> None:
+def test_folder_is_loaded_without_a_module(tmp_path: Path) -> None:
     model = build("qwen3")
     model.save_pretrained(tmp_path)
 
@@ -37,7 +37,7 @@ def test_a_folder_is_loaded_when_there_is_no_module(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_other_architectures_are_refused_with_the_supported_ones(tmp_path: Path) -> None:
+def test_unsupported_architecture_lists_the_supported_ones(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     with pytest.raises(UserError, match="Qwen2ForCausalLM") as refusal:
         TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext())
@@ -51,14 +51,14 @@ def test_other_architectures_are_refused_with_the_supported_ones(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_damaged_folder_is_refused(tmp_path: Path, name: str) -> None:
+def test_damaged_folder_is_rejected(tmp_path: Path, name: str) -> None:
     build("qwen3").save_pretrained(tmp_path)
     (tmp_path / name).write_bytes(b'{"a": ' * 20)
     with pytest.raises(UserError, match="cannot be loaded"):
         TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
 
 
-def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:
+def test_missing_weights_are_rejected(tmp_path: Path) -> None:
     model = build("qwen3")
     weights = {name: weight for name, weight in model.state_dict().items() if "layers.0.mlp" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
@@ -67,7 +67,7 @@ def test_weights_that_are_missing_are_never_made_up(tmp_path: Path) -> None:
     assert "layers.0.mlp" in (caught.value.found or "")
 
 
-def test_small_models_are_reread_and_large_ones_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_models_are_copied_and_large_ones_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
     from rlcore_rollout.engines.torch.weights import read_weights
 

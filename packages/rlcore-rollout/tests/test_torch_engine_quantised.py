@@ -32,7 +32,7 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
 @pytest.mark.parametrize("kind", ["none", "lora", "dora", "whole layers beside"])
-def test_its_log_probabilities_are_pefts(base: Path, kind: str) -> None:
+def test_log_probabilities_equal_peft(base: Path, kind: str) -> None:
     model: Any = module_of(Source(folder=base), NF4)
     if kind == "none":
         assert_it_is_pefts(model, sample(engine(model)))
@@ -41,7 +41,7 @@ def test_its_log_probabilities_are_pefts(base: Path, kind: str) -> None:
     assert_it_is_pefts(wrapped, sample(engine(wrapped.base_model.model)))
 
 
-def test_the_quantised_weights_are_read_in_place(base: Path) -> None:
+def test_quantised_weights_are_read_in_place(base: Path) -> None:
     model: Any = module_of(Source(folder=base), NF4)
     own = {parameter.data_ptr() for parameter in model.parameters()}
     weights = read_weights(model)
@@ -53,7 +53,7 @@ def test_the_quantised_weights_are_read_in_place(base: Path) -> None:
             assert projection.weight_OI.data_ptr() in own
 
 
-def test_an_adapter_in_a_folder_stands_on_the_quantised_base(base: Path, tmp_path: Path) -> None:
+def test_adapter_folder_uses_the_quantised_base(base: Path, tmp_path: Path) -> None:
     wrapped = put_on(module_of(Source(folder=base), NF4), "lora")
     wrapped.peft_config["default"].base_model_name_or_path = str(base)
     wrapped.save_pretrained(tmp_path / "adapter")
@@ -61,7 +61,7 @@ def test_an_adapter_in_a_folder_stands_on_the_quantised_base(base: Path, tmp_pat
     assert_it_is_pefts(wrapped, sample(sampler))
 
 
-def test_without_bitsandbytes_the_error_names_the_command(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_bitsandbytes_names_the_install_command(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError, match=r"model\.quantization=nf4") as caught:
         module_of(Source(folder=base), NF4)

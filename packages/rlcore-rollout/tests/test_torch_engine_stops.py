@@ -37,7 +37,7 @@ def generate(model: Any, folder: Path | None, **sampling: Any) -> Completion:
     return asyncio.run(main())
 
 
-def test_the_token_that_completes_a_text_is_the_last(tiny_folder: Path) -> None:
+def test_token_that_completes_a_stop_text_is_the_last(tiny_folder: Path) -> None:
     model, tokenizer = build(vocab_size=300), Tokenizer.from_file(str(tiny_folder / "tokenizer.json"))
     whole = generate(model, tiny_folder)
 
@@ -53,11 +53,11 @@ def test_the_token_that_completes_a_text_is_the_last(tiny_folder: Path) -> None:
         assert stopped.logprobs == whole.logprobs[:first]
 
 
-def test_texts_that_are_never_written_end_nothing(tiny_folder: Path) -> None:
+def test_unmatched_stop_texts_do_not_end_generation(tiny_folder: Path) -> None:
     model = build(vocab_size=300)
     assert generate(model, tiny_folder, stop=("<|never|>", "\u2603 unlikely")) == generate(model, tiny_folder)
 
 
-def test_without_a_tokenizer_stop_texts_are_refused() -> None:
+def test_stop_texts_without_a_tokenizer_are_rejected() -> None:
     with pytest.raises(EngineError, match="stop texts need the model's tokenizer"):
         generate(build(), None, stop=("x",))

@@ -51,7 +51,7 @@ class Calls:
         return sequences
 
 
-def test_a_prompt_is_kept_once_for_all_sequences_that_share_a_row() -> None:
+def test_shared_prompt_is_stored_once_per_row() -> None:
     calls, prompt = Calls(slots=2 * LANES), prompts(1, seed=5, shortest=300, longest=300)[0]
     sequences = calls(*((f"{n}", Prompt(token_ids=TokenIds(prompt))) for n in range(2 * LANES)), steps=1)
     assert len({id(sequence.shared) for sequence in sequences}) == 1
@@ -72,7 +72,7 @@ def test_prompts_are_shared_by_tokens_and_images() -> None:
 
 
 @pytest.mark.parametrize(("sha256", "kept"), [("cat", True), ("dog", False), (None, False)])
-def test_a_session_continues_only_with_the_images_that_it_computed(sha256: str | None, kept: bool) -> None:
+def test_session_continues_only_with_the_same_images(sha256: str | None, kept: bool) -> None:
     calls = Calls()
     (first,) = calls(("a", picture("cat")))
     longer = [*PICTURE, *first.tokens, 4, 5]
@@ -86,9 +86,7 @@ def test_a_session_continues_only_with_the_images_that_it_computed(sha256: str |
     [("cat", 4, 8), ("dog", 4, 4), ("cat", 3, 3), (None, 0, 4)],
     ids=["the same image", "another image", "another place", "no image"],
 )
-def test_positions_count_as_computed_up_to_an_image_that_differs(
-    sha256: str | None, offset: int, expected: int
-) -> None:
+def test_positions_are_reused_up_to_the_first_different_image(sha256: str | None, offset: int, expected: int) -> None:
     def span(sha256: str, offset: int) -> MediaSpan:
         return MediaSpan(sha256=sha256, offset=offset, length=2)
 

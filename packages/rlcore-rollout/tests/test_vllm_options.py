@@ -27,7 +27,7 @@ torch = pytest.importorskip("torch")
         ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], sentence: str) -> None:
+def test_contradictory_options_are_rejected(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         VllmEngineConfig(**options)
 
@@ -45,7 +45,7 @@ while True:
 """
 
 
-def test_another_process_sees_what_is_written_and_the_file_is_gone() -> None:
+def test_written_segment_is_shared_and_its_file_is_unlinked() -> None:
     from rlcore_rollout.engines.vllm.segment import Segment
 
     torch.manual_seed(0)
@@ -69,7 +69,7 @@ def test_another_process_sees_what_is_written_and_the_file_is_gone() -> None:
         process.stdin.close()
 
 
-def test_other_tensors_than_those_of_the_start_are_refused() -> None:
+def test_changed_tensors_are_rejected() -> None:
     from rlcore.errors import EngineError
     from rlcore_rollout.engines.vllm.segment import Segment
 
@@ -79,9 +79,7 @@ def test_other_tensors_than_those_of_the_start_are_refused() -> None:
         segment.write({"b": torch.zeros(2)})
 
 
-def test_without_room_in_shared_memory_the_segment_goes_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segment_uses_another_folder_if_shared_memory_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlcore_rollout.engines.vllm import segment
 
     monkeypatch.setattr(segment, "SHARED_MEMORY", tmp_path / "absent")

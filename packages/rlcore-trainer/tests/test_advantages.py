@@ -105,7 +105,7 @@ def test_equals_a_slow_loop(name: str, drawn: list[tuple[float, int, int]]) -> N
 @each_estimator
 @few
 @given(drawn=rows, randomness=st.randoms())
-def test_another_order_of_trajectories_is_another_order_of_advantages(name: str, drawn: list, randomness) -> None:
+def test_advantages_follow_the_order_of_trajectories(name: str, drawn: list, randomness) -> None:
     shuffled = list(range(len(drawn)))
     randomness.shuffle(shuffled)
     here = advantages(name, *map(list, zip(*drawn, strict=True)))
@@ -120,7 +120,7 @@ def test_equal_rewards_give_exactly_zero(name: str, reward: float) -> None:
 
 
 @each_estimator
-def test_a_group_of_one_keeps_its_reward(name: str) -> None:
+def test_group_of_one_keeps_its_reward(name: str) -> None:
     assert advantages(name, [0.5, 1.0, 0.0], [3, 1, 1])[0] == pytest.approx(0.5, abs=1e-5)
 
 
@@ -134,17 +134,17 @@ def test_huge_and_tiny_rewards_stay_finite(name: str, scale: float) -> None:
 
 @each_estimator
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
-def test_a_reward_that_is_no_number_is_refused(name: str, broken: float) -> None:
+def test_non_finite_reward_is_rejected(name: str, broken: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         advantages(name, [1.0, broken, 0.0], [0, 0, 1])
 
 
 @each_estimator
-def test_no_trajectory_at_all(name: str) -> None:
+def test_rollout_without_trajectories_is_accepted(name: str) -> None:
     assert advantages(name, [], []) == []
 
 
-def test_two_of_which_one_is_right() -> None:
+def test_group_with_one_correct_of_two_trajectories() -> None:
     found, metrics = grpo(torch.tensor([1.0, 0.0]), torch.tensor([7, 7]))
     assert found.tolist() == pytest.approx([0.5 / (math.sqrt(0.5) + 1e-6), -0.5 / (math.sqrt(0.5) + 1e-6)])
     assert metrics == {"groups/equal": 0.0}
@@ -156,22 +156,22 @@ def test_share_of_equal_groups_counts_groups_with_several_trajectories() -> None
     assert grpo(torch.tensor([]), torch.tensor([], dtype=torch.long))[1] == {"groups/equal": 0.0}
 
 
-def test_opo_gives_a_long_answer_more_say_in_the_baseline() -> None:
+def test_opo_baseline_weights_long_answers_more() -> None:
     found, _ = opo(torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), torch.tensor([30, 10]))
     assert found.tolist() == pytest.approx([0.25, -0.75])
 
 
-def test_opo_of_answers_equally_long_is_the_plain_mean() -> None:
+def test_opo_baseline_of_equal_lengths_is_the_mean() -> None:
     rewards_N, groups_N = torch.tensor([0.1, 0.7, 0.3, 1.0]), torch.tensor([0, 0, 0, 1])
     assert torch.allclose(opo(rewards_N, groups_N, torch.full((4,), 9))[0], dr_grpo(rewards_N, groups_N)[0])
 
 
-def test_pass_at_k_rewards_the_lead_of_the_best_alone() -> None:
+def test_pass_at_k_rewards_only_the_lead_of_the_best() -> None:
     rewards_N, groups_N = torch.tensor([0.2, 1.0, 0.7, 1.0, 1.0, 0.0]), torch.tensor([0, 0, 0, 1, 1, 1])
     found, _ = pass_at_k(rewards_N, groups_N, normalise_by_std=False)
     assert found.tolist() == pytest.approx([0.0, 0.3, 0.0, 0.0, 0.0, 0.0])
 
 
-def test_epsilon_bounds_the_blow_up_of_a_tiny_spread() -> None:
+def test_epsilon_bounds_advantages_of_a_tiny_spread() -> None:
     found, _ = grpo(torch.tensor([0.0, 1e-6], dtype=torch.float64), torch.tensor([0, 0]), epsilon=1.0)
     assert found.tolist() == pytest.approx([-5e-7, 5e-7], rel=1e-5)

@@ -160,7 +160,7 @@ def test_remax_equals_a_slow_loop(seed: int, holes: bool) -> None:
 
 @few
 @given(**some_rollout)
-def test_the_critics_target_is_value_plus_advantage_before_whitening(seed: int, holes: bool) -> None:
+def test_critic_target_is_value_plus_unwhitened_advantage(seed: int, holes: bool) -> None:
     data = rollout(seed, holes=holes)
     arrays = (data.rewards_NT, data.values_NT, data.mask_NT)
     raw_NT, _ = gae(*arrays, gamma=0.9, gae_lambda=0.7, whiten=False)
@@ -168,7 +168,7 @@ def test_the_critics_target_is_value_plus_advantage_before_whitening(seed: int, 
     assert torch.allclose(lambda_returns(*arrays, gamma=0.9, gae_lambda=0.7), expected_NT, rtol=1e-12, atol=1e-12)
 
 
-def test_gae_by_hand() -> None:
+def test_gae_equals_a_hand_computation() -> None:
     rewards_NT = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
     values_NT = torch.tensor([[0.5, 0.25, 9.0]], dtype=torch.float64)
     mask_NT = torch.tensor([[True, True, False]])
@@ -177,7 +177,7 @@ def test_gae_by_hand() -> None:
     assert metrics == {}
 
 
-def test_a_row_that_fills_the_width_has_no_value_behind_its_end() -> None:
+def test_full_row_has_no_value_after_its_end() -> None:
     cut = gae(torch.ones(1, 3), torch.full((1, 3), 0.5), torch.ones(1, 3, dtype=torch.bool), whiten=False)[0]
     padded = gae(
         torch.tensor([[1.0, 1.0, 1.0, 0.0]]),
@@ -203,7 +203,7 @@ WHITENED = ("gae", "reinforce-plus-plus", "reinforce-plus-plus-baseline")
 @each_estimator
 @few
 @given(seed=st.integers(0, 10**6))
-def test_tokens_that_the_policy_did_not_write_change_nothing(name: str, seed: int) -> None:
+def test_unwritten_tokens_do_not_change_advantages(name: str, seed: int) -> None:
     data = rollout(seed, holes=False)
     random = torch.Generator().manual_seed(seed + 1)
     trajectories, tokens = data.mask_NT.shape
@@ -230,7 +230,7 @@ def test_tokens_that_the_policy_did_not_write_change_nothing(name: str, seed: in
 @each_estimator
 @few
 @given(seed=st.integers(0, 10**6))
-def test_another_order_of_trajectories_is_another_order_of_advantages(name: str, seed: int) -> None:
+def test_advantages_follow_the_order_of_trajectories(name: str, seed: int) -> None:
     data = rollout(seed)
     order_N = torch.randperm(len(data.mask_NT), generator=torch.Generator().manual_seed(seed))
     shuffled = Rollout(*(array[order_N] for array in vars(data).values()))
@@ -239,7 +239,7 @@ def test_another_order_of_trajectories_is_another_order_of_advantages(name: str,
 
 @each_estimator
 @pytest.mark.parametrize("chunk", [1, 20])
-def test_how_rows_are_cut_into_chunks_changes_nothing(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_size_does_not_change_advantages(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data = rollout(3, trajectories=11)
     whole_NT = ESTIMATORS[name](data)
     monkeypatch.setattr(scan, "CHUNK", chunk)
@@ -247,7 +247,7 @@ def test_how_rows_are_cut_into_chunks_changes_nothing(name: str, chunk: int, mon
 
 
 @each_estimator
-def test_no_trajectory_and_no_written_token(name: str) -> None:
+def test_rollout_without_written_tokens_is_accepted(name: str) -> None:
     data = rollout(0)
     assert ESTIMATORS[name](Rollout(*(array[:0] for array in vars(data).values()))).shape == (0, 9)
     data.mask_NT[:] = False
@@ -276,7 +276,7 @@ def test_equal_rewards_are_whitened_to_exactly_zero(name: str, dtype: torch.dtyp
 
 
 @pytest.mark.parametrize("name", WHITENED)
-def test_a_single_written_token_is_whitened_to_zero_and_not_to_nan(name: str) -> None:
+def test_single_written_token_is_whitened_to_zero(name: str) -> None:
     data = rollout(1, trajectories=1, tokens=4, holes=False)
     data.mask_NT[:] = torch.tensor([False, True, False, False])
     assert ESTIMATORS[name](data).tolist() == [[0.0] * 4]
@@ -294,7 +294,7 @@ def test_whitened_advantages_have_mean_zero_and_variance_one(name: str, scale: f
     assert float(written.var()) == pytest.approx(1.0, abs=3e-8 / min(1.0, scale**2))
 
 
-def test_the_metrics_of_whitening_are_those_of_the_advantages_before_it() -> None:
+def test_whitening_metrics_describe_the_advantages_before_it() -> None:
     data = rollout(6)
     raw = reinforce_plus_plus(data.rewards_NT, data.mask_NT, whiten=False)[0][data.mask_NT]
     _, metrics = reinforce_plus_plus(data.rewards_NT, data.mask_NT)
@@ -304,7 +304,7 @@ def test_the_metrics_of_whitening_are_those_of_the_advantages_before_it() -> Non
     }
 
 
-def test_a_far_off_mean_does_not_swallow_the_variance() -> None:
+def test_large_mean_does_not_hide_the_variance() -> None:
     rewards_NT = 1e6 + torch.rand(1000, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found_NT, metrics = reinforce_plus_plus(rewards_NT, torch.ones(1000, 1, dtype=torch.bool))
     assert metrics["advantages/std"] == pytest.approx(float(rewards_NT.std()), rel=1e-9)
@@ -314,7 +314,7 @@ def test_a_far_off_mean_does_not_swallow_the_variance() -> None:
 @pytest.mark.parametrize("name", ["gae", "reinforce-plus-plus", "remax", "lambda-returns"])
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 @pytest.mark.parametrize("holes", [True, False])
-def test_a_reward_that_is_no_number_is_refused(name: str, broken: float, holes: bool) -> None:
+def test_non_finite_reward_is_rejected(name: str, broken: float, holes: bool) -> None:
     data = rollout(2, holes=holes)
     last = data.mask_NT.nonzero()[-1]
     data.rewards_NT[tuple(last)] = broken
@@ -325,7 +325,7 @@ def test_a_reward_that_is_no_number_is_refused(name: str, broken: float, holes: 
 @pytest.mark.parametrize("factor", [0.0, 0.3, 0.95, 0.9999, 1.0])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("tokens", [1, 63, 64, 65, 2048])
-def test_blocks_give_what_the_recursion_gives(factor: float, dtype: torch.dtype, tolerance: float, tokens: int) -> None:
+def test_blocks_equal_the_recursion(factor: float, dtype: torch.dtype, tolerance: float, tokens: int) -> None:
     numbers_NT = torch.randn(3, tokens, generator=torch.Generator().manual_seed(tokens), dtype=torch.float64)
     numbers_NT = numbers_NT.to(dtype).double()
     expected_NT, running_N = torch.empty_like(numbers_NT), torch.zeros(3, dtype=torch.float64)
@@ -340,7 +340,7 @@ def test_blocks_give_what_the_recursion_gives(factor: float, dtype: torch.dtype,
 
 @few
 @given(seed=st.integers(0, 10**6))
-def test_the_caller_keeps_its_arrays(seed: int) -> None:
+def test_input_arrays_are_not_modified(seed: int) -> None:
     data, before = rollout(seed, holes=False), rollout(seed, holes=False)
     for estimator in ESTIMATORS.values():
         estimator(data)
@@ -348,7 +348,7 @@ def test_the_caller_keeps_its_arrays(seed: int) -> None:
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float64, torch.float32), (torch.bfloat16, torch.float32)])
-def test_the_wider_type_decides(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+def test_result_has_the_wider_dtype(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
     data = rollout(4, holes=False)
     found_NT, _ = gae(data.rewards_NT.to(dtypes[0]), data.values_NT.to(dtypes[1]), data.mask_NT)
     assert found_NT.dtype == torch.promote_types(*dtypes)

@@ -114,7 +114,7 @@ def equal(found: Tensor, expected: Tensor) -> bool:
     return torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_the_problem_is_one(problem: Problem) -> None:
+def test_problem_is_well_formed(problem: Problem) -> None:
     assert float(problem.probabilities_K.detach().sum()) == pytest.approx(1.0)
     assert float(problem.gradient(problem.objective).abs().min()) > 1e-3
 
@@ -126,14 +126,14 @@ def test_rloo_is_unbiased(problem: Problem, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_dr_grpo_is_the_gradient_less_one_share_of_the_group(problem: Problem, size: int) -> None:
+def test_dr_grpo_gradient_is_scaled_by_the_group_size(problem: Problem, size: int) -> None:
     found = expected_by_group(problem, size, lambda r, g, lengths: dr_grpo(r, g)[0])
     # Alone in its group a trajectory keeps its reward: plain REINFORCE.
     share = (size - 1) / size if size > 1 else 1.0
     assert equal(found, share * problem.gradient(problem.objective))
 
 
-def test_reinforce_plus_plus_baseline_before_whitening_is_dr_grpo(problem: Problem) -> None:
+def test_reinforce_plus_plus_baseline_before_whitening_equals_dr_grpo(problem: Problem) -> None:
     def estimator(rewards_N: Tensor, groups_N: Tensor, lengths_N: Tensor) -> Tensor:
         one_token_N = torch.ones(len(rewards_N), 1, dtype=torch.bool)
         return reinforce_plus_plus_baseline(rewards_N, groups_N, one_token_N, whiten=False)[0][:, 0]
@@ -142,7 +142,7 @@ def test_reinforce_plus_plus_baseline_before_whitening_is_dr_grpo(problem: Probl
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_pass_at_k_is_the_gradient_of_the_best_of_the_group(problem: Problem, size: int) -> None:
+def test_pass_at_k_has_the_gradient_of_the_best_of_the_group(problem: Problem, size: int) -> None:
     found = expected_by_group(problem, size, lambda r, g, lengths: pass_at_k(r, g, normalise_by_std=False)[0])
     probabilities_Q, best_Q = problem.probabilities_K, problem.rewards_KT.sum(1)
     for _ in range(size - 1):
@@ -151,14 +151,14 @@ def test_pass_at_k_is_the_gradient_of_the_best_of_the_group(problem: Problem, si
     assert equal(size * found, problem.gradient((probabilities_Q * best_Q).sum()))
 
 
-def test_grpo_with_the_standard_deviation_points_elsewhere(problem: Problem) -> None:
+def test_grpo_with_the_standard_deviation_is_biased(problem: Problem) -> None:
     found = expected_by_group(problem, 3, lambda r, g, lengths: grpo(r, g)[0]).flatten()
     exact = problem.gradient(problem.objective).flatten()
     cosine = float(torch.cosine_similarity(found, exact, dim=0))
     assert 0.5 < cosine < 0.999
 
 
-def test_grpo_with_the_standard_deviation_turns_up_what_is_nearly_always_right() -> None:
+def test_grpo_with_the_standard_deviation_amplifies_easy_tasks() -> None:
     """Two answers, one right with probability p: the gradient is exact but for a factor, which depends on p."""
 
     def factor(right: float, size: int = 6) -> float:
@@ -174,7 +174,7 @@ def test_grpo_with_the_standard_deviation_turns_up_what_is_nearly_always_right()
     assert factor(0.99) > 1.2 * factor(0.5)
 
 
-def test_opo_is_biased_where_length_and_reward_go_together(problem: Problem) -> None:
+def test_opo_is_biased_if_length_and_reward_correlate(problem: Problem) -> None:
     share_of_dr_grpo = problem.gradient(problem.objective) / 2
     assert equal(expected_by_group(problem, 2, lambda r, g, n: opo(r, g, torch.ones_like(n))[0]), share_of_dr_grpo)
     assert not torch.allclose(
@@ -188,13 +188,13 @@ def test_reinforce_plus_plus_before_whitening_is_unbiased(problem: Problem) -> N
 
 
 @pytest.mark.parametrize("baseline", [0.0, 0.7, -30.0])
-def test_remax_is_unbiased_whatever_the_greedy_answer_earns(problem: Problem, baseline: float) -> None:
+def test_remax_is_unbiased_for_any_greedy_reward(problem: Problem, baseline: float) -> None:
     baselines_K = torch.full((len(problem.mask_KT),), baseline)
     advantages_KT, _ = remax(problem.rewards_KT, baselines_K, problem.mask_KT)
     assert equal(expected_by_token(problem, advantages_KT), problem.gradient(problem.objective))
 
 
-def test_gae_that_looks_to_the_end_is_unbiased_whatever_the_values_are(problem: Problem) -> None:
+def test_gae_with_lambda_1_is_unbiased_for_any_values(problem: Problem) -> None:
     arrays = (problem.rewards_KT, problem.values_KT, problem.mask_KT)
     exact = problem.gradient(problem.objective)
     assert equal(expected_by_token(problem, gae(*arrays, gae_lambda=1.0, whiten=False)[0]), exact)
@@ -203,13 +203,13 @@ def test_gae_that_looks_to_the_end_is_unbiased_whatever_the_values_are(problem: 
 
 
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.5, 1.0])
-def test_gae_with_true_values_is_unbiased_however_far_it_looks(problem: Problem, gae_lambda: float) -> None:
+def test_gae_with_true_values_is_unbiased_for_any_lambda(problem: Problem, gae_lambda: float) -> None:
     arrays = (problem.rewards_KT, problem.true_values_KT, problem.mask_KT)
     advantages_KT, _ = gae(*arrays, gae_lambda=gae_lambda, whiten=False)
     assert equal(expected_by_token(problem, advantages_KT), problem.gradient(problem.objective))
 
 
-def test_true_values_leave_the_smallest_advantages(problem: Problem) -> None:
+def test_true_values_give_the_smallest_advantages(problem: Problem) -> None:
     """Why a critic is trained: without bias either way, but with less to average out."""
 
     def mean_square(values_KT: Tensor) -> float:

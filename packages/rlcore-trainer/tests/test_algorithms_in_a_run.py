@@ -45,7 +45,7 @@ def timeless(logged: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]
 
 
 @pytest.mark.parametrize("advantage", [spec.id for spec in Registry().specs("advantage")])
-def test_every_advantage_makes_the_good_token_likelier(bandit: Make, advantage: str) -> None:
+def test_every_advantage_increases_the_probability_of_the_good_token(bandit: Make, advantage: str) -> None:
     run = bandit(
         directory=None,
         trainer={"steps": 12, "learning_rate": 0.01, "tasks_per_step": 8},
@@ -60,7 +60,7 @@ def test_every_advantage_makes_the_good_token_likelier(bandit: Make, advantage: 
 
 
 @pytest.mark.parametrize("loss", [spec.id for spec in Registry().specs("loss")])
-def test_every_loss_makes_the_good_token_likelier(bandit: Make, loss: str) -> None:
+def test_every_loss_increases_the_probability_of_the_good_token(bandit: Make, loss: str) -> None:
     run = bandit(
         directory=None,
         trainer={"steps": 8, "learning_rate": 0.01, "tasks_per_step": 4, "updates_per_rollout": 2},
@@ -73,7 +73,7 @@ def test_every_loss_makes_the_good_token_likelier(bandit: Make, loss: str) -> No
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_what_an_algorithm_carries_along_survives_an_interruption(bandit: Make, tmp_path: Path, name: str) -> None:
+def test_algorithm_state_survives_an_interruption(bandit: Make, tmp_path: Path, name: str) -> None:
     def tables() -> dict[str, Any]:
         shared = {"trainer": {"steps": 6, "tasks_per_step": 3, "learning_rate": 0.02}, "rollout": {"group_size": 4}}
         return deepcopy({**shared, "checkpoint": {"every": 2, "keep": 9}, **RESUMED[name]})
@@ -88,7 +88,7 @@ def test_what_an_algorithm_carries_along_survives_an_interruption(bandit: Make, 
     assert timeless(cut.logged) | timeless(rest.logged) == timeless(whole.logged)
 
 
-def test_a_greedy_baseline_is_asked_for_once_a_step_and_never_trained_on(bandit: Make) -> None:
+def test_greedy_baseline_is_sampled_once_per_step_and_not_trained_on(bandit: Make) -> None:
     run = bandit(algorithm={"advantage": "remax"}, trainer={"steps": 2, "tasks_per_step": 3}, evaluation={"every": 0})
     trained(run)
     asked = [(one.purpose, len(one.tasks), one.group_size) for one in run.sampler.requests]
@@ -96,7 +96,7 @@ def test_a_greedy_baseline_is_asked_for_once_a_step_and_never_trained_on(bandit:
     assert [purpose for _, purpose in run.recorded] == ["train", "train"]
 
 
-def test_while_the_critic_warms_up_the_policy_stays(bandit: Make) -> None:
+def test_policy_is_unchanged_during_critic_warm_up(bandit: Make) -> None:
     critic = {**CRITIC, "learning_rate": 0.001, "warmup_steps": 2}
     run = bandit(algorithm={"advantage": "gae"}, critic=critic, trainer={"steps": 3}, evaluation={"every": 0})
     trained(run)
@@ -105,7 +105,7 @@ def test_while_the_critic_warms_up_the_policy_stays(bandit: Make) -> None:
     assert run.sampler.synced == [0, 0, 0, 0, 1]  # twice at the start, and after every step
 
 
-def test_what_was_resolved_is_said(bandit: Make) -> None:
+def test_resolved_algorithm_is_printed(bandit: Make) -> None:
     run = bandit(algorithm={"importance_sampling_level": "sequence"}, trainer={"steps": 1}, evaluation={"every": 0})
     trained(run)
     (line,) = (line for line in run.said if line.startswith("algorithm"))
@@ -133,12 +133,12 @@ def told_before(run: Any) -> dict[str, str]:
     return {problem.path: problem.reason for problem in found}
 
 
-def test_critic_added_on_resume_is_initialized(bandit: Make, tmp_path: Path) -> None:
+def test_critic_added_on_resume_is_initialised(bandit: Make, tmp_path: Path) -> None:
     gae = {"algorithm": {"advantage": "gae"}, "critic": CRITIC}
     rest = cut_and_resumed(bandit, tmp_path, {}, gae)
     assert told_before(rest) == {}
     trained(rest)
-    assert any(line.startswith("critic    initialized anew") for line in rest.said)
+    assert any(line.startswith("critic    initialised anew") for line in rest.said)
     assert rest.logged[3]["critic/loss"] > 0
 
 
@@ -187,7 +187,7 @@ def test_kl_term_added_on_resume_lacks_the_reference_after_the_warm_up(bandit: M
 
 
 @pytest.mark.parametrize("table", ["critic", "kl"])
-def test_a_second_model_that_does_not_fit_is_refused_before_the_warm_up(
+def test_incompatible_second_model_is_rejected_before_the_warm_up(
     bandit: Make, qwen2: Make, model_folder: Path, tmp_path: Path, table: str
 ) -> None:
     small = tmp_path / "small"
@@ -207,7 +207,7 @@ def test_a_second_model_that_does_not_fit_is_refused_before_the_warm_up(
     assert not any(line.startswith("warm-up") for line in run.said)
 
 
-def test_a_head_stays_where_the_update_of_the_policy_is_skipped(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_head_is_unchanged_if_the_policy_update_is_skipped(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     run = bandit(
         algorithm={"advantage": "gae"}, critic={"model": "head"}, trainer={"steps": 2}, evaluation={"every": 0}
     )

@@ -51,7 +51,7 @@ def packed(inputs: tuple[torch.Tensor, ...], layout: PackedLayout, **options: ob
 @pytest.mark.parametrize("slack", [1.0, 3.0])
 @pytest.mark.parametrize("keys", [1, 2, 4])
 @pytest.mark.parametrize("sequences", [[6], [5, 5], [3, 9, 4], [(4, [3, 3])], MIXED])
-def test_every_token_sees_its_prompt_and_what_stands_before_it(
+def test_tokens_attend_to_their_prompt_and_earlier_tokens(
     sequences: list[int | tuple[int, list[int]]], keys: int, slack: float
 ) -> None:
     layout = PackedLayout.of(sequences, CPU, slack=slack)
@@ -61,7 +61,7 @@ def test_every_token_sees_its_prompt_and_what_stands_before_it(
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-def test_the_merged_gradient_agrees_with_finite_differences() -> None:
+def test_merged_gradient_agrees_with_finite_differences() -> None:
     layout = PackedLayout.of([3, (2, [2, 1])], CPU)
     inputs = heads(layout.tokens, queries=2, keys=1, size=3)
     assert torch.autograd.gradcheck(lambda *x: packed(x, layout), inputs)
@@ -69,7 +69,7 @@ def test_the_merged_gradient_agrees_with_finite_differences() -> None:
 
 @pytest.mark.parametrize("size", [4, 16, 80, 128])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_sizes_of_heads_and_single_precision(size: int, dtype: torch.dtype) -> None:
+def test_head_sizes_and_single_precision_are_supported(size: int, dtype: torch.dtype) -> None:
     layout = PackedLayout.of(MIXED, CPU)
     exact = heads(layout.tokens, size=size)
     inputs = tuple(x.detach().to(dtype).requires_grad_() for x in exact)
@@ -79,7 +79,7 @@ def test_sizes_of_heads_and_single_precision(size: int, dtype: torch.dtype) -> N
         assert (one.double() - other).abs().max() < tolerance * max(1.0, float(other.detach().abs().max()))
 
 
-def test_large_scores_do_not_overflow_the_merge() -> None:
+def test_large_scores_do_not_overflow() -> None:
     layout = PackedLayout.of([(3, [2, 2])], CPU)
     query, key, value = heads(layout.tokens)
     inputs = (query.detach() * 300).requires_grad_(), (key.detach() * 300).requires_grad_(), value
@@ -88,7 +88,7 @@ def test_large_scores_do_not_overflow_the_merge() -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-def test_a_sliding_window_reaches_back_into_the_prompt_and_no_further() -> None:
+def test_sliding_window_reaches_into_the_prompt() -> None:
     layout = PackedLayout.of(MIXED, CPU)
     inputs = heads(layout.tokens)
     found = packed(inputs, layout, sliding_window=3)
@@ -97,14 +97,14 @@ def test_a_sliding_window_reaches_back_into_the_prompt_and_no_further() -> None:
     assert {i for i, row in enumerate(gradient) if row.any()} == set(positions[3:6])
 
 
-def test_a_window_wider_than_every_sequence_is_none() -> None:
+def test_wide_window_has_no_effect() -> None:
     layout = PackedLayout.of(MIXED, CPU)
     inputs = heads(layout.tokens)
     assert layout.longest == 10
     torch.testing.assert_close(packed(inputs, layout, sliding_window=10), packed(inputs, layout), rtol=0, atol=0)
 
 
-def test_attention_that_cannot_share_gives_the_same() -> None:
+def test_attention_without_sharing_gives_the_same_result() -> None:
     layout = PackedLayout.of(MIXED, CPU)
     inputs = heads(layout.tokens)
     found, expected = packed(inputs, layout, dropout=1e-12), slow(*inputs, layout)
@@ -130,7 +130,7 @@ def ragged(part: Part) -> Part:
 
 
 @pytest.mark.parametrize("sequences", [[3, 9, 4], MIXED])
-def test_the_ranges_given_to_a_gpu_are_those_of_the_row(sequences: list[int | tuple[int, list[int]]]) -> None:
+def test_gpu_ranges_match_the_row(sequences: list[int | tuple[int, list[int]]]) -> None:
     layout = PackedLayout.of(sequences, CPU)
     inputs = heads(layout.tokens)
     found, expected = shared_attention(*inputs, layout, 0.3, kernel=RaggedKernel()), slow(*inputs, layout)
@@ -139,7 +139,7 @@ def test_the_ranges_given_to_a_gpu_are_those_of_the_row(sequences: list[int | tu
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_gives_what_the_processor_gives() -> None:
+def test_gpu_and_cpu_results_agree() -> None:
     layout = PackedLayout.of(MIXED, torch.device("cuda"))
     exact = heads(layout.tokens, size=64)
     inputs = tuple(x.detach().bfloat16().cuda().requires_grad_() for x in exact)
@@ -150,7 +150,7 @@ def test_a_gpu_gives_what_the_processor_gives() -> None:
         assert (one.double().cpu() - other).abs().max() < 0.1 * max(1.0, float(other.detach().abs().max()))
 
 
-def test_a_layout_knows_its_families() -> None:
+def test_layout_lists_its_families() -> None:
     layout = PackedLayout.of(MIXED, CPU)
     assert layout.lengths == (5, 4, 3, 1, 6, 2, 7, 2, 1, 1, 1)
     assert layout.families == (Family(5, 9, 19), Family(21, 28, 30), Family(30, 31, 33))
@@ -168,7 +168,7 @@ def test_a_layout_knows_its_families() -> None:
     ),
     st.sampled_from([1.0, 1.15, 3.0]),
 )
-def test_a_layout_gives_every_token_back(sequences: Sequence[int | tuple[int, list[int]]], slack: float) -> None:
+def test_layout_round_trips_every_token(sequences: Sequence[int | tuple[int, list[int]]], slack: float) -> None:
     layout = PackedLayout.of(sequences, CPU, slack=slack)
     row = torch.arange(layout.tokens)
     for buckets in (layout.own, layout.whole):

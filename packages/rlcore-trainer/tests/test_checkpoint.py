@@ -30,7 +30,7 @@ def save(folder: Path, model: Any, tokenizer: Path, *steps: int, keep: int = 2, 
     return path
 
 
-def test_what_is_saved_is_read_back(tmp_path: Path, model: Any, model_folder: Path) -> None:
+def test_saved_checkpoint_is_restored(tmp_path: Path, model: Any, model_folder: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
     progress, state, carried = Progress(step=7, updates=14), {"optimiser": {"step": 7}}, {"batch": 9, "carried": ["x"]}
     path = checkpoints.save(progress, CausalLanguageModel(model, model_folder), state, collection=carried)
@@ -40,7 +40,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path, model: Any, model_folder: Pa
     assert state["optimiser"] == {"step": 7}
 
 
-def test_the_newest_and_the_best_are_kept(tmp_path: Path, model: Any, model_folder: Path) -> None:
+def test_newest_and_best_checkpoints_are_kept(tmp_path: Path, model: Any, model_folder: Path) -> None:
     folder = tmp_path / "checkpoints"
     save(folder, model, model_folder, 1, 2, 3, 4, 5, best=2)
     assert sorted(path.name for path in folder.iterdir()) == ["000002", "000004", "000005", "best", "last"]
@@ -48,7 +48,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, model: Any, model_fold
     assert (folder / "last").resolve().name == "000005"
 
 
-def test_a_checkpoint_that_was_cut_short_is_never_under_its_name(
+def test_interrupted_checkpoint_is_never_visible(
     tmp_path: Path, model: Any, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "checkpoints"
@@ -67,7 +67,7 @@ def test_a_checkpoint_that_was_cut_short_is_never_under_its_name(
     assert not any(path.name.startswith(".") for path in folder.iterdir())
 
 
-def test_a_step_can_be_saved_a_second_time(tmp_path: Path, model: Any, model_folder: Path) -> None:
+def test_step_can_be_saved_twice(tmp_path: Path, model: Any, model_folder: Path) -> None:
     save(tmp_path / "checkpoints", model, model_folder, 3)
     path = save(tmp_path / "checkpoints", model, model_folder, 3)
     assert checkpoint.read(path, map_location=CPU)[0].step == 3
@@ -75,9 +75,7 @@ def test_a_step_can_be_saved_a_second_time(tmp_path: Path, model: Any, model_fol
 
 @pytest.mark.parametrize("name", ["model/model.safetensors", "optimiser.pt", "model/tokenizer.json"])
 @pytest.mark.parametrize("damage", ["removed", "shortened"])
-def test_a_damaged_checkpoint_is_refused(
-    tmp_path: Path, model: Any, model_folder: Path, name: str, damage: str
-) -> None:
+def test_damaged_checkpoint_is_rejected(tmp_path: Path, model: Any, model_folder: Path, name: str, damage: str) -> None:
     path = save(tmp_path / "checkpoints", model, model_folder, 1)
     file = path / name
     if damage == "removed":
@@ -97,7 +95,7 @@ def test_garbled_checkpoint_of_the_right_size_is_rejected(tmp_path: Path, model:
         checkpoint.read(path, map_location=CPU)
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_nothing_under_its_name(
+def test_failed_checkpoint_write_leaves_no_folder(
     tmp_path: Path, model: Any, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: Any) -> None:

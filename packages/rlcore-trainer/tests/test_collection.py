@@ -124,7 +124,7 @@ def numbers(collected: Collected) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("tasks", "per_step"), [(4, 4), (7, 4), (12, 4), (13, 5), (1, 1), (40, 16)])
-def test_without_a_filter_every_step_is_one_rollout_of_its_tasks(tasks: int, per_step: int) -> None:
+def test_step_without_a_filter_is_one_rollout(tasks: int, per_step: int) -> None:
     work = Work(mixed, tasks=tasks, per_step=per_step)
     for step in range(1, 12):
         collected = work.step(step)
@@ -138,7 +138,7 @@ def test_without_a_filter_every_step_is_one_rollout_of_its_tasks(tasks: int, per
     assert (work.requests[0].group_size, work.requests[0].seed, work.requests[0].purpose) == (2, 5, "train")
 
 
-def test_without_a_filter_a_step_does_not_depend_on_those_before() -> None:
+def test_step_without_a_filter_is_independent_of_earlier_steps() -> None:
     alone, after = Work(mixed), Work(mixed)
     for step in range(1, 6):
         after.step(step)
@@ -148,7 +148,7 @@ def test_without_a_filter_a_step_does_not_depend_on_those_before() -> None:
 
 
 @pytest.mark.parametrize("filter", [{}, {"metric": "reward"}])
-def test_too_few_tasks_are_told_at_once(filter: dict[str, Any]) -> None:
+def test_too_few_tasks_are_rejected(filter: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="a step needs 4 different tasks"):
         Work(SPLIT, tasks=3, **filter)
 
@@ -166,7 +166,7 @@ def test_too_few_tasks_are_told_at_once(filter: dict[str, Any]) -> None:
         ("reward", (1.0, None), "not_scored"),
     ],
 )
-def test_what_goes_is_counted_and_replaced(metric: str, rewards: Sequence[float | None], reason: str) -> None:
+def test_dropped_groups_are_counted_and_replaced(metric: str, rewards: Sequence[float | None], reason: str) -> None:
     _, first = tasks_of_step(1, tasks=40, per_step=4, seed=5)
     work = Work(lambda task, number, size: rewards if task in first[1:] else SPLIT, metric=metric)
     collected = work.step(1)
@@ -178,7 +178,7 @@ def test_what_goes_is_counted_and_replaced(metric: str, rewards: Sequence[float 
     assert found["batches"] == len(work.requests) > 1
 
 
-def test_the_first_step_asks_for_the_tasks_that_it_would_take_without_a_filter() -> None:
+def test_first_step_requests_the_same_tasks_as_without_a_filter() -> None:
     work = Work(SPLIT, metric="accuracy")
     for step in range(1, 9):
         work.step(step)
@@ -186,7 +186,7 @@ def test_the_first_step_asks_for_the_tasks_that_it_would_take_without_a_filter()
 
 
 @pytest.mark.parametrize("when_short", ["train", "skip"])
-def test_data_of_which_nothing_stays_ends_the_step_after_the_bound_and_is_told(when_short: str) -> None:
+def test_step_without_kept_groups_ends_at_the_rollout_limit_with_a_warning(when_short: str) -> None:
     work = Work(RIGHT, metric="accuracy", max_extra_batches=2, when_short=when_short)
     for step in (1, 2):
         collected = work.step(step)
@@ -218,7 +218,7 @@ def test_short_step_trains_on_the_available_groups() -> None:
     assert work.collector.state()["carried"] == []
 
 
-def test_a_skipped_step_keeps_its_groups_until_there_are_enough() -> None:
+def test_skipped_step_keeps_its_groups_until_there_are_enough() -> None:
     """They are not too old meanwhile: the policy has not moved."""
     work = Work(one_in_four, metric="accuracy", max_extra_batches=0, when_short="skip", tasks=16, per_step=4)
     trained, skipped = [], 0
@@ -244,7 +244,7 @@ def test_a_skipped_step_keeps_its_groups_until_there_are_enough() -> None:
         (12, [16, 16]),  # never more than a whole step's
     ],
 )
-def test_an_extra_rollout_asks_for_what_is_likely_to_be_enough(wrong: int, sizes: list[int]) -> None:
+def test_extra_rollout_size_follows_the_rate_of_kept_groups(wrong: int, sizes: list[int]) -> None:
     work = Work(
         lambda task, number, size: WRONG if number == 1 and task < wrong else SPLIT,
         metric="reward",
@@ -255,7 +255,7 @@ def test_an_extra_rollout_asks_for_what_is_likely_to_be_enough(wrong: int, sizes
     assert work.sizes == sizes
 
 
-def test_a_rollout_of_which_nothing_is_scored_is_not_asked_again() -> None:
+def test_rollout_without_scores_is_not_repeated() -> None:
     work = Work((None, None), metric="accuracy")
     assert numbers(work.step(1)) == {"dropped": 4, "not_scored": 4, "batches": 1, "short": 1}
 
@@ -264,7 +264,7 @@ def test_a_rollout_of_which_nothing_is_scored_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize(("oversample", "count"), [(1.1, 55), (1.25, 63), (2, 100), (9, 120)])
-def test_oversampling_asks_for_more_at_once_and_not_for_a_task_twice(oversample: float, count: int) -> None:
+def test_oversampling_requests_more_distinct_tasks(oversample: float, count: int) -> None:
     work = Work(SPLIT, tasks=120, per_step=50, oversample=oversample)
     collected = work.step(1)
     assert work.sizes == [count]
@@ -273,7 +273,7 @@ def test_oversampling_asks_for_more_at_once_and_not_for_a_task_twice(oversample:
     assert collected.metrics["filter/carried_out"] == count - 50
 
 
-def test_a_surplus_is_trained_on_first_and_saves_rollouts() -> None:
+def test_surplus_groups_are_trained_on_first() -> None:
     work = Work(SPLIT, per_step=4, oversample=1.5)
     first, second = work.step(1), work.step(2)
     assert work.sizes == [6, 3]  # two are carried, so that two are missing
@@ -282,7 +282,7 @@ def test_a_surplus_is_trained_on_first_and_saves_rollouts() -> None:
     assert numbers(second) == {"kept": 3, "carried_in": 2, "carried_out": 1, "batches": 1}
 
 
-def test_a_step_that_is_carried_whole_asks_for_nothing() -> None:
+def test_step_filled_by_carried_groups_requests_nothing() -> None:
     work = Work(SPLIT, per_step=4, oversample=2)
     first, second = work.step(1), work.step(2)
     assert work.sizes == [8]
@@ -297,7 +297,7 @@ def graded(task: int, number: int, size: int) -> Sequence[float | None]:
     return (0.0, (task + 1) / 100 if number > 1 else (task + 1) / 10000)
 
 
-def test_ranking_takes_the_groups_that_spread_most() -> None:
+def test_ranking_selects_the_groups_with_the_largest_spread() -> None:
     work = Work(graded, per_step=4, oversample=3, rank_by_std=True)
     collected = work.step(1)
     tasks = work.asked[0][1]
@@ -306,7 +306,7 @@ def test_ranking_takes_the_groups_that_spread_most() -> None:
     assert [int(group.task.id) for group in collected.groups] == [task for task in tasks if task in best]
 
 
-def test_ranking_breaks_ties_for_the_older() -> None:
+def test_ranking_prefers_older_groups_on_ties() -> None:
     work = Work(SPLIT, per_step=4, oversample=2, rank_by_std=True)
     work.step(1)
     second = work.step(2)
@@ -314,7 +314,7 @@ def test_ranking_breaks_ties_for_the_older() -> None:
     assert [int(group.task.id) for group in second.groups] == work.asked[0][1][4:]
 
 
-def test_a_carried_group_that_never_ranks_gets_too_old() -> None:
+def test_carried_group_is_dropped_at_the_age_limit() -> None:
     work = Work(graded, tasks=64, per_step=4, oversample=1.25, rank_by_std=True)
     ages: dict[int, list[int]] = {}
     for step in range(1, MAX_AGE + 3):
@@ -329,7 +329,7 @@ def test_a_carried_group_that_never_ranks_gets_too_old() -> None:
     assert 0 not in ages[MAX_AGE + 2]
 
 
-def test_what_is_carried_is_bounded_and_the_lowest_ranks_go() -> None:
+def test_carried_groups_are_limited_by_rank() -> None:
     work = Work(graded, tasks=200, per_step=2, oversample=4, rank_by_std=True)
     for step in range(1, 4):
         before = work.collector.state().get("carried", [])
@@ -351,7 +351,7 @@ def test_what_is_carried_is_bounded_and_the_lowest_ranks_go() -> None:
     st.sampled_from(["train", "skip"]),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_sampled_group_is_accounted_for_and_trained_on_at_most_once(
+def test_every_sampled_group_is_counted_and_trained_on_at_most_once(
     more: int, per_step: int, metric: str, oversample: float, rank: bool, extra: int, when_short: str
 ) -> None:
     tasks = per_step + more
@@ -389,7 +389,7 @@ def test_every_sampled_group_is_accounted_for_and_trained_on_at_most_once(
 
 @pytest.mark.parametrize("filter", [{}, {"metric": "accuracy"}])
 @pytest.mark.parametrize("stops_at", [1, 2, 5])
-def test_a_step_that_was_cut_short_is_as_if_it_had_not_been(filter: dict[str, Any], stops_at: int) -> None:
+def test_interrupted_step_leaves_the_state_unchanged(filter: dict[str, Any], stops_at: int) -> None:
     whole, cut = Work(mixed, **filter), Work(mixed, stops_at=stops_at, **filter)
     step = 1
     while (found := cut.collector.collect(step, cut)) is not None:
@@ -400,7 +400,7 @@ def test_a_step_that_was_cut_short_is_as_if_it_had_not_been(filter: dict[str, An
     assert [cut.step(step + i) for i in range(3)] == [whole.step(step + i) for i in range(3)]
 
 
-def test_a_step_that_is_refused_after_it_was_collected_does_not_count() -> None:
+def test_step_rejected_after_collection_is_not_counted() -> None:
     work = Work(mixed, metric="accuracy")
     work.step(1)
     state = work.collector.state()
@@ -408,7 +408,7 @@ def test_a_step_that_is_refused_after_it_was_collected_does_not_count() -> None:
     assert work.collector.state(1) == state != work.collector.state(2)
 
 
-def test_a_step_that_ends_before_its_update_can_be_collected_again() -> None:
+def test_step_interrupted_before_its_update_can_be_collected_again() -> None:
     whole, again = Work(mixed, oversample=1.5), Work(mixed, oversample=1.5)
     assert whole.collector.state(0) == {}
     steps = []
@@ -430,7 +430,7 @@ def test_a_step_that_ends_before_its_update_can_be_collected_again() -> None:
         {"oversample": 2.5, "rank_by_std": True},
     ],
 )
-def test_a_restored_collector_goes_on_as_one_that_was_left_alone(filter: dict[str, Any]) -> None:
+def test_restored_collector_continues_identically(filter: dict[str, Any]) -> None:
     whole = Work(mixed, tasks=11, **filter)
     steps = [whole.step(step) for step in range(1, 13)]
     carried = 0
@@ -447,7 +447,7 @@ def test_a_restored_collector_goes_on_as_one_that_was_left_alone(filter: dict[st
     assert carried
 
 
-def test_carried_groups_come_back_bit_by_bit() -> None:
+def test_carried_groups_are_restored_exactly() -> None:
     work, again = (Work((0.1 + 0.2, 1 / 3), per_step=4, oversample=2) for _ in range(2))
     left = list(work.step(1).sampled)[4:]
     again.collector.restore(work.collector.state())
@@ -461,14 +461,14 @@ def test_carried_groups_come_back_bit_by_bit() -> None:
             assert one.messages == other.messages
 
 
-def test_a_task_with_a_field_that_json_does_not_know_does_not_end_the_run() -> None:
+def test_task_field_without_json_form_is_accepted() -> None:
     work = Work(SPLIT, per_step=4, oversample=2)
     work.collector._tasks = [Task(id=task.id, messages=(), fields={"raw": b"x"}) for task in work.collector._tasks]
     work.step(1)
     assert json.dumps(work.collector.state())
 
 
-def test_a_filter_that_is_switched_on_later_begins_where_the_run_is() -> None:
+def test_filter_enabled_later_starts_at_the_current_position() -> None:
     work = Work(SPLIT, tasks=10, metric="accuracy")
     work.collector.restore({})
     collected = work.step(7)
@@ -476,7 +476,7 @@ def test_a_filter_that_is_switched_on_later_begins_where_the_run_is() -> None:
     assert collected.epoch == 3
 
 
-def test_a_filter_that_is_switched_off_later_leaves_what_was_carried() -> None:
+def test_filter_disabled_later_drops_carried_groups() -> None:
     work, plain = Work(SPLIT, oversample=2), Work(SPLIT)
     work.step(1)
     plain.collector.restore(work.collector.state())
@@ -485,7 +485,7 @@ def test_a_filter_that_is_switched_off_later_leaves_what_was_carried() -> None:
     assert plain.asked == [(2, tasks_of_step(2, tasks=40, per_step=4, seed=5)[1])]
 
 
-def test_other_data_begins_with_a_new_epoch_and_keeps_what_is_carried() -> None:
+def test_changed_data_starts_a_new_epoch_and_keeps_carried_groups() -> None:
     work, other = Work(SPLIT, tasks=40, oversample=1.5), Work(SPLIT, tasks=10, oversample=1.5)
     left = list(work.step(1).sampled)[4:]
     other.collector.restore(work.collector.state())
@@ -500,7 +500,7 @@ def test_other_data_begins_with_a_new_epoch_and_keeps_what_is_carried() -> None:
 
 @given(st.integers(1, 30), st.data())
 @settings(max_examples=80, deadline=None)
-def test_draws_hold_no_task_twice_and_every_epoch_is_its_permutation(tasks: int, data: st.DataObject) -> None:
+def test_draws_have_no_duplicates_and_epochs_are_permutations(tasks: int, data: st.DataObject) -> None:
     counts = data.draw(st.lists(st.integers(1, tasks), max_size=25))
     cursor, drawn = Cursor(epoch=0, position=0), []
     for count in counts:
@@ -516,7 +516,7 @@ def test_draws_hold_no_task_twice_and_every_epoch_is_its_permutation(tasks: int,
             assert sorted(epoch) == list(range(tasks))
 
 
-def test_drawing_a_step_at_a_time_is_the_order_of_steps() -> None:
+def test_draws_of_one_step_match_the_order_of_steps() -> None:
     for tasks in range(1, 17):
         for per_step in range(1, tasks + 1):
             for step in range(1, 20):
@@ -525,7 +525,7 @@ def test_drawing_a_step_at_a_time_is_the_order_of_steps() -> None:
                 assert (after.epoch, taken) == tasks_of_step(step, tasks=tasks, per_step=per_step, seed=2)
 
 
-def test_a_task_that_a_draw_holds_already_comes_first_in_the_next() -> None:
+def test_duplicate_task_is_deferred_to_the_next_draw() -> None:
     orders = [draw(Cursor(epoch=epoch, position=0), 6, tasks=6, seed=0)[0] for epoch in (0, 1)]
     tail = orders[0][3:]
     taken, cursor = draw(Cursor(epoch=0, position=3), 6, tasks=6, seed=0)
@@ -537,6 +537,6 @@ def test_a_task_that_a_draw_holds_already_comes_first_in_the_next() -> None:
     assert following[: len(cursor.deferred)] == list(cursor.deferred)
 
 
-def test_more_different_tasks_than_there_are() -> None:
+def test_drawing_more_tasks_than_available_is_rejected() -> None:
     with pytest.raises(ValueError, match="7 different tasks out of 6"):
         draw(Cursor(epoch=0, position=0), 7, tasks=6, seed=0)

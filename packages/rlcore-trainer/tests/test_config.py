@@ -17,7 +17,7 @@ from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 @pytest.mark.parametrize(
     ("name", "estimator"), [("k2", "mse"), ("low_var_kl", "k3"), ("kl", "k1"), ("abs", "abs"), ("k3", "k3")]
 )
-def test_estimators_have_the_names_that_people_know(name: str, estimator: str) -> None:
+def test_estimators_have_their_common_names(name: str, estimator: str) -> None:
     assert KlConfig.model_validate({"estimator": name}).estimator == estimator
 
 
@@ -35,12 +35,12 @@ def test_estimators_have_the_names_that_people_know(name: str, estimator: str) -
         (WarmupConfig, {"steps": -1}),
     ],
 )
-def test_values_that_mean_nothing_are_refused(model: type[KlConfig], values: dict[str, object]) -> None:
+def test_meaningless_values_are_rejected(model: type[KlConfig], values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         model.model_validate(values)
 
 
-def test_every_knob_says_what_it_does() -> None:
+def test_every_key_has_a_description() -> None:
     registry = Registry()
     own = [registry.config_model(kind, spec.id) for kind in ("advantage", "loss") for spec in registry.specs(kind)]
     for model in (PolicyGradientConfig, AlgorithmConfig, KlConfig, WarmupConfig, *filter(None, own)):
@@ -48,7 +48,7 @@ def test_every_knob_says_what_it_does() -> None:
             assert field.description, f"{model.__name__}.{name}"
 
 
-def test_checking_a_configuration_imports_nothing_heavy() -> None:
+def test_configuration_check_imports_nothing_heavy() -> None:
     code = (
         "import rlcore_trainer.config, sys\n"
         "from rlcore.plugins.registry import Registry\n"
@@ -71,9 +71,7 @@ def test_checking_a_configuration_imports_nothing_heavy() -> None:
         (64, SimpleNamespace(max_turns=3), 64),
     ],
 )
-def test_the_limit_of_a_response_is_that_of_the_whole_trajectory(
-    asked: int | None, environment: Any, expected: int
-) -> None:
+def test_response_limit_applies_to_the_whole_trajectory(asked: int | None, environment: Any, expected: int) -> None:
     rollout = RolloutTable(max_new_tokens=100)
     assert response_limit(AlgorithmConfig(max_response_tokens=asked), rollout, environment) == expected
 
@@ -90,7 +88,7 @@ def test_the_limit_of_a_response_is_that_of_the_whole_trajectory(
         ({"importance_sampling_level": "token", "loss": "clip"}, {"id": "clip"}),
     ],
 )
-def test_a_word_is_an_id_and_a_level_of_sequences_is_gspo(values: dict[str, Any], loss: dict[str, Any]) -> None:
+def test_string_is_an_id_and_sequence_level_selects_gspo(values: dict[str, Any], loss: dict[str, Any]) -> None:
     table = AlgorithmConfig(**values)
     assert table.loss.model_dump() == loss
     assert AlgorithmConfig(**table.model_dump()) == table

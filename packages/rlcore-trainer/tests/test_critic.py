@@ -38,7 +38,7 @@ def hidden_before_tokens(trunk: Any, row: TrainingSequence) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["copy", "head"])
-def test_the_value_of_a_token_is_that_of_the_state_before_it(qwen2: Build, kind: str) -> None:
+def test_token_value_is_that_of_the_previous_state(qwen2: Build, kind: str) -> None:
     policy = qwen2()
     made = critic(policy, model=kind)
     assert all(not values.any() for values in made.values(ROWS).values())
@@ -49,7 +49,7 @@ def test_the_value_of_a_token_is_that_of_the_state_before_it(qwen2: Build, kind:
         torch.testing.assert_close(values[place], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_siblings_that_share_a_prompt_have_the_same_first_value(qwen2: Build) -> None:
+def test_siblings_with_a_shared_prompt_have_the_same_first_value(qwen2: Build) -> None:
     made = critic(qwen2(), model="copy")
     torch.nn.init.normal_(made._head.weight)
     values = made.values(ROWS)
@@ -57,7 +57,7 @@ def test_siblings_that_share_a_prompt_have_the_same_first_value(qwen2: Build) ->
     assert float((values[0][1] - values[1][1]).abs().detach()) > 1e-4
 
 
-def test_a_copy_learns_without_touching_the_policy(qwen2: Build) -> None:
+def test_critic_copy_learns_without_changing_the_policy(qwen2: Build) -> None:
     policy = qwen2()
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     made = critic(policy, model="copy", learning_rate=0.01)
@@ -70,7 +70,7 @@ def test_a_copy_learns_without_touching_the_policy(qwen2: Build) -> None:
     assert all(parameter.grad is None for parameter in policy.parameters())
 
 
-def test_the_gradient_of_the_value_loss_is_that_of_a_slow_loop(qwen2: Build) -> None:
+def test_value_loss_gradient_equals_a_slow_loop(qwen2: Build) -> None:
     policy = qwen2().double()
     made = critic(policy, model="copy", clip=0.1)
     torch.nn.init.normal_(made._head.weight)
@@ -92,7 +92,7 @@ def test_the_gradient_of_the_value_loss_is_that_of_a_slow_loop(qwen2: Build) -> 
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_values_that_moved_past_the_clip_have_no_gradient(qwen2: Build) -> None:
+def test_values_beyond_the_clip_have_no_gradient(qwen2: Build) -> None:
     made = critic(qwen2(), model="head", clip=0.5)
     values_M = torch.tensor([1.0, 1.0, 0.2], requires_grad=True)
     loss, metrics = made.loss(values_M, torch.zeros(3), torch.tensor([2.0, -2.0, 2.0]), torch.full((3,), 1 / 3))
@@ -102,7 +102,7 @@ def test_values_that_moved_past_the_clip_have_no_gradient(qwen2: Build) -> None:
     assert float(metrics["critic/clip_fraction"]) == pytest.approx(1 / 3)
 
 
-def test_a_folder_gives_trunk_and_head(qwen2: Build, model_folder: Path) -> None:
+def test_folder_provides_trunk_and_head(qwen2: Build, model_folder: Path) -> None:
     policy = qwen2(seed=7)
     made = critic(policy, model=str(model_folder))
     assert not made.values(ROWS)[0].any()
@@ -114,20 +114,20 @@ def test_a_folder_gives_trunk_and_head(qwen2: Build, model_folder: Path) -> None
     torch.testing.assert_close(made.values(ROWS)[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_head_of_another_width_is_refused(qwen2: Build, model_folder: Path) -> None:
+def test_head_of_another_width_is_rejected(qwen2: Build, model_folder: Path) -> None:
     save_file({"weight": torch.zeros(1, 8), "bias": torch.zeros(1)}, model_folder / HEAD_FILE)
     with pytest.raises(UserError, match=r"weight \[1, 32\]") as caught:
         critic(qwen2(), model=str(model_folder))
     assert caught.value.where == str(model_folder / HEAD_FILE)
 
 
-def test_a_head_that_is_not_a_number_is_refused(qwen2: Build, model_folder: Path) -> None:
+def test_non_finite_head_is_rejected(qwen2: Build, model_folder: Path) -> None:
     save_file({"weight": torch.full((1, 32), torch.nan), "bias": torch.zeros(1)}, model_folder / HEAD_FILE)
     with pytest.raises(UserError, match="not finite"):
         critic(qwen2(), model=str(model_folder))
 
 
-def test_a_model_of_a_smaller_vocabulary_is_refused(qwen2: Build, model_folder: Path) -> None:
+def test_model_with_a_smaller_vocabulary_is_rejected(qwen2: Build, model_folder: Path) -> None:
     policy = qwen2()
     policy.resize_token_embeddings(40)
     with pytest.raises(UserError, match="all 40") as caught:
@@ -137,7 +137,7 @@ def test_a_model_of_a_smaller_vocabulary_is_refused(qwen2: Build, model_folder: 
     assert "critic.model=FOLDER" in (caught.value.fix or "")
 
 
-def test_a_copy_begins_again_from_the_policy_as_it_is_now(qwen2: Build) -> None:
+def test_critic_copy_is_reset_to_the_current_policy(qwen2: Build) -> None:
     policy = qwen2()
     made, head = critic(policy, model="copy"), critic(policy, model="head")
     with torch.no_grad():
@@ -150,7 +150,7 @@ def test_a_copy_begins_again_from_the_policy_as_it_is_now(qwen2: Build) -> None:
 
 
 @pytest.mark.parametrize(("saved", "asked"), [("copy", "head"), ("head", "copy")])
-def test_another_kind_of_critic_cannot_go_on(qwen2: Build, saved: str, asked: str) -> None:
+def test_state_of_another_kind_of_critic_is_rejected(qwen2: Build, saved: str, asked: str) -> None:
     policy = qwen2()
     state, other = critic(policy, model=saved).state(), critic(policy, model=asked)
     before = copy.deepcopy(other.state()["weights"])
@@ -160,14 +160,14 @@ def test_another_kind_of_critic_cannot_go_on(qwen2: Build, saved: str, asked: st
     assert all(torch.equal(value, before[name]) for name, value in other.state()["weights"].items())
 
 
-def test_a_critic_of_other_layers_cannot_go_on(qwen2: Build) -> None:
+def test_state_of_a_critic_with_other_layers_is_rejected(qwen2: Build) -> None:
     state = critic(qwen2(), model="copy").state()
     with pytest.raises(UserError) as caught:
         critic(qwen2(num_hidden_layers=1), model="copy").restore(state)
     assert caught.value.found == "a model with other layers"
 
 
-def test_an_update_without_a_finite_gradient_is_counted(qwen2: Build) -> None:
+def test_update_without_a_finite_gradient_is_counted(qwen2: Build) -> None:
     made = critic(qwen2(), model="copy", learning_rate=0.01)
     returns = {place: torch.full((row.trained,), torch.nan) for place, row in enumerate(ROWS)}
     assert made.learn(ROWS, made.values(ROWS), returns, learning_rate=0.01)["critic/skipped"] == 1.0
@@ -176,7 +176,7 @@ def test_an_update_without_a_finite_gradient_is_counted(qwen2: Build) -> None:
 
 
 @pytest.mark.parametrize("kind", ["copy", "head"])
-def test_a_restored_critic_goes_on_bit_by_bit(qwen2: Build, kind: str) -> None:
+def test_restored_critic_continues_identically(qwen2: Build, kind: str) -> None:
     policy = qwen2()
     one, other = critic(policy, model=kind, learning_rate=0.01), critic(policy, model=kind, learning_rate=0.01)
     returns = {place: torch.arange(float(row.trained)) for place, row in enumerate(ROWS)}
@@ -191,13 +191,13 @@ def test_a_restored_critic_goes_on_bit_by_bit(qwen2: Build, kind: str) -> None:
         assert torch.equal(value, other.state()["weights"][name])
 
 
-def test_a_half_precision_policy_has_a_head_in_float32(qwen2: Build) -> None:
+def test_half_precision_policy_has_a_float32_head(qwen2: Build) -> None:
     made = critic(qwen2().bfloat16(), model="head")
     assert made._head.weight.dtype == torch.float32
     assert made.values(ROWS)[0].dtype == torch.float32
 
 
-def test_explained_variance_is_one_less_the_share_that_is_left() -> None:
+def test_explained_variance_is_one_minus_the_residual_share() -> None:
     returns = torch.tensor([0.0, 1.0, 2.0, 3.0])
     assert explained_variance(returns.clone(), returns) == pytest.approx(1.0)
     assert explained_variance(returns + 5, returns) == pytest.approx(1.0)

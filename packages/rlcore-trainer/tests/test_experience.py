@@ -24,7 +24,7 @@ def experience(groups: Sequence[Group], **options: Any) -> Experience:
     return Experience.of(groups, algorithm, max_response_tokens=10, key=options.pop("key", (0, 1)), **options)
 
 
-def test_the_arrays_are_those_of_the_scored_trajectories() -> None:
+def test_arrays_contain_the_scored_trajectories() -> None:
     found = experience(
         [
             group(trajectory(1, 0.5), trajectory(3, None), trajectory(2, 1.0, gap=True)),
@@ -41,13 +41,13 @@ def test_the_arrays_are_those_of_the_scored_trajectories() -> None:
     assert found.mask_NT.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
 
 
-def test_a_trajectory_that_failures_left_alone_has_nothing_to_be_compared_with() -> None:
+def test_trajectory_without_scored_siblings_is_omitted() -> None:
     groups = [group(trajectory(1, 0.5), trajectory(1, None)), group(trajectory(1, 1.0))]
     assert experience(groups).rewards_N.tolist() == [1.0]
     assert experience(groups, grouped=False).rewards_N.tolist() == [0.5, 1.0]
 
 
-def test_the_score_stands_on_the_last_written_token_less_what_comes_off_each() -> None:
+def test_score_is_on_the_last_written_token_minus_penalties() -> None:
     found = experience([group(trajectory(1, 2.0), trajectory(3, 5.0, gap=True), trajectory(0, 7.0))])
     assert found.token_rewards().tolist() == [[2, 0, 0], [0, 0, 5], [0, 0, 0]]
     penalties_NT = torch.tensor([[1.0, 0, 0], [0.5, 0.25, 1], [0, 0, 0]], dtype=torch.float64)
@@ -63,7 +63,7 @@ def test_numbers_of_tokens_are_padded_with_zeros_in_float64() -> None:
     assert found.padded({}).abs().sum() == 0
 
 
-def test_long_answers_lose_what_the_paper_says() -> None:
+def test_long_answer_penalty_matches_the_paper() -> None:
     """DAPO, eq. 13, with a limit of 10 and a buffer of 4."""
     lengths = [5, 6, 7, 9, 10, 12]
     algorithm = {"overlong": {"buffer": 4, "penalty": 2.0}}
@@ -72,7 +72,7 @@ def test_long_answers_lose_what_the_paper_says() -> None:
     assert found.metrics["overlong/penalty"] == pytest.approx((0.5 + 1.5 + 2 + 2) / 6)
 
 
-def test_truncated_trajectories_are_marked_only_when_asked_for() -> None:
+def test_truncated_trajectories_are_excluded_only_if_configured() -> None:
     groups = [group(trajectory(2, 1.0, stop=Stop.LENGTH), trajectory(2, 0.0), trajectory(0, 0.0))]
     assert experience(groups).trained == [0, 1]
     assert "truncated/masked" not in experience(groups).metrics
@@ -82,7 +82,7 @@ def test_truncated_trajectories_are_marked_only_when_asked_for() -> None:
     assert masked.metrics["truncated/masked"] == 1
 
 
-def test_shuffling_permutes_the_penalised_rewards_by_the_key() -> None:
+def test_shuffling_permutes_the_penalised_rewards_by_key() -> None:
     groups = [group(*(trajectory(length, float(length)) for length in range(1, 11)))]
     plain = {"overlong": {"buffer": 4}}
     whole = experience(groups, algorithm=plain).rewards_N.tolist()
@@ -94,7 +94,7 @@ def test_shuffling_permutes_the_penalised_rewards_by_the_key() -> None:
     assert all(sorted(order) == sorted(whole) != order for order in orders)
 
 
-def test_a_group_without_a_baseline_is_left_out_and_counted() -> None:
+def test_group_without_a_baseline_is_omitted_and_counted() -> None:
     groups = [group(trajectory(1, 1.0), trajectory(1, 0.0)), group(trajectory(1, 0.5)), group(trajectory(1, 2.0))]
     found = experience(groups, baselines={0: 0.75, 2: 0.0}, grouped=False)
     assert found.groups_N.tolist() == [0, 0, 2]
@@ -103,7 +103,7 @@ def test_a_group_without_a_baseline_is_left_out_and_counted() -> None:
     assert all(map(math.isnan, experience(groups).baselines_N.tolist()))
 
 
-def test_nothing_scored_is_nothing_to_learn_from() -> None:
+def test_rollout_without_scores_gives_empty_experience() -> None:
     found = experience([group(trajectory(1, None)), *[]])
     assert len(found) == 0
     assert found.mask_NT.shape == (0, 0)
@@ -120,7 +120,7 @@ def segmented() -> Trajectory:
     )
 
 
-def test_the_segments_of_a_trajectory_share_its_row() -> None:
+def test_segments_of_a_trajectory_share_its_row() -> None:
     found = experience([group(trajectory(1, 0.5), segmented())])
     assert len(found) == 2
     assert found.lengths_N.tolist() == [1, 5]

@@ -59,7 +59,7 @@ def by_whole_prompts(rows: list[TrainingSequence]) -> list[Family]:
 
 
 @given(st.integers(0, 2000))
-def test_sequences_of_one_segment_share_exactly_their_whole_prompts(seed: int) -> None:
+def test_single_segment_sequences_share_only_whole_prompts(seed: int) -> None:
     rng = random.Random(seed)
     rows = []
     for _ in range(rng.randint(1, 4)):
@@ -74,7 +74,7 @@ def test_sequences_of_one_segment_share_exactly_their_whole_prompts(seed: int) -
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("max_tokens", [1, 20, 10_000])
-def test_shared_contexts_change_neither_logprobs_nor_gradients(
+def test_shared_contexts_do_not_change_logprobs_or_gradients(
     qwen2: Callable[..., Any], seed: int, max_tokens: int
 ) -> None:
     model, rows = qwen2(tie_word_embeddings=True).double(), rewritten(seed)
@@ -100,7 +100,7 @@ def test_shared_contexts_change_neither_logprobs_nor_gradients(
 
 
 @given(st.integers(0, 2000))
-def test_families_hold_everything_once_and_never_feed_more(seed: int) -> None:
+def test_families_contain_every_sequence_once_and_never_feed_more(seed: int) -> None:
     rows = rewritten(seed, vocabulary=2)
     found = families_of(rows)
     assert sorted(i for family in found for i in family.members) == [i for i, row in enumerate(rows) if row.fed]
@@ -113,7 +113,7 @@ def test_families_hold_everything_once_and_never_feed_more(seed: int) -> None:
         assert all(longest[: len(one)] == one for one in beginnings)
 
 
-def test_a_completion_inside_a_later_context_is_read_from_it_once() -> None:
+def test_completion_in_a_later_context_is_fed_once() -> None:
     first, second = [5, 6, 1, 2], [5, 6, 1, 2, 7, 3, 4]
     rows = [branch(first, [2, 3]), branch(second, [5, 6])]
     (batch,) = pack(rows, 100, CPU)
@@ -123,7 +123,7 @@ def test_a_completion_inside_a_later_context_is_read_from_it_once() -> None:
     assert batch.sequence_M.tolist() == [0, 0, 1, 1]
 
 
-def test_the_longer_prefix_is_shared_where_it_saves_more() -> None:
+def test_longer_prefix_is_shared_if_it_saves_more() -> None:
     """Two trajectories with one prompt of 2 tokens: the segments of each have 6 tokens in common."""
     rows = [branch([1, 2, *[middle] * 4, *[end] * 3], [7, 8]) for middle in (3, 4) for end in (5, 6)]
     assert [(family.members, family.prompt) for family in families_of(rows)] == [((0, 1), 6), ((2, 3), 6)]
@@ -131,7 +131,7 @@ def test_the_longer_prefix_is_shared_where_it_saves_more() -> None:
     assert [(family.members, family.prompt) for family in families_of(short)] == [((0, 1, 2, 3), 4)]
 
 
-def test_a_whole_prompt_is_never_shared_in_part() -> None:
+def test_whole_prompt_is_never_shared_in_part() -> None:
     """Tasks with a common beginning stay apart, as they are without segments; a segment may join their prompt."""
     tasks = [sequence([1, 2, 3, *rest], [False] * 4 + [True] * 2, prompt_length=4) for rest in ([4, 8, 8], [5, 8, 8])]
     assert [family.members for family in families_of(tasks)] == [(0,), (1,)]
@@ -145,7 +145,7 @@ def picture(name: str, offset: int = 2, length: int = 3) -> MediaSpan:
 
 
 @pytest.mark.parametrize("shares_any_prefix", [False, True])
-def test_different_pictures_with_equal_tokens_are_not_shared(shares_any_prefix: bool) -> None:
+def test_different_images_with_equal_tokens_are_not_shared(shares_any_prefix: bool) -> None:
     tokens = [[1, 2, 9, 9, 9, 4, end, end] for end in (5, 6, 5, 6)]
     rows = [
         branch(ids, [6, 7], media=(picture(name),), prompt_length=6, shares_any_prefix=shares_any_prefix)
@@ -162,14 +162,14 @@ def test_different_pictures_with_equal_tokens_are_not_shared(shares_any_prefix: 
     assert batch.token_ids_1N[0].tolist().count(9) == 6
 
 
-def test_a_picture_at_another_place_or_of_another_size_is_not_shared() -> None:
+def test_image_at_another_offset_or_of_another_size_is_not_shared() -> None:
     tokens = [1, 2, 9, 9, 9, 9, 4, 5, 5]
     for other in (picture("a", offset=3), picture("a", length=4)):
         rows = [branch(tokens, [7, 8], media=(span,)) for span in (picture("a"), other)]
         assert [family.prompt for family in families_of(rows)] == [2]
 
 
-def test_a_trajectory_of_very_many_segments_is_one_family() -> None:
+def test_trajectory_with_many_segments_is_one_family() -> None:
     rows = [branch([3] * (t + 2), [t + 1]) for t in range(1000)]
     (family,) = families_of(rows)
     assert family.fed == 1000

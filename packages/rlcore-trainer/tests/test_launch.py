@@ -50,12 +50,12 @@ def problems(**wanted: Any) -> dict[str, str]:
 @pytest.mark.parametrize(
     "wanted", [{}, {"processes": 1}, {"processes": 8}, {"processes": 1, "device": "cuda:1", "engine": "vllm"}]
 )
-def test_what_can_be_had_is_not_refused(wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_processes_and_devices_are_accepted(wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert problems(**wanted) == {}
 
 
-def test_processes_and_devices_that_cannot_be_had_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_processes_and_devices_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 processes" in problems(processes=2, device="cuda:0")["model.device"]
     assert "vLLM" in problems(processes=2, engine="vllm")["rollout.engine"]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -68,7 +68,7 @@ def test_processes_and_devices_that_cannot_be_had_are_refused(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:2"])
-def test_a_gpu_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_rejected(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     there = 2 if device == "cuda:2" else 0
     monkeypatch.setattr("torch.cuda.device_count", lambda: there)
     for check in (launch.check, launch.check_device):
@@ -81,7 +81,7 @@ def test_a_gpu_that_is_not_there_is_refused(device: str, monkeypatch: pytest.Mon
     assert launch.check(run(processes=1, device=device)) == []
 
 
-def test_more_processes_than_cores_are_allowed_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_cores_give_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "usable_cores", lambda: 2)
     assert launch.check(run()) == launch.check(run(processes=2)) == []
     (note,) = launch.check(run(processes=1000))
@@ -96,7 +96,7 @@ def test_more_processes_than_cores_are_allowed_and_told_of(monkeypatch: pytest.M
     assert launch.check(run(device="auto")) == []
 
 
-def test_what_a_launcher_has_started_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_a_launcher_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert problems() == problems(processes=2) == {}
     assert "WORLD_SIZE=2" in problems(processes=3)["strategy.processes"]
@@ -109,7 +109,7 @@ def test_what_a_launcher_has_started_counts(monkeypatch: pytest.MonkeyPatch) -> 
     assert problems(device="auto") == {}
 
 
-def test_one_process_is_not_started_and_several_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_several_processes_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(launch.launch(run(), ()), Alone)
     assert isinstance(launch.launch(run(processes=1), ()), Alone)
     assert callable(launch.launch(run(processes=2), ()))
@@ -139,25 +139,25 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def test_every_process_is_told_its_place_and_only_the_main_one_is_heard(program: Any, capfd: Any) -> None:
+def test_processes_get_their_rank_and_only_the_main_one_prints(program: Any, capfd: Any) -> None:
     program("assert os.environ['RLCORE_LAUNCHER'] == str(os.getppid())\nsys.exit(7 if rank == 0 else 0)")
     assert launch.start(("run", "-p", "x"), 3) == 7
     assert capfd.readouterr() == ("rank 0 of 3 run -p x\n", "")
 
 
-def test_a_process_that_is_killed_ends_those_that_do_not_notice(program: Any, capfd: Any) -> None:
+def test_killed_process_ends_the_others(program: Any, capfd: Any) -> None:
     program("os.kill(os.getpid(), 9) if rank == 1 else time.sleep(60)", grace_s=0.5)
     assert launch.start((), 2) == 1
     assert capfd.readouterr().err == "error: rank 1 of 2 was ended by SIGKILL; the machine may have run out of memory\n"
 
 
-def test_the_main_process_tells_what_it_has_seen_itself(program: Any, capfd: Any) -> None:
+def test_main_process_reports_its_own_error(program: Any, capfd: Any) -> None:
     program("sys.stderr.write('error: so it is\\n') if rank == 0 else None\nsys.exit(2)")
     assert launch.start((), 2) == 2
     assert capfd.readouterr().err == "error: so it is\n"
 
 
-def test_processes_that_hear_no_request_are_killed(program: Any, capfd: Any) -> None:
+def test_unresponsive_processes_are_killed(program: Any, capfd: Any) -> None:
     program(
         "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.exit(3) if rank == 1 else time.sleep(60)",
         grace_s=0.5,
@@ -166,7 +166,7 @@ def test_processes_that_hear_no_request_are_killed(program: Any, capfd: Any) -> 
     assert capfd.readouterr().err == "error: rank 1 of 2 ended with status 3\n"
 
 
-def test_a_signal_is_passed_on_to_all(program: Any) -> None:
+def test_signals_are_forwarded_to_all_processes(program: Any) -> None:
     program(
         "import signal, pathlib\ndef end(*_): sys.exit(5)\nsignal.signal(signal.SIGINT, end)\n"
         "pathlib.Path(str(rank)).touch()\n"
@@ -178,7 +178,7 @@ def test_a_signal_is_passed_on_to_all(program: Any) -> None:
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_who_is_abandoned_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_detects_that_its_launcher_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not launcher.is_abandoned()
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
     assert not launcher.is_abandoned()

@@ -30,7 +30,7 @@ def _columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("_columns")
 @pytest.mark.parametrize("chunk_rows", [1, 4, 11, 100])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_values_and_gradients_equal_the_naive_ones(chunk_rows: int, temperature: float) -> None:
+def test_values_and_gradients_equal_the_naive_computation(chunk_rows: int, temperature: float) -> None:
     hidden, head, targets = problem()
     weights = torch.linspace(-1, 2, len(hidden)).double()
 
@@ -48,7 +48,7 @@ def test_gradients_agree_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda h, w: logprobs_and_entropy(h, w, targets, chunk_rows=3), (hidden, head))
 
 
-def test_no_trained_row_is_an_empty_answer() -> None:
+def test_batch_without_trained_rows_gives_empty_results() -> None:
     hidden, head, targets = problem()
     logprobs, entropy = logprobs_and_entropy(hidden[:0], head, targets[:0])
     (logprobs.sum() + entropy.sum()).backward()
@@ -63,7 +63,7 @@ def test_half_precision_is_computed_in_single_precision() -> None:
     assert logprobs.dtype == entropy.dtype == torch.float32
 
 
-def test_the_head_gradient_of_many_chunks_is_not_rounded_in_between() -> None:
+def test_head_gradient_is_not_rounded_between_chunks() -> None:
     torch.manual_seed(0)
     hidden = torch.randn(512, 8).bfloat16()
     head = torch.randn(16, 8).bfloat16().requires_grad_()
@@ -92,9 +92,7 @@ def objective(
 @pytest.mark.parametrize("entropy", [True, False])
 @pytest.mark.parametrize("chunk_rows", [1, 4, 11, None])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_a_single_pass_has_the_loss_and_gradient_of_the_naive_computation(
-    temperature: float, chunk_rows: int | None, entropy: bool
-) -> None:
+def test_single_pass_equals_the_naive_computation(temperature: float, chunk_rows: int | None, entropy: bool) -> None:
     hidden, head, targets = problem()
     found = fused_loss(
         hidden, head, targets, objective, temperature=temperature, entropy=entropy, chunk_rows=chunk_rows
@@ -121,7 +119,7 @@ def test_a_single_pass_has_the_loss_and_gradient_of_the_naive_computation(
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-def test_the_gradient_of_a_single_pass_agrees_with_finite_differences() -> None:
+def test_single_pass_gradient_agrees_with_finite_differences() -> None:
     hidden, head, targets = problem()
 
     def value(h: torch.Tensor, w: torch.Tensor) -> FusedLoss:
@@ -138,7 +136,7 @@ def test_the_gradient_of_a_single_pass_agrees_with_finite_differences() -> None:
             assert abs((ends[0] - ends[1]) / 2e-6 - float(gradient.view(-1)[index])) < 1e-6
 
 
-def test_a_single_pass_runs_backward_only_once() -> None:
+def test_single_pass_runs_backward_only_once() -> None:
     hidden, head, targets = problem()
     loss = fused_loss(hidden, head, targets, objective).loss
     loss.backward(retain_graph=True)
@@ -146,7 +144,7 @@ def test_a_single_pass_runs_backward_only_once() -> None:
         loss.backward()
 
 
-def test_what_needs_no_gradient_gets_none() -> None:
+def test_tensors_without_requires_grad_get_no_gradient() -> None:
     hidden, head, targets = problem()
     fused_loss(hidden, head.detach(), targets, objective).loss.backward()
     assert hidden.grad is not None
@@ -157,7 +155,7 @@ def test_what_needs_no_gradient_gets_none() -> None:
     assert not gradient.any()
 
 
-def test_a_single_pass_over_no_row_is_zero() -> None:
+def test_single_pass_over_no_rows_is_zero() -> None:
     hidden, head, targets = problem()
     found = fused_loss(hidden[:0], head, targets[:0], objective)
     found.loss.backward()
@@ -166,7 +164,7 @@ def test_a_single_pass_over_no_row_is_zero() -> None:
     assert not head.grad.any()
 
 
-def test_a_row_without_slope_adds_exactly_nothing() -> None:
+def test_row_with_zero_derivative_contributes_nothing() -> None:
     hidden, head, targets = problem()
 
     def first_rows(
@@ -184,7 +182,7 @@ def test_a_row_without_slope_adds_exactly_nothing() -> None:
 
 
 @pytest.mark.parametrize("columns", [3, 1000])
-def test_tokens_of_probability_zero_count_as_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_tokens_with_zero_probability_contribute_nothing(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setattr(logits, "TILE_ELEMENTS", 1)
     monkeypatch.setattr(logits, "SMALLEST_COLUMNS", columns)
     hidden, head, targets = problem(rows=6)
@@ -215,7 +213,7 @@ def test_large_logits_do_not_overflow() -> None:
     torch.testing.assert_close(found[1].double(), expected[1], rtol=1e-4, atol=1e-2)
 
 
-def test_logits_of_one_chunk_are_the_most_that_is_ever_held() -> None:
+def test_only_the_logits_of_one_chunk_are_held() -> None:
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):

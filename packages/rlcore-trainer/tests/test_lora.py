@@ -69,7 +69,7 @@ def logits(model: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_new_adapter_changes_nothing_and_off_it_is_the_base(
+def test_new_or_disabled_adapter_does_not_change_the_output(
     kind: str, attached: Callable[..., Any], model_folder: Path
 ) -> None:
     base = logits(load_policy(model_folder, dtype="float32", device=CPU))
@@ -83,7 +83,7 @@ def test_a_new_adapter_changes_nothing_and_off_it_is_the_base(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_adapters_parameters_are_trained_and_no_other(kind: str, attached: Callable[..., Any]) -> None:
+def test_only_adapter_parameters_are_trained(kind: str, attached: Callable[..., Any]) -> None:
     model = attached(shake=True, **KINDS[kind])
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     own = {id(parameter) for parameter in adapter_parameters(model).values()}
@@ -95,7 +95,7 @@ def test_the_adapters_parameters_are_trained_and_no_other(kind: str, attached: C
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_packed_log_probabilities_and_gradients_go_through_the_adapter(
+def test_packed_log_probabilities_and_gradients_use_the_adapter(
     kind: str, checkpointing: bool, attached: Callable[..., Any]
 ) -> None:
     model = attached(shake=True, **KINDS[kind])
@@ -125,7 +125,7 @@ def test_packed_log_probabilities_and_gradients_go_through_the_adapter(
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_saved_is_what_peft_loads_and_what_is_read_back(
+def test_saved_adapter_is_loaded_by_peft_and_restored(
     kind: str, attached: Callable[..., Any], model_folder: Path, tmp_path: Path
 ) -> None:
     model = attached(shake=True, **KINDS[kind])
@@ -139,14 +139,14 @@ def test_what_is_saved_is_what_peft_loads_and_what_is_read_back(
     assert settings["base_model_name_or_path"] == str(model_folder.resolve())
 
 
-def test_one_adapter_is_always_the_same_bytes(attached: Callable[..., Any], tmp_path: Path) -> None:
+def test_saved_adapter_is_byte_identical(attached: Callable[..., Any], tmp_path: Path) -> None:
     model = attached(shake=True, **KINDS["whole-head"])
     for number in range(8):
         save_adapter(model, tmp_path / str(number))
     assert len({(tmp_path / str(number) / "adapter_model.safetensors").read_bytes() for number in range(8)}) == 1
 
 
-def test_the_scale_is_that_of_the_papers(attached: Callable[..., Any]) -> None:
+def test_adapter_scale_matches_the_papers(attached: Callable[..., Any]) -> None:
     for kind, scale in (("lora", 2.0), ("rslora", 4.0)):
         layer = attached(shake=True, **KINDS[kind]).model.layers[0].mlp.up_proj
         x = torch.randn(3, layer.in_features)
@@ -154,7 +154,7 @@ def test_the_scale_is_that_of_the_papers(attached: Callable[..., Any]) -> None:
         torch.testing.assert_close(layer(x), layer.base_layer(x) + scale * x @ down.T @ up.T, rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_is_off_but_while_it_is_trained(model_folder: Path) -> None:
+def test_dropout_is_active_only_in_training(model_folder: Path) -> None:
     model = load_policy(model_folder, dtype="float32", device=CPU)
     attach(model, LoraTable(rank=4, dropout=0.5), base=model_folder, seed=0, dropout=True)
     with torch.no_grad():
@@ -169,7 +169,7 @@ def test_dropout_is_off_but_while_it_is_trained(model_folder: Path) -> None:
     assert torch.equal(logits(other), logits(other))
 
 
-def test_one_seed_gives_one_adapter_and_another_seed_another(model_folder: Path) -> None:
+def test_initial_adapter_depends_only_on_the_seed(model_folder: Path) -> None:
     values = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed + 99)
@@ -186,7 +186,7 @@ def test_one_seed_gives_one_adapter_and_another_seed_another(model_folder: Path)
         ({"targets": ["q_proj", "vproj"]}, "did you mean 'v_proj'"),
         ({"targets": "nothing.*"}, "down_proj, gate_proj, k_proj"),
         ({"targets": "(unclosed"}, "one regular expression"),
-        ({"targets": ["norm"]}, "cannot put this adapter"),
+        ({"targets": ["norm"]}, "cannot attach this adapter"),
         ({"targets": ["lm_head"]}, "modules_to_save"),
         ({"targets": ["embed_tokens"]}, "modules_to_save"),
         ({"modules_to_save": ["lmhead"]}, "did you mean 'lm_head'"),
@@ -200,7 +200,7 @@ def test_layers_without_adapter_support_are_rejected(
     assert sentence in str(caught.value)
 
 
-def test_an_adapter_on_another_base_is_refused(
+def test_adapter_of_another_base_is_rejected(
     attached: Callable[..., Any], qwen2: Callable[..., Any], model_folder: Path, tmp_path: Path
 ) -> None:
     save_adapter(attached(rank=2), tmp_path / "adapter")
@@ -210,7 +210,7 @@ def test_an_adapter_on_another_base_is_refused(
     assert str(model_folder) in str(caught.value)
 
 
-def test_an_adapter_of_another_form_is_refused(attached: Callable[..., Any], tmp_path: Path) -> None:
+def test_adapter_of_another_form_is_rejected(attached: Callable[..., Any], tmp_path: Path) -> None:
     save_adapter(attached(rank=2, targets=["q_proj"]), tmp_path / "adapter")
     for table in ({"rank": 4}, {"alpha": 3.0}, {"dora": True}, {"targets": ["v_proj"]}):
         with pytest.raises(UserError) as caught:
@@ -232,7 +232,7 @@ def test_changed_table_differs_from_the_settings_of_its_adapter(attached: Callab
     assert name == "rank", "alpha followed the rank then and would now"
 
 
-def test_a_file_that_does_not_fit_is_refused(attached: Callable[..., Any], tmp_path: Path) -> None:
+def test_incompatible_file_is_rejected(attached: Callable[..., Any], tmp_path: Path) -> None:
     model = attached(rank=2)
     save_adapter(model, tmp_path / "adapter")
     save_adapter(attached(rank=3), tmp_path / "other")
@@ -261,7 +261,7 @@ def continued(bandit: Callable[..., Any], run: Path, **tables: Any) -> Any:
     return bandit(part.name, resume_from=part / "checkpoints/000002", **tables)
 
 
-def test_a_run_trains_the_adapter_and_leaves_the_base_as_it_is(bandit: Callable[..., Any], model_folder: Path) -> None:
+def test_run_trains_the_adapter_and_not_the_base(bandit: Callable[..., Any], model_folder: Path) -> None:
     run = bandit(lora={"rank": 4}, trainer={"steps": 12, "learning_rate": 0.03}, checkpoint={"every": 2})
     trainer = PolicyGradientTrainer(run)
     metrics = trainer.train()
@@ -287,7 +287,7 @@ def test_a_run_trains_the_adapter_and_leaves_the_base_as_it_is(bandit: Callable[
 
 @pytest.mark.parametrize("kl", [{}, {"coefficient": 0.1}])
 @pytest.mark.parametrize("lora", [{"rank": 4}, {"rank": 2, "dora": True, "modules_to_save": ["norm"]}])
-def test_a_run_that_is_continued_is_the_same_to_the_bit(
+def test_resumed_run_is_identical(
     bandit: Callable[..., Any], tmp_path: Path, kl: dict[str, Any], lora: dict[str, Any]
 ) -> None:
     tables = {"lora": lora, "algorithm": {"kl": kl}, "checkpoint": {"every": 2, "keep": 9}}
@@ -300,9 +300,7 @@ def test_a_run_that_is_continued_is_the_same_to_the_bit(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_reference_after_a_warm_up_is_the_adapter_as_it_was_then(
-    bandit: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_reference_after_a_warm_up_is_the_adapter_at_that_time(bandit: Callable[..., Any], tmp_path: Path) -> None:
     tables: dict[str, Any] = {
         "lora": {"rank": 4},
         "warmup": {"steps": 2},
@@ -320,7 +318,7 @@ def test_the_reference_after_a_warm_up_is_the_adapter_as_it_was_then(
     assert part.logged[4]["kl/mean"] == whole.logged[4]["kl/mean"]
 
 
-def test_a_reference_is_the_policys_own_module(bandit: Callable[..., Any], attached: Callable[..., Any]) -> None:
+def test_reference_uses_the_module_of_the_policy(bandit: Callable[..., Any], attached: Callable[..., Any]) -> None:
     model = attached(shake=True, rank=4)
     base = attached(rank=4)
     config = bandit(algorithm={"kl": {"coefficient": 0.1}}).options("algorithm").kl
@@ -343,7 +341,7 @@ def test_a_reference_is_the_policys_own_module(bandit: Callable[..., Any], attac
     assert not torch.equal(now, then)
 
 
-def test_a_run_goes_on_from_an_adapter(bandit: Callable[..., Any], tmp_path: Path) -> None:
+def test_run_starts_from_an_adapter(bandit: Callable[..., Any], tmp_path: Path) -> None:
     first = bandit("first", lora={"rank": 4}, trainer={"steps": 8, "learning_rate": 0.03})
     PolicyGradientTrainer(first).train()
     folder = tmp_path / "first/checkpoints/last/model"
@@ -358,7 +356,7 @@ def test_a_run_goes_on_from_an_adapter(bandit: Callable[..., Any], tmp_path: Pat
     assert part.logged[4]["kl/mean"] == second.logged[4]["kl/mean"]
 
 
-def test_a_checkpoint_of_the_other_kind_is_refused(bandit: Callable[..., Any], tmp_path: Path) -> None:
+def test_checkpoint_of_the_other_kind_is_rejected(bandit: Callable[..., Any], tmp_path: Path) -> None:
     often = {"every": 2, "keep": 9}
     PolicyGradientTrainer(bandit("whole", checkpoint=often)).train()
     PolicyGradientTrainer(bandit("low", lora={"rank": 2}, checkpoint=often)).train()
@@ -405,7 +403,7 @@ def test_resumed_run_cannot_change_its_initial_adapter(bandit: Callable[..., Any
     assert found(adapter, {"adapter": str(moved)}) == {}
 
 
-def test_unknown_layers_are_found_from_the_files_of_the_base(bandit: Callable[..., Any], model_folder: Path) -> None:
+def test_unknown_layers_are_found_in_the_files_of_the_base(bandit: Callable[..., Any], model_folder: Path) -> None:
     modules = dict(load_policy(model_folder, dtype="float32", device=CPU).named_modules())
     layers = layers_of_folder(model_folder)
     assert layers is not None
@@ -424,13 +422,13 @@ def test_unknown_layers_are_found_from_the_files_of_the_base(bandit: Callable[..
 
 
 @pytest.mark.parametrize("forgotten", ["lora_B", "layers.1.mlp.down_proj.lora_A"])
-def test_a_transfer_that_forgets_a_part_of_the_adapter_is_caught(bandit: Callable[..., Any], forgotten: str) -> None:
+def test_incomplete_adapter_transfer_is_detected(bandit: Callable[..., Any], forgotten: str) -> None:
     run = bandit(lora={"rank": 4}, forgotten=forgotten)
     with pytest.raises(EngineError, match="weight transfer"):
         PolicyGradientTrainer(run).train()
 
 
-def test_turning_the_adapter_for_the_proof_leaves_no_trace(bandit: Callable[..., Any], model_folder: Path) -> None:
+def test_adapter_is_restored_after_the_transfer_check(bandit: Callable[..., Any], model_folder: Path) -> None:
     run = bandit(lora={"rank": 4}, trainer={"steps": 1, "learning_rate": 1e-30})
     trainer = PolicyGradientTrainer(run)
     trainer.train()

@@ -56,7 +56,7 @@ def batch(seed: int = 0, lengths: Sequence[int] = (3, 1, 5, 2), spread: float = 
 # Closed forms
 
 
-def test_clip_on_policy_has_the_gradient_of_the_policy_gradient() -> None:
+def test_clip_on_policy_equals_the_policy_gradient() -> None:
     logprobs = double(-1.0, -2.0, -0.1, grad=True)
     loss, metrics = clip(logprobs, logprobs.detach(), double(1.0, -2.0, 0.0), double(0.5, 0.25, 0.25))
     loss.backward()
@@ -81,7 +81,7 @@ def test_clip_on_policy_has_the_gradient_of_the_policy_gradient() -> None:
         (1.5, -1.0, 1.5, 1.5),  # risen although bad: never clipped
     ],
 )
-def test_clip_has_bounds_of_its_own_below_and_above(ratio: float, advantage: float, loss: float, slope: float) -> None:
+def test_clip_has_separate_lower_and_upper_bounds(ratio: float, advantage: float, loss: float, slope: float) -> None:
     logprobs = double(math.log(ratio), grad=True)
     found, metrics = clip(logprobs, double(0.0), double(advantage), double(1.0), clip_low=0.1, clip_high=0.3)
     found.backward()
@@ -101,7 +101,7 @@ def test_clip_has_bounds_of_its_own_below_and_above(ratio: float, advantage: flo
         (5.0, 2.0, -2.4, 0.0, False),  # good tokens know no ceiling but the upper bound
     ],
 )
-def test_dual_clip_bounds_what_a_bad_token_costs(
+def test_dual_clip_bounds_the_loss_of_a_bad_token(
     ratio: float, advantage: float, loss: float, slope: float, reached: bool
 ) -> None:
     logprobs = double(math.log(ratio), grad=True)
@@ -113,7 +113,7 @@ def test_dual_clip_bounds_what_a_bad_token_costs(
 
 
 @pytest.mark.parametrize("dual_clip", [None, 1.5])
-def test_clip_is_the_loop_over_tokens_of_its_formula(dual_clip: float | None) -> None:
+def test_clip_equals_a_loop_over_tokens(dual_clip: float | None) -> None:
     logprobs, old, advantages, weights, _ = batch(seed=1, lengths=(40, 30), spread=1.0)
     advantages = advantages.abs() * (torch.arange(70) % 2 * 2 - 1)
     expected = 0.0
@@ -129,7 +129,7 @@ def test_clip_is_the_loop_over_tokens_of_its_formula(dual_clip: float | None) ->
     assert float(found) == pytest.approx(expected, rel=1e-12)
 
 
-def test_gspo_is_the_loop_over_sequences_of_its_formula() -> None:
+def test_gspo_equals_a_loop_over_sequences() -> None:
     logprobs, old, advantages, weights, sequence = batch(seed=2, spread=0.3)
     expected, clipped = 0.0, 0.0
     for label in range(4):
@@ -146,7 +146,7 @@ def test_gspo_is_the_loop_over_sequences_of_its_formula() -> None:
         assert float(metrics["clip/fraction"]) == pytest.approx(clipped)
 
 
-def test_gspo_and_gspo_token_have_one_gradient_where_a_sequence_has_one_advantage() -> None:
+def test_gspo_and_gspo_token_gradients_agree_for_constant_advantages() -> None:
     arguments = batch(seed=3)
     whole = value_and_gradient("gspo", *arguments, clip_low=0.1, clip_high=0.1)
     single = value_and_gradient("gspo-token", *arguments, clip_low=0.1, clip_high=0.1)
@@ -155,7 +155,7 @@ def test_gspo_and_gspo_token_have_one_gradient_where_a_sequence_has_one_advantag
     assert any(whole[1])
 
 
-def test_gspo_token_scales_each_tokens_gradient_by_its_own_advantage() -> None:
+def test_gspo_token_scales_gradients_by_token_advantages() -> None:
     logprobs, old = double(-1.0, -1.5), double(-1.2, -1.4)
     advantages, weights = double(1.0, -2.0), double(0.5, 0.5)
     ratio = math.exp((0.2 - 0.1) / 2)
@@ -168,7 +168,7 @@ def test_gspo_token_scales_each_tokens_gradient_by_its_own_advantage() -> None:
     assert mixed == pytest.approx([0.25 * ratio] * 2)
 
 
-def test_gspo_equals_clip_where_all_ratios_of_a_sequence_are_equal() -> None:
+def test_gspo_equals_clip_if_all_ratios_of_a_sequence_are_equal() -> None:
     _, old, advantages, weights, sequence = batch(seed=4)
     logprobs = old + double(0.3, -0.1, 0.02, -0.4)[sequence]
     of_tokens = value_and_gradient("clip", logprobs, old, advantages, weights, sequence)
@@ -204,7 +204,7 @@ def test_cispo_has_no_lower_bound_by_default() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "advantage"), [(1.0, 1.0), (1.0, -1.0), (3.0, 2.0), (0.2, -0.5), (2.0, -1.0)])
-def test_sapo_is_its_gate_and_at_ratio_one_the_policy_gradient(ratio: float, advantage: float) -> None:
+def test_sapo_equals_its_formula_and_the_policy_gradient_at_ratio_one(ratio: float, advantage: float) -> None:
     steepness = 1.0 if advantage > 0 else 1.05
     gate = 1 / (1 + math.exp(-steepness * (ratio - 1)))
     logprobs = double(math.log(ratio), grad=True)
@@ -218,7 +218,7 @@ def test_sapo_is_its_gate_and_at_ratio_one_the_policy_gradient(ratio: float, adv
         assert float(logprobs.grad) == pytest.approx(-advantage)
 
 
-def test_sapo_fades_faster_with_a_steeper_gate() -> None:
+def test_sapo_gradient_decays_faster_with_a_steeper_gate() -> None:
     arguments = (double(1.0), double(0.0), double(1.0), double(1.0), torch.zeros(1))
     slopes = [abs(value_and_gradient("sapo", *arguments, positive_temperature=tau)[1][0]) for tau in (0.5, 1.0, 3.0)]
     assert slopes[0] > slopes[1] > slopes[2]
@@ -288,7 +288,7 @@ def test_gradients_agree_with_finite_differences_inside_and_outside_the_bounds(n
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_sequences_may_come_in_any_order(name: str) -> None:
+def test_losses_are_independent_of_sequence_order(name: str) -> None:
     lengths = (3, 1, 5, 2)
     arguments = batch(seed=5, lengths=lengths)
     order = [2, 0, 3, 1]
@@ -301,7 +301,7 @@ def test_sequences_may_come_in_any_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_micro_batches_add_up_to_the_whole(name: str) -> None:
+def test_micro_batch_losses_sum_to_the_batch_loss(name: str) -> None:
     arguments = batch(seed=6, lengths=(3, 1, 5, 2))
     # Where sequences have no ratio of their own, even one that is cut.
     cuts = [0, 3, 4, 9, 11] if name in OF_SEQUENCES else [0, 2, 3, 7, 11]
@@ -318,13 +318,13 @@ def test_micro_batches_add_up_to_the_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOKEN_WISE)
-def test_what_a_token_adds_to_a_token_wise_loss_depends_on_that_token_alone(name: str) -> None:
+def test_token_wise_loss_of_a_token_depends_only_on_that_token(name: str) -> None:
     arguments = batch(seed=7)
     single = sum(value_and_gradient(name, *(argument[i : i + 1] for argument in arguments))[0] for i in range(11))
     assert single == pytest.approx(value_and_gradient(name, *arguments)[0], rel=1e-12)
 
 
-def test_neighbouring_labels_and_not_their_order_tell_sequences_apart() -> None:
+def test_adjacent_equal_labels_form_a_sequence() -> None:
     logprobs, old, advantages, weights, sequence = batch(seed=8)
     found = value_and_gradient("gspo", logprobs, old, advantages, weights, torch.tensor([7, 3, 7, 3])[sequence])
     assert found == value_and_gradient("gspo", logprobs, old, advantages, weights, sequence)
@@ -355,7 +355,7 @@ def test_huge_log_ratios_give_finite_numbers(name: str, gap: float, advantage: f
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_micro_batch_of_no_tokens_or_no_weight_costs_nothing(name: str) -> None:
+def test_micro_batch_without_tokens_or_weight_has_zero_loss(name: str) -> None:
     arguments = batch(seed=9)
     for tokens, scale in ((0, 1.0), (11, 0.0), (1, 0.0)):
         logprobs, old, advantages, weights, sequence = (argument[:tokens] for argument in arguments)
@@ -369,7 +369,7 @@ def test_a_micro_batch_of_no_tokens_or_no_weight_costs_nothing(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_metrics_carry_no_gradient_and_have_no_dimension(name: str) -> None:
+def test_metrics_are_scalars_without_gradient(name: str) -> None:
     logprobs, *rest = batch(seed=10)
     _, metrics = call(name, logprobs.requires_grad_(), *rest)
     assert metrics
@@ -378,7 +378,7 @@ def test_metrics_carry_no_gradient_and_have_no_dimension(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_largest_ratio_is_that_of_tokens_with_weight(name: str) -> None:
+def test_largest_ratio_considers_only_tokens_with_weight(name: str) -> None:
     logprobs, old = double(-1.0, -1.0), double(-1.0 - math.log(2.0), -9.0)
     _, metrics = call(name, logprobs, old, double(1.0, 1.0), double(0.7, 0.0), torch.tensor([0, 1]))
     assert float(metrics["ratio/max"]) == pytest.approx(2.0)

@@ -70,7 +70,7 @@ def test_k3_is_bounded_and_its_gradient_stays_finite() -> None:
     assert bool(logprobs.grad.isfinite().all())
 
 
-def test_the_bound_of_k3_can_be_moved_and_taken_off() -> None:
+def test_bound_of_k3_can_be_changed_and_disabled() -> None:
     logprobs, reference = double(-6.0), double(-1.0)
     free = math.exp(5.0) - 5.0 - 1.0
     assert kl(logprobs, reference, "k3").tolist() == [10.0]
@@ -103,7 +103,7 @@ def test_k3_is_never_negative_and_exact_near_zero() -> None:
     assert found.tolist() == pytest.approx([0.5e-6, 0.5e-6, 2e-8, 0.0], rel=2e-3, abs=1e-12)
 
 
-def test_an_unknown_estimator_is_named() -> None:
+def test_unknown_estimator_is_named() -> None:
     with pytest.raises(ValueError, match="'k9'"):
         kl(double(0.0), double(0.0), "k9")
 
@@ -117,7 +117,7 @@ def test_k1_and_k3_are_unbiased_for_the_divergence(estimator: str) -> None:
     assert float((logprobs.exp() * kl(logprobs, REFERENCE, estimator)).sum()) == pytest.approx(divergence(), rel=1e-12)
 
 
-def test_mse_is_right_to_second_order_only() -> None:
+def test_mse_is_correct_to_second_order_only() -> None:
     logits = double(*LOGITS)
     direction = double(0.3, -0.2, 0.5, -0.6)
     errors = []
@@ -130,7 +130,7 @@ def test_mse_is_right_to_second_order_only() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
-def test_weighted_by_the_ratio_they_stay_unbiased_on_samples_of_another_policy(estimator: str) -> None:
+def test_ratio_weighted_estimators_are_unbiased_off_policy(estimator: str) -> None:
     logprobs = policy()[1].detach()
     weighted = kl(logprobs, REFERENCE, estimator, old_logprobs_M=SAMPLER)
     plain = kl(logprobs, REFERENCE, estimator)
@@ -147,13 +147,13 @@ def test_mse_as_a_loss_has_the_gradient_of_the_divergence() -> None:
     assert found == pytest.approx(divergence_gradient(reverse=False), rel=1e-12)
 
 
-def test_k1_as_a_loss_does_not_pull_at_all() -> None:
+def test_k1_as_a_loss_has_a_zero_mean_gradient() -> None:
     logits, logprobs = policy()
     found = gradient((logprobs.detach().exp() * kl(logprobs, REFERENCE, "k1")).sum(), logits)
     assert found == pytest.approx([0.0] * 4, abs=1e-15)
 
 
-def test_k3_as_a_loss_has_the_gradient_of_the_divergence_the_other_way_round() -> None:
+def test_k3_as_a_loss_has_the_gradient_of_the_reverse_divergence() -> None:
     logits, logprobs = policy()
     found = gradient((logprobs.detach().exp() * kl(logprobs, REFERENCE, "k3")).sum(), logits)
     assert found == pytest.approx(divergence_gradient(reverse=True), rel=1e-12)
@@ -162,9 +162,7 @@ def test_k3_as_a_loss_has_the_gradient_of_the_divergence_the_other_way_round() -
 
 @pytest.mark.parametrize("sampler", [None, SAMPLER])
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
-def test_weighted_by_the_ratio_as_a_loss_they_have_the_gradient_of_the_divergence(
-    estimator: str, sampler: Tensor | None
-) -> None:
+def test_ratio_weighted_losses_have_the_gradient_of_the_divergence(estimator: str, sampler: Tensor | None) -> None:
     logits, logprobs = policy()
     old = logprobs.detach() if sampler is None else sampler
     found = gradient((old.exp() * kl(logprobs, REFERENCE, estimator, old_logprobs_M=old)).sum(), logits)
@@ -186,16 +184,16 @@ def test_weighted_by_the_ratio_as_a_loss_they_have_the_gradient_of_the_divergenc
         (math.nan, 0.5),
     ],
 )
-def test_the_coefficient_follows_the_measured_divergence(measured: float, expected: float) -> None:
+def test_coefficient_follows_the_measured_divergence(measured: float, expected: float) -> None:
     found = next_coefficient(0.5, measured, target_kl=0.1, horizon=1000, trajectories=64)
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_coefficient_never_turns_negative() -> None:
+def test_coefficient_is_never_negative() -> None:
     assert next_coefficient(0.5, 0.0, target_kl=0.1, horizon=10, trajectories=1000) == 0.0
 
 
-def test_the_coefficient_settles_where_the_divergence_is_the_target() -> None:
+def test_coefficient_settles_at_the_target_divergence() -> None:
     """Of a policy whose divergence is inverse to the pull, as it is for a quadratic reward."""
     coefficient = 0.01
     for _ in range(400):

@@ -37,14 +37,14 @@ def two_token_sequences(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return logprobs, torch.arange(len(pairs)).repeat_interleave(2)
 
 
-def test_free_weights_of_tokens_recover_the_expectation_under_the_policy() -> None:
+def test_unbounded_token_weights_are_unbiased() -> None:
     found, _ = importance(POLICY.log(), ENGINE.log(), torch.arange(3), mode="truncate", level="token", **FREE)
     assert float((ENGINE * found * WORTH).sum()) == pytest.approx(float((POLICY * WORTH).sum()), rel=1e-12)
     assert float((ENGINE * WORTH).sum()) != pytest.approx(float((POLICY * WORTH).sum()), rel=0.05)
 
 
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
-def test_free_weights_of_sequences_recover_the_expectation_under_the_policy(mode: str) -> None:
+def test_unbounded_sequence_weights_are_unbiased(mode: str) -> None:
     policy, sequence = two_token_sequences(POLICY, POLICY.flip(0))
     engine, _ = two_token_sequences(ENGINE, ENGINE.roll(1))
     found, _ = importance(policy, engine, sequence, mode=mode, level="sequence", **FREE)
@@ -58,14 +58,14 @@ def test_free_weights_of_sequences_recover_the_expectation_under_the_policy(mode
 
 
 @pytest.mark.parametrize("high", [1.0, 1.5, 2.0, 4.0])
-def test_truncation_is_biased_by_no_more_than_the_mass_it_cuts_off(high: float) -> None:
+def test_truncation_bias_is_at_most_the_truncated_mass(high: float) -> None:
     found, _ = importance(POLICY.log(), ENGINE.log(), torch.arange(3), mode="truncate", level="token", low=0, high=high)
     bias = float((ENGINE * found * WORTH).sum() - (POLICY * WORTH).sum())
     bound = float(WORTH.abs().max() * (POLICY - high * ENGINE).clamp(min=0.0).sum())
     assert 0.0 < abs(bias) <= bound + 1e-12
 
 
-def test_masking_leaves_the_policys_expectation_over_what_it_keeps() -> None:
+def test_masking_is_unbiased_on_the_kept_tokens() -> None:
     found, _ = importance(POLICY.log(), ENGINE.log(), torch.arange(3), mode="mask", level="token", low=0.55, high=2.0)
     kept = [0.55 <= float(p / q) <= 2.0 for p, q in zip(POLICY, ENGINE, strict=True)]
     assert kept == [False, True, False]
@@ -83,25 +83,25 @@ def test_masking_leaves_the_policys_expectation_over_what_it_keeps() -> None:
         ("mask", "sequence", [0.75, 0.75, 1.875, 1.875]),
     ],
 )
-def test_modes_and_levels(mode: str, level: str, expected: list[float]) -> None:
+def test_modes_and_levels_give_expected_factors(mode: str, level: str, expected: list[float]) -> None:
     gaps, sequence = double(3.0, 0.25, 1.5, 1.25).log(), torch.tensor([4, 4, 2, 2])
     assert factors(gaps, sequence, mode=mode, level=level) == pytest.approx(expected)
 
 
-def test_bounds_belong_to_what_mask_keeps() -> None:
+def test_mask_keeps_weights_at_the_bounds() -> None:
     gaps = double(0.0, 0.0)
     assert factors(gaps, mode="mask", low=1.0, high=1.0) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
-def test_a_whole_sequence_is_truncated_or_masked_by_its_product(mode: str) -> None:
+def test_sequence_is_truncated_or_masked_by_its_product(mode: str) -> None:
     gaps, sequence = double(1.5, 1.5, 0.6, 0.6, 1.0).log(), torch.tensor([0, 0, 1, 1, 2])
     expected = {"truncate": [2.0, 2.0, 0.36, 0.36, 1.0], "mask": [0.0, 0.0, 0.0, 0.0, 1.0]}[mode]
     assert factors(gaps, sequence, mode=mode, level="sequence") == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_a_token_that_the_engine_gave_no_number_for_has_no_gap(level: str) -> None:
+def test_token_without_an_engine_logprob_has_no_gap(level: str) -> None:
     old, engine = double(-1.0, -2.0, -0.5), double(math.nan, -2.0 - math.log(1.5), math.nan)
     found, diagnostics = importance(
         old, engine, torch.tensor([0, 0, 1]), mode="truncate", level=level, low=0.5, high=2.0
@@ -153,7 +153,7 @@ def test_diagnostics_are_means_over_tokens() -> None:
 
 
 @pytest.mark.parametrize(("mode", "above", "below"), [("none", 0.0, 0.0), ("truncate", 0.5, 0.0), ("mask", 0.5, 0.25)])
-def test_only_what_a_mode_changes_is_counted(mode: str, above: float, below: float) -> None:
+def test_only_changed_weights_are_counted(mode: str, above: float, below: float) -> None:
     gaps = double(4.0, 0.25, 3.0, 1.0).log()
     _, diagnostics = importance(
         gaps - 1.0, double(*[-1.0] * 4), torch.arange(4), mode=mode, level="token", low=0.5, high=2.0
@@ -162,7 +162,7 @@ def test_only_what_a_mode_changes_is_counted(mode: str, above: float, below: flo
     assert float(diagnostics["rollout_is/low"]) == below
 
 
-def test_the_divergence_of_engine_and_policy_is_unbiased() -> None:
+def test_divergence_of_engine_and_policy_is_unbiased() -> None:
     exact = float((ENGINE * (ENGINE / POLICY).log()).sum())
     _, diagnostics = importance(
         POLICY.log(), ENGINE.log(), torch.arange(3), mode="none", level="token", low=0.5, high=2.0, weights_M=ENGINE
@@ -188,7 +188,7 @@ def test_weighted_diagnostics_of_parts_add_up() -> None:
 @pytest.mark.parametrize(
     ("weights", "share"), [([2.0, 2.0, 2.0], 1.0), ([0.0, 3.0, 0.0, 0.0], 0.25), ([1.0, 3.0], 16 / 20), ([0.0], 0.0)]
 )
-def test_the_effective_share_is_that_of_kish(weights: list[float], share: float) -> None:
+def test_effective_share_equals_kishs_formula(weights: list[float], share: float) -> None:
     """(Σ w)² / (n Σ w²): 1 where all are alike, 1/n where one is left of n."""
     mean, square = sum(weights) / len(weights), sum(x * x for x in weights) / len(weights)
     assert effective_share(mean, square) == pytest.approx(share, rel=1e-12)
@@ -196,7 +196,7 @@ def test_the_effective_share_is_that_of_kish(weights: list[float], share: float)
 
 @pytest.mark.parametrize("mode", ["none", "truncate", "mask"])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_no_tokens_have_no_factors(mode: str, level: str) -> None:
+def test_empty_batch_has_no_factors(mode: str, level: str) -> None:
     nothing = torch.zeros(0)
     found, diagnostics = importance(nothing, nothing, nothing, mode=mode, level=level, low=0.5, high=2.0)
     assert found.tolist() == []
@@ -204,7 +204,7 @@ def test_no_tokens_have_no_factors(mode: str, level: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "level"), [("clip", "token"), ("mask", "word")])
-def test_an_unknown_mode_or_level_is_named(mode: str, level: str) -> None:
+def test_unknown_mode_or_level_is_named(mode: str, level: str) -> None:
     with pytest.raises(ValueError, match=f"'{mode}' at '{level}'"):
         factors(double(0.0), mode=mode, level=level)
 
@@ -221,7 +221,7 @@ def test_an_unknown_mode_or_level_is_named(mode: str, level: str) -> None:
         (4.0, 1.0, 3.0, 1.125, 0.0),  # overshot: the old side of the return is the worse one
     ],
 )
-def test_value_loss_is_the_worse_of_the_free_and_the_held_value(
+def test_value_loss_is_the_maximum_of_clipped_and_unclipped(
     value: float, old: float, target: float, loss: float, slope: float
 ) -> None:
     values = double(value, grad=True)
@@ -233,7 +233,7 @@ def test_value_loss_is_the_worse_of_the_free_and_the_held_value(
     assert float(metrics["critic/mean"]) == value
 
 
-def test_value_loss_without_a_clip_is_half_the_weighted_squared_error() -> None:
+def test_value_loss_without_a_clip_is_half_the_squared_error() -> None:
     values, targets, weights = double(1.0, -2.0, 0.5, grad=True), double(3.0, 0.0, 0.5), double(0.5, 0.25, 0.25)
     found, metrics = value_loss(values, double(9.0, 9.0, 9.0), targets, weights, clip=None)
     assert float(found.detach()) == pytest.approx(0.5 * (0.5 * 4 + 0.25 * 4))
@@ -249,14 +249,14 @@ def test_value_loss_agrees_with_finite_differences() -> None:
     )
 
 
-def test_a_value_within_reach_counts_as_unclipped_in_single_precision() -> None:
+def test_value_within_the_clip_is_unclipped_in_single_precision() -> None:
     values, targets = 1e-3 * torch.rand(2, 1000, generator=torch.Generator().manual_seed(0))
     found, metrics = value_loss(values, values + 0.1, targets, torch.full((1000,), 1e-3), clip=0.2)
     assert float(metrics["critic/clip_fraction"]) == 0.0
     assert float(found) == pytest.approx(float(0.5 * (values - targets).square().mean()), rel=1e-5)
 
 
-def test_a_critic_without_tokens_costs_nothing() -> None:
+def test_value_loss_without_tokens_is_zero() -> None:
     values = torch.zeros(0, requires_grad=True)
     found, metrics = value_loss(values, values.detach(), values.detach(), values.detach(), clip=0.5)
     found.backward()

@@ -19,7 +19,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, GemmaConfig, GemmaForC
 CPU = torch.device("cpu")
 
 
-def test_a_policy_is_loaded_ready_to_train(model_folder: Path) -> None:
+def test_loaded_policy_is_ready_to_train(model_folder: Path) -> None:
     model = load_policy(model_folder, dtype="auto", device=CPU)
     assert model.dtype == torch.float32
     assert all(parameter.requires_grad for parameter in model.parameters())
@@ -30,31 +30,31 @@ def test_a_policy_is_loaded_ready_to_train(model_folder: Path) -> None:
     assert (weights.version, weights.module, weights.folder) == (3, model, model_folder)
 
 
-def test_the_type_of_the_weights_can_be_chosen(model_folder: Path) -> None:
+def test_weights_dtype_can_be_selected(model_folder: Path) -> None:
     assert load_policy(model_folder, dtype="bfloat16", device=CPU).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_a_folder_that_lacks_something_says_what(model_folder: Path, name: str) -> None:
+def test_incomplete_folder_names_the_missing_files(model_folder: Path, name: str) -> None:
     (model_folder / name).unlink()
     with pytest.raises(UserError, match=name.replace("model.safetensors", "weights")) as caught:
         load_policy(model_folder, dtype="auto", device=CPU)
     assert str(model_folder) in str(caught.value)
 
 
-def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_missing_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         load_policy(tmp_path / "nothing", dtype="auto", device=CPU)
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(model_folder: Path) -> None:
+def test_tokenizer_with_more_tokens_than_the_model_is_rejected(model_folder: Path) -> None:
     words = {f"w{i}": i for i in range(33)}
     Tokenizer(WordLevel(words, unk_token="w0")).save(str(model_folder / "tokenizer.json"))
     with pytest.raises(UserError, match="33 tokens, 32 embeddings"):
         load_policy(model_folder, dtype="auto", device=CPU)
 
 
-def test_an_architecture_that_bends_its_logits_is_refused(model_folder: Path) -> None:
+def test_architecture_with_modified_logits_is_rejected(model_folder: Path) -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     torch.manual_seed(0)
     config = Gemma2Config(vocab_size=32, num_key_value_heads=1, head_dim=16, final_logit_softcapping=0.05, **sizes)
@@ -63,7 +63,7 @@ def test_an_architecture_that_bends_its_logits_is_refused(model_folder: Path) ->
         load_policy(model_folder, dtype="auto", device=CPU)
 
 
-def test_any_architecture_with_a_plain_output_layer_is_taken(model_folder: Path) -> None:
+def test_architectures_with_a_plain_output_layer_are_accepted(model_folder: Path) -> None:
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = GemmaConfig(vocab_size=32, num_key_value_heads=1, head_dim=16, **sizes)
     GemmaForCausalLM(config).save_pretrained(model_folder)
@@ -72,20 +72,20 @@ def test_any_architecture_with_a_plain_output_layer_is_taken(model_folder: Path)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_said() -> None:
+def test_missing_gpu_is_rejected() -> None:
     with pytest.raises(UserError, match=r"model\.device=auto"):
         SingleProcess(SingleProcessConfig()).device("cuda:0")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_a_damaged_folder_is_refused_in_one_sentence(model_folder: Path, name: str) -> None:
+def test_damaged_folder_is_rejected_with_one_sentence(model_folder: Path, name: str) -> None:
     (model_folder / name).write_bytes(b'{"a": ' * 20)
     with pytest.raises(UserError, match="cannot be loaded") as caught:
         load_policy(model_folder, dtype="auto", device=CPU)
     assert caught.value.where == str(model_folder)
 
 
-def test_weights_that_are_missing_are_never_made_up(model_folder: Path) -> None:
+def test_missing_weights_are_rejected(model_folder: Path) -> None:
     file = model_folder / "model.safetensors"
     weights = load_file(file)
     dropped = next(name for name in weights if "layers.0.mlp" in name)

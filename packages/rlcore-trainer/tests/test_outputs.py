@@ -58,7 +58,7 @@ def of_batch(loss: Any, **others: Any) -> LossOutput:
     return LossOutput(loss=loss, **others)
 
 
-def test_good_outputs_are_taken_as_they_are() -> None:
+def test_valid_outputs_are_returned_unchanged() -> None:
     numbers: dict[str, Any] = {"a": 1, "b": 0.5, "c": torch.tensor(2.0), "d": numpy.float32(3.0), "e": True}
     expected = {"a": 1.0, "b": 0.5, "c": 2.0, "d": 3.0, "e": 1.0}
     found = advantage(of_rollout(torch.tensor([0.5, -0.5], requires_grad=True), metrics=numbers))
@@ -74,7 +74,7 @@ def test_good_outputs_are_taken_as_they_are() -> None:
     assert all(value.ndim == 0 and value.dtype == torch.float32 for value in metrics.values())
 
 
-def test_numbers_on_padding_do_not_matter() -> None:
+def test_values_on_padding_are_ignored() -> None:
     padded_NT = torch.tensor([[1.0, 2.0, float("nan")], [3.0, float("inf"), 0.0]])
     found = advantage(of_rollout(padded_NT, returns_NT=padded_NT))
     assert found.advantages is not None
@@ -109,7 +109,7 @@ NAN = torch.tensor([float("nan"), 1.0])
         ),
     ],
 )
-def test_a_wrong_output_of_an_advantage_is_explained(output: Any, wanted: str, found: str) -> None:
+def test_invalid_advantage_output_is_explained(output: Any, wanted: str, found: str) -> None:
     with pytest.raises(UserError, match=f"the advantage mine must return {wanted}") as caught:
         advantage(output)
     assert caught.value.found == found
@@ -130,19 +130,19 @@ def test_a_wrong_output_of_an_advantage_is_explained(output: Any, wanted: str, f
         (lambda a, w: of_batch((w * a).sum(), metrics={"x": a}), "one number", "x: a tensor [2] of float32"),
     ],
 )
-def test_a_wrong_output_of_a_loss_is_explained(of: Any, wanted: str, found: str) -> None:
+def test_invalid_loss_output_is_explained(of: Any, wanted: str, found: str) -> None:
     with pytest.raises(UserError, match=f"the loss mine must return {wanted}") as caught:
         loss(of)
     assert caught.value.found == found
     assert caught.value.fix
 
 
-def test_without_gradients_no_gradient_is_asked_for() -> None:
+def test_loss_needs_no_gradient_if_gradients_are_disabled() -> None:
     with torch.no_grad():
         assert float(loss(lambda a, w: of_batch((w * a).sum()))[0]) == -1.5
 
 
-def test_a_function_that_raises_is_named_with_the_line() -> None:
+def test_function_that_raises_is_named_with_its_line() -> None:
     def breaks(inputs: AdvantageInputs) -> AdvantageOutput:
         return AdvantageOutput(advantages=inputs.rewards_N.reshape(7))
 
@@ -153,7 +153,7 @@ def test_a_function_that_raises_is_named_with_the_line() -> None:
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-def test_own_errors_and_a_lack_of_memory_pass_through() -> None:
+def test_rlcore_errors_and_out_of_memory_errors_propagate() -> None:
     for own in (DataError("no such column"), MemoryError()):
 
         def refuses(inputs: AdvantageInputs, own: Exception = own) -> Any:
@@ -164,7 +164,7 @@ def test_own_errors_and_a_lack_of_memory_pass_through() -> None:
         assert caught.value is own
 
 
-def test_a_critic_that_has_diverged_is_blamed() -> None:
+def test_diverged_critic_is_reported() -> None:
     def trusting(inputs: AdvantageInputs) -> AdvantageOutput:
         assert inputs.values_NT is not None
         return AdvantageOutput(advantages=-inputs.values_NT)

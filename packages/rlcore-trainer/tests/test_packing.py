@@ -119,7 +119,7 @@ def test_packed_gradients_equal_padded_ones(qwen2: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)])
-def test_shared_prompts_change_neither_logprobs_nor_any_gradient(
+def test_shared_prompts_do_not_change_logprobs_or_gradients(
     qwen2: Callable[..., Any], seed: int, max_tokens: int, dtype: torch.dtype, tolerance: float
 ) -> None:
     model, rows = qwen2(tie_word_embeddings=True), families(seed)
@@ -137,9 +137,7 @@ def test_shared_prompts_change_neither_logprobs_nor_any_gradient(
 
 
 @pytest.mark.parametrize("max_tokens", [25, 10_000])
-def test_one_pass_over_the_logits_has_the_gradient_of_the_padded_computation(
-    qwen2: Callable[..., Any], max_tokens: int
-) -> None:
+def test_single_pass_gradient_equals_the_padded_one(qwen2: Callable[..., Any], max_tokens: int) -> None:
     model, rows = exact(qwen2(tie_word_embeddings=True)), families(1)
     parameters = list(model.parameters())
     found = [torch.zeros_like(parameter) for parameter in parameters]
@@ -161,7 +159,7 @@ def test_one_pass_over_the_logits_has_the_gradient_of_the_padded_computation(
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-def test_gradient_checkpointing_with_shared_prompts_changes_nothing(qwen2: Callable[..., Any]) -> None:
+def test_gradient_checkpointing_with_shared_prompts_does_not_change_results(qwen2: Callable[..., Any]) -> None:
     gradients = []
     for checkpointing in (False, True):
         model = qwen2().train()
@@ -176,14 +174,14 @@ def test_gradient_checkpointing_with_shared_prompts_changes_nothing(qwen2: Calla
         assert torch.equal(one, other)
 
 
-def test_a_sliding_window_is_kept_across_a_shared_prompt(qwen2: Callable[..., Any]) -> None:
+def test_sliding_window_extends_into_a_shared_prompt(qwen2: Callable[..., Any]) -> None:
     model, rows = exact(qwen2(use_sliding_window=True, sliding_window=4, max_window_layers=0)), families()
     found, expected = packed(model, rows, 10_000), plain(model, rows)
     for i in found:
         torch.testing.assert_close(found[i], expected[i], rtol=1e-9, atol=1e-9)
 
 
-def test_a_shared_prompt_is_fed_once() -> None:
+def test_shared_prompt_is_fed_once() -> None:
     rows = [
         sequence(token_ids=[5, 6, 7, *response], loss_mask=[False] * 3 + [True] * len(response), prompt_length=3)
         for response in ([1, 2, 3], [4], [8, 9])
@@ -207,7 +205,7 @@ def test_only_equal_prompts_are_shared() -> None:
     assert sorted(batch.token_ids_1N[0].tolist()) == sorted([5, 6, 1, 3, 5, 7, 1, 5, 6, 3])
 
 
-def test_a_prompt_may_hold_sampled_tokens_itself(qwen2: Callable[..., Any]) -> None:
+def test_prompt_can_contain_sampled_tokens(qwen2: Callable[..., Any]) -> None:
     model = exact(qwen2())
     rows = [
         sequence(
@@ -224,7 +222,7 @@ def test_a_prompt_may_hold_sampled_tokens_itself(qwen2: Callable[..., Any]) -> N
 
 
 @given(st.integers(0, 1000), st.integers(1, 120))
-def test_families_stay_together_within_the_budget(seed: int, max_tokens: int) -> None:
+def test_families_within_the_budget_are_not_split(seed: int, max_tokens: int) -> None:
     rows = families(seed)
     batches = pack(rows, max_tokens, CPU)
     seen: dict[int, int] = {}
@@ -250,13 +248,13 @@ def test_families_stay_together_within_the_budget(seed: int, max_tokens: int) ->
             assert len({seen[i] for i in members}) == 1
 
 
-def test_the_plan_of_families_is_the_same_every_time() -> None:
+def test_family_plan_is_deterministic() -> None:
     first, second = (pack(families(), 40, CPU) for _ in range(2))
     assert [batch.sequence_M.tolist() for batch in first] == [batch.sequence_M.tolist() for batch in second]
     assert [batch.token_ids_1N.tolist() for batch in first] == [batch.token_ids_1N.tolist() for batch in second]
 
 
-def test_each_trained_token_may_have_an_advantage_of_its_own() -> None:
+def test_trained_tokens_can_have_different_advantages() -> None:
     rows = [
         sequence(token_ids=[1, 2, 3, 4], loss_mask=[False, True, False, True], advantage=[0.5, -1.5]),
         sequence(token_ids=[1, 2, 3], loss_mask=[False, True, True], advantage=2.0),
@@ -271,7 +269,7 @@ def row_weight(i: int) -> float:
     return 0.5 + i
 
 
-def test_a_sliding_window_is_kept(qwen2: Callable[..., Any]) -> None:
+def test_sliding_window_is_respected(qwen2: Callable[..., Any]) -> None:
     model = qwen2(use_sliding_window=True, sliding_window=4, max_window_layers=0)
     assert model.config.layer_types == ["sliding_attention"] * 2
     rows = sequences()
@@ -281,7 +279,7 @@ def test_a_sliding_window_is_kept(qwen2: Callable[..., Any]) -> None:
         torch.testing.assert_close(found[i], expected[i], rtol=1e-5, atol=1e-5)
 
 
-def test_gradient_checkpointing_changes_nothing(qwen2: Callable[..., Any]) -> None:
+def test_gradient_checkpointing_does_not_change_results(qwen2: Callable[..., Any]) -> None:
     gradients = []
     for checkpointing in (False, True):
         model = qwen2().train()
@@ -295,7 +293,7 @@ def test_gradient_checkpointing_changes_nothing(qwen2: Callable[..., Any]) -> No
         assert torch.equal(one, other)
 
 
-def test_the_model_is_given_back_with_the_attention_it_had(qwen2: Callable[..., Any]) -> None:
+def test_model_attention_is_restored(qwen2: Callable[..., Any]) -> None:
     model = qwen2()
     before = model.config._attn_implementation
     with packed_attention_of(model):
@@ -310,7 +308,7 @@ def test_sequences_do_not_see_each_other(qwen2: Callable[..., Any]) -> None:
     torch.testing.assert_close(packed(model, others, 10_000)[6], before[6], rtol=1e-5, atol=1e-5)
 
 
-def test_exactly_the_sampled_tokens_are_targets(qwen2: Callable[..., Any]) -> None:
+def test_only_sampled_tokens_are_targets(qwen2: Callable[..., Any]) -> None:
     (row,) = sequences(1, shortest=15)
     (batch,) = pack([row], 100, CPU)
     trained = [t for t in range(len(row.token_ids)) if row.loss_mask[t]]
@@ -319,7 +317,7 @@ def test_exactly_the_sampled_tokens_are_targets(qwen2: Callable[..., Any]) -> No
     assert batch.engine_logprobs_M.tolist() == [row.logprobs[t] for t in trained]
 
 
-def test_gradient_reaches_exactly_the_rows_before_sampled_tokens(qwen2: Callable[..., Any]) -> None:
+def test_only_rows_before_sampled_tokens_receive_gradient(qwen2: Callable[..., Any]) -> None:
     model, rows = qwen2(), sequences(3)
     (batch,) = pack(rows, 1000, CPU)
     kept: list[torch.Tensor] = []
@@ -335,7 +333,7 @@ def test_gradient_reaches_exactly_the_rows_before_sampled_tokens(qwen2: Callable
     assert touched == set(batch.before_M.tolist())
 
 
-def test_a_token_that_was_not_sampled_is_context_but_no_target(qwen2: Callable[..., Any]) -> None:
+def test_token_that_was_not_sampled_is_context_only(qwen2: Callable[..., Any]) -> None:
     model = qwen2()
     mask = [False, False, True, False, False, True, False]
     row = sequence(token_ids=[3, 4, 5, 6, 7, 8, 9], loss_mask=mask)
@@ -349,20 +347,20 @@ def test_a_token_that_was_not_sampled_is_context_but_no_target(qwen2: Callable[.
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 120))
-def test_a_plan_holds_everything_once_within_the_budget(lengths: list[int], max_tokens: int) -> None:
+def test_plan_contains_every_item_once_within_the_budget(lengths: list[int], max_tokens: int) -> None:
     batches = plan(lengths, max_tokens)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) == 1 or sum(lengths[i] for i in batch) <= max_tokens
 
 
-def test_nothing_after_the_last_sampled_token_is_fed() -> None:
+def test_tokens_after_the_last_sampled_one_are_not_fed() -> None:
     row = sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, False])
     (batch,) = pack([row], 100, CPU)
     assert batch.token_ids_1N.tolist() == [[3, 4]]
 
 
-def test_sequences_without_sampled_tokens_are_left_out() -> None:
+def test_sequences_without_sampled_tokens_are_omitted() -> None:
     assert (
         pack(
             [
@@ -376,6 +374,6 @@ def test_sequences_without_sampled_tokens_are_left_out() -> None:
     )
 
 
-def test_the_first_token_cannot_be_trained() -> None:
+def test_first_token_cannot_be_trained() -> None:
     with pytest.raises(ValueError, match="cannot be trained"):
         pack([sequence(token_ids=[1, 2], loss_mask=[True, True])], 9, CPU)

@@ -60,7 +60,7 @@ def learn(bandit: Make, **algorithm: Any) -> tuple[Any, float]:
     return run, good_probability(train(run))
 
 
-def test_the_policy_learns_what_is_rewarded(bandit: Make) -> None:
+def test_policy_learns_what_is_rewarded(bandit: Make) -> None:
     run, probability = learn(bandit)
     assert run.logged[1]["accuracy"] < 0.8
     assert probability > 0.95
@@ -77,7 +77,7 @@ def mean_gradient(bandit: Make, **algorithm: Any) -> tuple[Any, torch.Tensor]:
     return run, torch.cat([one["exp_avg"].flatten() for one in averages])
 
 
-def test_with_shuffled_rewards_nothing_is_learnt(bandit: Make) -> None:
+def test_policy_learns_nothing_from_shuffled_rewards(bandit: Make) -> None:
     """AdamW walks as far on noise as on a signal, so it is the gradients that are compared."""
     _, honest = mean_gradient(bandit)
     _, shuffled = mean_gradient(bandit, shuffle_rewards=True)
@@ -85,7 +85,7 @@ def test_with_shuffled_rewards_nothing_is_learnt(bandit: Make) -> None:
     assert abs(float(shuffled @ honest / honest.square().sum())) < 0.2
 
 
-def test_a_strong_pull_to_the_reference_keeps_the_policy_there(bandit: Make) -> None:
+def test_strong_kl_term_keeps_the_policy_at_the_reference(bandit: Make) -> None:
     start = good_probability(AutoModelForCausalLM.from_pretrained(bandit().model_folder()))
     run, probability = learn(bandit, kl={"estimator": "k3", "coefficient": 50.0})
     assert probability < start + 0.2
@@ -93,7 +93,7 @@ def test_a_strong_pull_to_the_reference_keeps_the_policy_there(bandit: Make) -> 
     assert run.logged[25]["kl/mean"] > 0
 
 
-def test_every_number_has_its_name(bandit: Make) -> None:
+def test_every_metric_has_its_name(bandit: Make) -> None:
     run = bandit(algorithm={"kl": {"coefficient": 0.1}})
     train(run)
     assert set(run.logged[0]) == EVALUATION_NAMES
@@ -105,7 +105,7 @@ def test_every_number_has_its_name(bandit: Make) -> None:
     assert run.logged[1]["logprob_gap/max"] >= 0
 
 
-def test_evaluation_stands_before_the_first_and_after_the_last_step(bandit: Make) -> None:
+def test_evaluation_runs_before_the_first_and_after_the_last_step(bandit: Make) -> None:
     run = bandit(trainer={"steps": 5}, evaluation={"every": 2, "tasks": 2, "samples": 3})
     train(run)
     assert [step for step, purpose in run.recorded if purpose == "evaluation"] == [0, 2, 4, 5]
@@ -113,22 +113,22 @@ def test_evaluation_stands_before_the_first_and_after_the_last_step(bandit: Make
     assert (len(request.tasks), request.group_size, request.sampling["temperature"]) == (2, 3, 0.0)
 
 
-def test_evaluation_does_not_touch_training(bandit: Make) -> None:
+def test_evaluation_does_not_affect_training(bandit: Make) -> None:
     with_evaluation, without = bandit(directory=None), bandit(directory=None, evaluation={"every": 0})
     one, other = train(with_evaluation).state_dict(), train(without).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert not any(purpose == "evaluation" for _, purpose in without.recorded)
 
 
-def test_the_engine_gets_the_weights_of_every_update(bandit: Make) -> None:
+def test_engine_receives_the_weights_of_every_update(bandit: Make) -> None:
     run = bandit(directory=None, evaluation={"every": 0}, trainer={"updates_per_rollout": 2, "steps": 3})
     train(run)
     assert run.sampler.synced == [0, 0, 2, 4, 6]  # twice at the start: once to see that a transfer changes anything
     assert run.sampler.closed
-    assert any("2 optimizer updates, off-policy after the first" in line for line in run.said)
+    assert any("2 optimiser updates, off-policy after the first" in line for line in run.said)
 
 
-def test_what_is_not_scored_is_counted_and_not_trained_on(bandit: Make) -> None:
+def test_unscored_trajectories_are_counted_and_not_trained_on(bandit: Make) -> None:
     run = bandit(directory=None, fails=lambda task, sibling: sibling % 2 == 1)
     train(run)
     assert run.logged[1]["not_scored"] == 16
@@ -156,14 +156,14 @@ def test_step_without_scores_ends_the_run_and_saves_completed_steps(bandit: Make
     assert max(run.logged) == 3
 
 
-def test_a_later_evaluation_without_a_score_ends_nothing(bandit: Make) -> None:
+def test_later_evaluation_without_scores_does_not_end_the_run(bandit: Make) -> None:
     run = bandit(fails=lambda task, sibling: run.sampler.requests[-1].purpose == "evaluation" and 1 in run.logged)
     train(run)
     assert "evaluation/accuracy" not in run.logged[4]
     assert run.logged[4]["evaluation/not_scored"] == 3
 
 
-def test_without_anything_to_compare_the_step_goes_on_without_an_update(bandit: Make) -> None:
+def test_step_without_comparable_trajectories_has_no_update(bandit: Make) -> None:
     run = bandit(directory=None, fails=lambda task, sibling: sibling >= 1)
     start = AutoModelForCausalLM.from_pretrained(run.model_folder()).state_dict()
     model = train(run)
@@ -181,7 +181,7 @@ def test_equal_rewards_give_no_update(bandit: Make) -> None:
     assert alike.logged[1]["groups/equal"] > 0
 
 
-def test_a_run_continued_from_a_checkpoint_is_the_run_without_the_interruption(bandit: Make, tmp_path: Path) -> None:
+def test_resumed_run_equals_an_uninterrupted_run(bandit: Make, tmp_path: Path) -> None:
     tables: dict[str, Any] = {
         "trainer": {"steps": 6, "schedule": "cosine", "updates_per_rollout": 2, "warmup_steps": 2},
         "algorithm": {"kl": {"coefficient": 0.1}, "entropy": 0.01},
@@ -200,21 +200,21 @@ def test_a_run_continued_from_a_checkpoint_is_the_run_without_the_interruption(b
     assert min(rest.logged) == 4
 
 
-def test_a_stop_saves_the_last_whole_step(bandit: Make, tmp_path: Path) -> None:
+def test_stop_saves_the_last_complete_step(bandit: Make, tmp_path: Path) -> None:
     run = bandit(stop_after=1, checkpoint={"every": 0}, evaluation={"every": 0})
     train(run)
     assert run.saved == [1]
     assert json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text())["progress"]["step"] == 1
 
 
-def test_without_a_run_directory_nothing_is_written(bandit: Make, tmp_path: Path) -> None:
+def test_run_without_a_directory_writes_nothing(bandit: Make, tmp_path: Path) -> None:
     run = bandit(directory=None)
     train(run)
     assert run.saved == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
-def test_best_and_newest_checkpoints_stay(bandit: Make, tmp_path: Path) -> None:
+def test_best_and_newest_checkpoints_are_kept(bandit: Make, tmp_path: Path) -> None:
     run = bandit(
         trainer={"steps": 8, "learning_rate": 1e-9}, evaluation={"every": 8}, checkpoint={"every": 1, "keep": 2}
     )
@@ -224,7 +224,7 @@ def test_best_and_newest_checkpoints_stay(bandit: Make, tmp_path: Path) -> None:
     assert (folder / "best").resolve().name == (folder / "last").resolve().name == "000008"
 
 
-def test_the_warm_up_imitates_and_leaves_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
+def test_warm_up_learns_demonstrations_and_writes_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
     run = bandit(
         trainer={"steps": 1, "learning_rate": 1e-9},
         warmup={"steps": 20, "learning_rate": 0.01},
@@ -236,7 +236,7 @@ def test_the_warm_up_imitates_and_leaves_a_checkpoint(bandit: Make, tmp_path: Pa
     assert any("warm-up   20/20" in line for line in run.said)
 
 
-def test_the_saved_model_is_a_hugging_face_folder_with_its_tokenizer(bandit: Make, tmp_path: Path) -> None:
+def test_saved_model_is_a_hugging_face_folder_with_its_tokenizer(bandit: Make, tmp_path: Path) -> None:
     model = train(bandit())
     folder = tmp_path / "run/checkpoints/last/model"
     assert (folder / "tokenizer.json").is_file()
@@ -244,7 +244,7 @@ def test_the_saved_model_is_a_hugging_face_folder_with_its_tokenizer(bandit: Mak
     assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
 
 
-def test_a_reference_of_its_own_is_loaded(bandit: Make, tmp_path: Path) -> None:
+def test_separate_reference_is_loaded(bandit: Make, tmp_path: Path) -> None:
     first = bandit(directory="first", trainer={"steps": 2, "learning_rate": 0.05})
     train(first)
     reference = str(tmp_path / "first/checkpoints/last/model")
@@ -253,14 +253,14 @@ def test_a_reference_of_its_own_is_loaded(bandit: Make, tmp_path: Path) -> None:
     assert run.logged[1]["kl/mean"] > 1e-4
 
 
-def test_gradient_checkpointing_and_small_batches_give_the_same_policy(bandit: Make) -> None:
+def test_gradient_checkpointing_and_small_batches_do_not_change_results(bandit: Make) -> None:
     one = train(bandit(directory=None)).state_dict()
     other = train(bandit(directory=None, trainer={"gradient_checkpointing": True})).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_trainer_is_fully_built_before_it_trains(bandit: Make, tmp_path: Path, resumed: bool) -> None:
+def test_trainer_is_complete_before_training(bandit: Make, tmp_path: Path, resumed: bool) -> None:
     if resumed:
         train(bandit(trainer={"steps": 1}, checkpoint={"every": 1}))
     start = tmp_path / "run/checkpoints/000001" if resumed else None
@@ -275,14 +275,14 @@ def test_a_trainer_is_fully_built_before_it_trains(bandit: Make, tmp_path: Path,
     assert [set(vars(part)) for part in parts] == before
 
 
-def test_the_reference_is_the_policy_after_the_warm_up(bandit: Make) -> None:
+def test_reference_is_the_policy_after_the_warm_up(bandit: Make) -> None:
     run = bandit(warmup={"steps": 10, "learning_rate": 0.01}, algorithm={"kl": {"coefficient": 0.1}})
     train(run)
     assert run.logged[1]["kl/mean"] < 1e-9
     assert run.logged[4]["kl/mean"] > 0
 
 
-def test_a_warm_up_on_a_dataset_without_demonstrations_is_refused(bandit: Make) -> None:
+def test_warm_up_without_demonstrations_is_rejected(bandit: Make) -> None:
     run = bandit(warmup={"steps": 2, "demonstrations_per_step": 3})
     run.dataset = SimpleNamespace(tasks=run.tasks)
     with pytest.raises(DataError, match="the warm-up needs 6 demonstrations") as caught:
@@ -290,13 +290,13 @@ def test_a_warm_up_on_a_dataset_without_demonstrations_is_refused(bandit: Make) 
     assert caught.value.where == "warmup.steps"
 
 
-def test_too_few_tasks_are_said_before_anything_loads(bandit: Make) -> None:
+def test_too_few_tasks_are_rejected_before_loading(bandit: Make) -> None:
     run = bandit(trainer={"tasks_per_step": 11})
     with pytest.raises(UserError, match=r"trainer\.tasks_per_step=10"):
         PolicyGradientTrainer(run)
 
 
-def test_the_best_is_kept_also_between_the_regular_checkpoints(bandit: Make, tmp_path: Path) -> None:
+def test_best_step_between_regular_checkpoints_is_saved(bandit: Make, tmp_path: Path) -> None:
     run = bandit(trainer={"steps": 5, "learning_rate": 0.03}, evaluation={"every": 2}, checkpoint={"every": 5})
     train(run)
     best = json.loads((tmp_path / "run/checkpoints/best/trainer.json").read_text(encoding="utf-8"))["progress"]

@@ -82,7 +82,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_log_probabilities_and_gradients_are_those_of_the_values(
+def test_log_probabilities_and_gradients_match_dequantised_weights(
     kind: str, checkpointing: bool, pair: Callable[..., tuple[Any, Any]]
 ) -> None:
     rows = [[3, 7, 1, 9, 4], [3, 7, 1, 11, 12, 13]]
@@ -106,7 +106,7 @@ def test_log_probabilities_and_gradients_are_those_of_the_values(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_linear_layers_alone_are_quantised_and_nothing_of_the_base_is_trained(model_folder: Path) -> None:
+def test_only_linear_layers_are_quantised_and_the_base_is_frozen(model_folder: Path) -> None:
     model: Any = load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4")
     whole: Any = load_policy(model_folder, dtype="float32", device=CPU)
     quantised = {name for name, module in model.named_modules() if isinstance(module, Linear4bit)}
@@ -120,7 +120,7 @@ def test_linear_layers_alone_are_quantised_and_nothing_of_the_base_is_trained(mo
     assert (logits(model) - logits(whole)).abs().max() > 1e-4
 
 
-def test_evaluating_between_updates_does_not_repack_the_weights(
+def test_evaluation_between_updates_does_not_repack_the_weights(
     model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a CPU with bfloat16 products, where bitsandbytes would."""
@@ -135,17 +135,15 @@ def test_evaluating_between_updates_does_not_repack_the_weights(
     assert_same(held(model), before)
 
 
-def test_what_is_quantised_already_is_refused(model_folder: Path, tmp_path: Path) -> None:
+def test_quantised_model_is_rejected(model_folder: Path, tmp_path: Path) -> None:
     load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4").save_pretrained(tmp_path / "small")
     shutil.copyfile(model_folder / "tokenizer.json", tmp_path / "small/tokenizer.json")
     for quantization in ("none", "nf4"):
-        with pytest.raises(UserError, match="unquantized weights"):
+        with pytest.raises(UserError, match="unquantised weights"):
             load_policy(tmp_path / "small", dtype="float32", device=CPU, quantization=quantization)
 
 
-def test_without_bitsandbytes_the_command_that_brings_it_is_said(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_bitsandbytes_names_the_install_command(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError) as caught:
         load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4")
@@ -168,9 +166,7 @@ def quantised(bandit: Callable[..., Any], model_folder: Path) -> Callable[..., A
     return make
 
 
-def test_a_run_learns_in_the_adapter_and_leaves_the_base_to_the_bit(
-    quantised: Callable[..., Any], model_folder: Path
-) -> None:
+def test_run_trains_the_adapter_and_not_the_base(quantised: Callable[..., Any], model_folder: Path) -> None:
     run = quantised(trainer={"steps": 12, "learning_rate": 0.03}, algorithm={"kl": {"coefficient": 0.01}})
     trainer = PolicyGradientTrainer(run)
     metrics = trainer.train()
@@ -186,7 +182,7 @@ def test_a_run_learns_in_the_adapter_and_leaves_the_base_to_the_bit(
     assert "nf4" in description(trainer.session.policy.module)
 
 
-def test_a_run_that_is_continued_is_the_same_to_the_bit_and_wants_the_same_base(
+def test_resumed_run_is_identical_and_requires_the_same_base(
     quantised: Callable[..., Any], bandit: Callable[..., Any], tmp_path: Path
 ) -> None:
     whole = quantised("whole")

@@ -20,14 +20,14 @@ COUNTS = st.integers(1, 5)
 
 
 @given(st.integers(0, 40), COUNTS)
-def test_shares_joined_are_the_whole_in_its_order(items: int, count: int) -> None:
+def test_joined_shares_restore_the_order(items: int, count: int) -> None:
     shares = [share(list(range(items)), Rank(index, count)) for index in range(count)]
     assert joined(shares) == list(range(items))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 @given(SIZES, COUNTS)
-def test_each_piece_of_work_is_dealt_once_and_evenly(sizes: list[int], count: int) -> None:
+def test_work_is_divided_once_and_evenly(sizes: list[int], count: int) -> None:
     hands = [shard(sizes, Rank(index, count)) for index in range(count)]
     assert sorted(piece for hand in hands for piece in hand) == list(range(len(sizes)))
     loads = [sum(max(1, sizes[piece]) for piece in hand) for hand in hands]
@@ -35,7 +35,7 @@ def test_each_piece_of_work_is_dealt_once_and_evenly(sizes: list[int], count: in
     assert bool(hands[0]) == bool(sizes)
 
 
-def test_the_largest_piece_goes_first() -> None:
+def test_largest_piece_is_assigned_first() -> None:
     assert [shard([1, 5, 3, 3], Rank(index, 2)) for index in range(2)] == [[0, 1], [2, 3]]
 
 
@@ -49,11 +49,11 @@ def test_the_largest_piece_goes_first() -> None:
         ([], 100, 1),
     ],
 )
-def test_work_is_cut_only_where_somebody_would_idle(sizes: list[int], limit: int, expected: int) -> None:
+def test_work_is_split_only_for_idle_processes(sizes: list[int], limit: int, expected: int) -> None:
     assert fair_size(sizes, limit, Rank(0, 2)) == expected
 
 
-def test_the_first_process_draws_what_one_alone_draws() -> None:
+def test_first_process_draws_like_a_single_process() -> None:
     assert (SINGLE_RANK.key, Rank(0, 3).key, Rank(2, 3).key) == ((), (), (2,))
 
 

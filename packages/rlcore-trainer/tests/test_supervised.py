@@ -150,12 +150,12 @@ def gradients(model: Any, batch: list[TrainingSequence], max_tokens: int) -> tup
     return loss, [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def test_only_what_the_assistant_says_is_trained() -> None:
+def test_only_assistant_tokens_are_trained() -> None:
     (one,) = encode([chat("w1 w2", "w3", "w4", "w5 w6")], FORMAT, SupervisedConfig(), limit=100).sequences
     assert [token for token, counts in zip(one.token_ids, one.loss_mask, strict=True) if counts] == [3, END, 5, 6, END]
 
 
-def test_the_loss_is_the_mean_over_all_trained_tokens_of_the_unmodified_model(qwen2: Make) -> None:
+def test_loss_is_the_mean_over_all_trained_tokens(qwen2: Make) -> None:
     model, batch = qwen2().double(), sequences()
     loss, found = gradients(model, batch, max_tokens=12)
     model.zero_grad()
@@ -175,7 +175,7 @@ def test_the_loss_is_the_mean_over_all_trained_tokens_of_the_unmodified_model(qw
     assert (total / tokens, tokens) == (pytest.approx(expected, rel=1e-12), len(losses))
 
 
-def test_neither_the_token_budget_nor_the_order_changes_the_gradient(qwen2: Make) -> None:
+def test_gradient_is_independent_of_token_budget_and_order(qwen2: Make) -> None:
     model, batch = qwen2().double(), sequences()
     loss, expected = gradients(model, batch, max_tokens=10_000)
     for changed, budget in ((batch, 1), (batch, 20), (batch[::-1], 20)):
@@ -185,7 +185,7 @@ def test_neither_the_token_budget_nor_the_order_changes_the_gradient(qwen2: Make
             torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
 
 
-def test_every_epoch_takes_every_conversation_once_in_an_order_of_its_own() -> None:
+def test_every_epoch_is_a_different_permutation_of_the_conversations() -> None:
     steps = [batch_of_step(step, conversations=10, per_step=4, seed=5) for step in range(1, 7)]
     assert [epoch for epoch, _ in steps] == [0, 0, 0, 1, 1, 1]
     assert [len(members) for _, members in steps] == [4, 4, 2, 4, 4, 2]
@@ -196,7 +196,7 @@ def test_every_epoch_takes_every_conversation_once_in_an_order_of_its_own() -> N
 
 
 @pytest.mark.parametrize("budget", [1, 9, 4096])
-def test_the_schedule_ends_with_the_last_step_for_any_accumulation(chats: Make, budget: int) -> None:
+def test_schedule_ends_with_the_last_step_for_any_accumulation(chats: Make, budget: int) -> None:
     run = chats(trainer={"warmup_ratio": 0.3, "schedule": "linear", "max_tokens_per_batch": budget, "epochs": 2})
     trained(run)
     rates = [run.logged[step]["learning_rate"] for step in sorted(run.logged) if step]
@@ -204,7 +204,7 @@ def test_the_schedule_ends_with_the_last_step_for_any_accumulation(chats: Make, 
     assert sum(run.logged[step]["updates"] for step in range(1, 7)) == 6
 
 
-def test_the_steps_may_be_given_instead_of_the_epochs(chats: Make) -> None:
+def test_steps_can_be_set_instead_of_epochs(chats: Make) -> None:
     run = chats(trainer={"steps": 4, "schedule": "cosine"})
     trained(run)
     assert max(run.logged) == 4
@@ -214,7 +214,7 @@ def test_the_steps_may_be_given_instead_of_the_epochs(chats: Make) -> None:
     assert run.logged[4]["data/epoch"] == pytest.approx(4 / 3)
 
 
-def test_a_trainer_is_fully_built_before_it_trains(chats: Make) -> None:
+def test_trainer_is_complete_before_training(chats: Make) -> None:
     trainer = SupervisedTrainer(chats())
     parts: list[object] = [trainer, trainer.session, trainer.session.policy, trainer.session.strategy]
     before = [set(vars(part)) for part in parts]
@@ -223,7 +223,7 @@ def test_a_trainer_is_fully_built_before_it_trains(chats: Make) -> None:
     assert [set(vars(part)) for part in parts] == before
 
 
-def test_what_is_imitated_is_learnt(chats: Make) -> None:
+def test_demonstrations_are_learnt(chats: Make) -> None:
     run = chats(
         train=counting(60),
         held=counting(20, seed=9),
@@ -265,9 +265,7 @@ def test_best_checkpoint_has_the_smallest_evaluation_loss(chats: Make, tmp_path:
     assert sorted(path.name for path in links.iterdir() if path.name.isdigit()) == [f"{best:06d}", "000018"]
 
 
-def test_a_run_continued_from_a_checkpoint_is_the_run_without_the_interruption(
-    model_folder: Path, qwen2: Make, chats: Make, tmp_path: Path
-) -> None:
+def test_resumed_run_equals_an_uninterrupted_run(model_folder: Path, qwen2: Make, chats: Make, tmp_path: Path) -> None:
     qwen2(tie_word_embeddings=True, attention_dropout=0.2).save_pretrained(model_folder)
     tables: dict[str, Any] = {
         "trainer": {"epochs": 3, "schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1},
@@ -282,7 +280,7 @@ def test_a_run_continued_from_a_checkpoint_is_the_run_without_the_interruption(
     assert 0 not in again.logged
 
 
-def test_dropout_differs_from_step_to_step(model_folder: Path, qwen2: Make, chats: Make) -> None:
+def test_dropout_differs_between_steps(model_folder: Path, qwen2: Make, chats: Make) -> None:
     qwen2(tie_word_embeddings=True, attention_dropout=0.5).save_pretrained(model_folder)
     run = chats(train=[chat("w1", "w2")], trainer={"steps": 3, "learning_rate": 1e-12}, evaluation={"every": 0})
     trained(run)
@@ -308,7 +306,7 @@ def test_long_conversations_are_cut_and_counted() -> None:
     )
 
 
-def test_long_conversations_may_stop_the_run() -> None:
+def test_long_conversations_can_raise_an_error() -> None:
     with pytest.raises(DataError, match="conversation 2 is longer than 8 tokens") as caught:
         encode([chat("w1", "w2"), chat("w1", "w2 w3 w4 w5 w6 w7")], FORMAT, SupervisedConfig(on_long="raise"), limit=8)
     assert caught.value.found == "11 tokens, beginning 'w1'"
@@ -334,7 +332,7 @@ def test_held_out_conversations_are_not_trained_on() -> None:
     assert caught.value.where == "trainer.held_out"
 
 
-def test_a_dataset_without_evaluation_rows_is_evaluated_by_what_is_held_out(chats: Make) -> None:
+def test_dataset_without_evaluation_rows_uses_held_out_conversations(chats: Make) -> None:
     run = chats(held=[], trainer={"held_out": 3, "epochs": 1})
     check(run)
     trained(run)
@@ -349,7 +347,7 @@ def test_evaluation_rows_in_the_training_data_give_a_note(chats: Make) -> None:
     assert any("2 evaluation conversations" in line for line in run.said)
 
 
-def test_bad_input_is_refused(chats: Make) -> None:
+def test_bad_input_is_rejected(chats: Make) -> None:
     with pytest.raises(DataError) as data:
         check(chats(held=[]))
     assert "trainer.held_out" in (data.value.fix or "")
@@ -370,7 +368,7 @@ def test_bad_input_is_refused(chats: Make) -> None:
     assert user.value.where == "trainer.max_tokens"
 
 
-def test_a_stop_keeps_what_was_learnt(chats: Make) -> None:
+def test_stop_saves_a_checkpoint(chats: Make) -> None:
     run = chats(directory="run", stop_after=3, checkpoint={"every": 0}, evaluation={"every": 0})
     trained(run)
     assert run.saved == [3]

@@ -24,7 +24,7 @@ def engine_and_policy(bandit: Make, **tables: Any) -> tuple[Any, CausalLanguageM
     return run.executor(policy), policy
 
 
-def test_weights_that_arrived_agree_to_rounding(bandit: Make) -> None:
+def test_transferred_weights_agree_up_to_rounding(bandit: Make) -> None:
     engine, policy = engine_and_policy(bandit)
     with torch.no_grad():
         for parameter in policy.parameters():
@@ -34,7 +34,7 @@ def test_weights_that_arrived_agree_to_rounding(bandit: Make) -> None:
     assert compare(engine, policy) < 1e-5
 
 
-def test_stale_weights_are_caught(bandit: Make) -> None:
+def test_stale_weights_are_detected(bandit: Make) -> None:
     engine, policy = engine_and_policy(bandit)
     assert compare(engine, policy) < 1e-5
     with torch.no_grad():
@@ -43,7 +43,7 @@ def test_stale_weights_are_caught(bandit: Make) -> None:
         compare(engine, policy)
 
 
-def test_an_answer_of_another_version_is_caught(bandit: Make) -> None:
+def test_answer_of_another_version_is_detected(bandit: Make) -> None:
     engine, policy = engine_and_policy(bandit)
     policy.version = 1
     with pytest.raises(EngineError, match="version 0 of the weights, expected 1"):
@@ -51,21 +51,21 @@ def test_an_answer_of_another_version_is_caught(bandit: Make) -> None:
 
 
 @pytest.mark.parametrize("forgotten", ["embed_tokens", "layers.0.self_attn.v_proj", "layers.1.mlp.down_proj", "layers"])
-def test_a_transfer_that_forgets_one_tensor_is_caught_before_training(bandit: Make, forgotten: str) -> None:
+def test_incomplete_transfer_is_detected_before_training(bandit: Make, forgotten: str) -> None:
     run = bandit(directory=None, forgotten=forgotten, trainer={"learning_rate": 1e-9})
     with pytest.raises(EngineError, match="weight transfer"):
         PolicyGradientTrainer(run).train()
     assert run.logged == {}
 
 
-def test_without_the_check_a_broken_transfer_goes_unnoticed(bandit: Make) -> None:
+def test_broken_transfer_is_not_detected_without_the_check(bandit: Make) -> None:
     run = bandit(directory=None, forgotten="layers", trainer={"learning_rate": 1e-9, "sync_check_every": 0})
     PolicyGradientTrainer(run).train()
     assert max(run.logged) == 4
     assert "sync/gap" not in run.logged[1]
 
 
-def test_the_proof_leaves_the_policy_as_it_was_bit_for_bit(bandit: Make) -> None:
+def test_transfer_check_restores_the_policy_exactly(bandit: Make) -> None:
     engine, policy = engine_and_policy(bandit)
     before = {name: parameter.clone() for name, parameter in policy.module.named_parameters()}
     prove(engine, policy)
@@ -73,7 +73,7 @@ def test_the_proof_leaves_the_policy_as_it_was_bit_for_bit(bandit: Make) -> None
     assert compare(engine, policy) < 1e-5
 
 
-def test_the_proof_leaves_the_policy_as_it_was_also_when_it_fails(bandit: Make) -> None:
+def test_failed_transfer_check_restores_the_policy_exactly(bandit: Make) -> None:
     engine, policy = engine_and_policy(bandit, forgotten="norm")
     engine.run.forgotten = "self_attn"
     before = {name: parameter.clone() for name, parameter in policy.module.named_parameters()}
@@ -82,7 +82,7 @@ def test_the_proof_leaves_the_policy_as_it_was_also_when_it_fails(bandit: Make) 
     assert all(torch.equal(parameter, before[name]) for name, parameter in policy.module.named_parameters())
 
 
-def test_the_check_changes_nothing_about_training(bandit: Make) -> None:
+def test_check_does_not_affect_training(bandit: Make) -> None:
     def train(every: int) -> dict[str, Any]:
         trainer = PolicyGradientTrainer(bandit(directory=None, trainer={"sync_check_every": every}))
         trainer.train()
@@ -92,7 +92,7 @@ def test_the_check_changes_nothing_about_training(bandit: Make) -> None:
     assert all(torch.equal(checked[name], unchecked[name]) for name in checked)
 
 
-def test_the_check_comes_as_often_as_asked(bandit: Make) -> None:
+def test_check_runs_at_the_configured_interval(bandit: Make) -> None:
     run = bandit(directory=None, trainer={"steps": 5, "sync_check_every": 2})
     PolicyGradientTrainer(run).train()
     assert [step for step in sorted(run.logged) if "sync/gap" in run.logged[step]] == [2, 4]
@@ -111,7 +111,7 @@ def test_rollout_is_retried_after_an_engine_failure(bandit: Make) -> None:
     assert any("the engine died" in line for line in run.said)
 
 
-def test_an_engine_that_keeps_dying_ends_the_run_with_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
+def test_repeatedly_failing_engine_ends_the_run_with_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
     run = bandit(engine_fails=lambda request: request >= 3, evaluation={"every": 0}, checkpoint={"every": 0})
     with pytest.raises(EngineError, match="the engine died"):
         PolicyGradientTrainer(run).train()
@@ -120,7 +120,7 @@ def test_an_engine_that_keeps_dying_ends_the_run_with_a_checkpoint(bandit: Make,
     assert run.sampler.closed
 
 
-def test_a_transfer_that_fails_after_an_update_leaves_a_checkpoint_to_go_on_from(bandit: Make, tmp_path: Path) -> None:
+def test_failed_transfer_after_an_update_leaves_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
     tables: dict[str, Any] = {"evaluation": {"every": 0}, "checkpoint": {"every": 0}}
     whole = PolicyGradientTrainer(bandit(directory="whole", **tables))
     whole.train()

@@ -18,7 +18,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_same_seed_and_texts_give_the_same_bytes(tmp_path: Path) -> None:
+def test_same_seed_and_texts_give_the_same_bytes(tmp_path: Path) -> None:
     state = torch.random.get_rng_state()
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         build(tmp_path / name, TEXTS, seed, TinyQwen2Config())
@@ -28,7 +28,7 @@ def test_the_same_seed_and_texts_give_the_same_bytes(tmp_path: Path) -> None:
     assert differing == {"model.safetensors"}
 
 
-def test_it_is_an_ordinary_folder_of_about_a_million_parameters(tmp_path: Path) -> None:
+def test_model_folder_has_about_a_million_parameters(tmp_path: Path) -> None:
     build(tmp_path, TEXTS, 0, TinyQwen2Config())
     model = AutoModelForCausalLM.from_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -43,7 +43,7 @@ def test_it_is_an_ordinary_folder_of_about_a_million_parameters(tmp_path: Path) 
     assert chat == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_digits_and_markup_are_single_tokens_for_every_reader(tmp_path: Path) -> None:
+def test_digits_and_markup_are_single_tokens(tmp_path: Path) -> None:
     build(tmp_path, TEXTS, 0, TinyQwen2Config())
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer.tokenize("1024") == ["1", "0", "2", "4"]
@@ -56,7 +56,7 @@ def test_digits_and_markup_are_single_tokens_for_every_reader(tmp_path: Path) ->
         assert tokenizer.decode(ids) == text
 
 
-def test_a_width_that_the_heads_do_not_divide_is_refused(tmp_path: Path) -> None:
+def test_width_not_divisible_by_the_heads_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.builder\.width=120"):
         build(tmp_path / "model", TEXTS, 0, TinyQwen2Config(width=125, heads=4))
     assert not (tmp_path / "model").exists()

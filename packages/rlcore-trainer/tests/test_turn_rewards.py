@@ -35,7 +35,7 @@ def experience(groups: Sequence[Group], turn_rewards: str, **options: Any) -> Ex
 GROUPS = [group(trajectory(turns(0.5, None, 2.0), reward=1.0), trajectory(turns(-1.0), turns(3.0), reward=0.25))]
 
 
-def test_turn_rewards_are_at_the_last_token_of_their_turn() -> None:
+def test_turn_rewards_are_assigned_to_the_last_token_of_their_turn() -> None:
     added, only, none = (experience(GROUPS, form) for form in ("add", "only", "none"))
     assert added.token_rewards().tolist() == [[0, 0.5, 0, 0, 0, 3.0], [0, -1.0, 0, 3.25, 0, 0]]
     assert only.token_rewards().tolist() == [[0, 0.5, 0, 0, 0, 2.0], [0, -1.0, 0, 3.0, 0, 0]]
@@ -44,7 +44,7 @@ def test_turn_rewards_are_at_the_last_token_of_their_turn() -> None:
     assert added.turns_NT.tolist() == [[0, 0, 1, 1, 2, 2], [0, 0, 1, 1, -1, -1]]
 
 
-def test_penalties_come_off_beside_turn_rewards() -> None:
+def test_penalties_are_subtracted_with_turn_rewards() -> None:
     found = experience(GROUPS, "only", overlong={"buffer": 10, "penalty": 1.0})
     assert found.rewards_N.tolist() == pytest.approx([2.5 - 0.6, 2.0 - 0.4])
     penalties_NT = torch.full((2, 6), 0.125, dtype=torch.float64)
@@ -52,7 +52,7 @@ def test_penalties_come_off_beside_turn_rewards() -> None:
     assert rewards_NT[0].tolist() == pytest.approx([-0.125, 0.375, -0.125, -0.125, -0.125, 2.0 - 0.6 - 0.125])
 
 
-def test_a_reward_for_a_turn_without_tokens_goes_to_the_one_before() -> None:
+def test_reward_of_a_turn_without_tokens_goes_to_the_previous_token() -> None:
     whole = turns(1.0, 2.0)
     ids, mask = whole.token_ids, whole.loss_mask
     end = Turn(kind="policy", start=len(ids), end=len(ids), messages=(), reward=4.0)
@@ -63,7 +63,7 @@ def test_a_reward_for_a_turn_without_tokens_goes_to_the_one_before() -> None:
     assert experience([group(trajectory(made))], "only").token_rewards().tolist() == [[8.0, 1.0, 0, 2.0]]
 
 
-def test_a_trajectory_without_a_score_is_not_trained_whatever_its_turns_earned() -> None:
+def test_unscored_trajectory_with_turn_rewards_is_not_trained_on() -> None:
     groups = [group(trajectory(turns(1.0), reward=None), trajectory(turns(1.0)), trajectory(turns(2.0)))]
     assert experience(groups, "only").rewards_N.tolist() == [1.0, 2.0]
     infinite = [group(trajectory(turns(math.inf)), trajectory(turns(1.0)), trajectory(turns(2.0)))]
@@ -71,7 +71,7 @@ def test_a_trajectory_without_a_score_is_not_trained_whatever_its_turns_earned()
     assert len(experience(infinite, "none")) == 3
 
 
-def test_shuffling_moves_the_rewards_of_turns_with_their_trajectory() -> None:
+def test_shuffling_keeps_turn_rewards_with_their_trajectory() -> None:
     groups = [group(*(trajectory(turns(float(i), 0.5), reward=10.0 * i) for i in range(6)))]
     plain, shuffled = (experience(groups, "add", shuffle_rewards=shuffle) for shuffle in (False, True))
     order = [plain.rewards_N.tolist().index(reward) for reward in shuffled.rewards_N.tolist()]
@@ -94,7 +94,7 @@ def test_gae_with_turn_rewards_equals_a_hand_computation() -> None:
         assert advantages_NT.tolist() == [pytest.approx(expected)]
 
 
-def test_returns_from_each_token_on_see_later_turns_alone() -> None:
+def test_return_of_a_token_includes_only_later_turns() -> None:
     found = experience(GROUPS, "only")
     returns_NT, _ = reinforce_plus_plus(found.token_rewards(), found.mask_NT, whiten=False)
     assert returns_NT.tolist() == [[2.5, 2.5, 2.0, 2.0, 2.0, 2.0], [2.0, 2.0, 3.0, 3.0, 0, 0]]
@@ -154,7 +154,7 @@ def test_grpo_by_turn_equals_a_slow_loop(seed: int, normalise: bool) -> None:
 
 
 @pytest.mark.parametrize("normalise", [True, False])
-def test_grpo_by_turn_of_single_turns_is_grpo(normalise: bool) -> None:
+def test_grpo_by_turn_equals_grpo_for_single_turns(normalise: bool) -> None:
     found = experience(rollout(3, most_turns=1), "add")
     expected, metrics = grpo(found.rewards_N, found.groups_N, normalise_by_std=normalise)
     torch.testing.assert_close(of_turns(found, normalise_by_std=normalise), expected[:, None] * found.mask_NT)
@@ -162,11 +162,11 @@ def test_grpo_by_turn_of_single_turns_is_grpo(normalise: bool) -> None:
     assert grpo_turn(rewards_NT, found.groups_N, found.turns_NT, found.mask_NT)[1] == metrics
 
 
-def test_grpo_by_turn_of_a_trajectory_alone_is_its_return() -> None:
+def test_grpo_by_turn_of_a_single_trajectory_is_its_return() -> None:
     found = of_turns(experience([group(trajectory(turns(1.0, 2.0)))], "only"))
     assert found.tolist() == [[3, 3, 2, 2]]
 
 
-def test_grpo_by_turn_takes_a_rollout_without_tokens() -> None:
+def test_grpo_by_turn_accepts_a_rollout_without_tokens() -> None:
     found = experience([group(trajectory(turns()), trajectory(turns()))], "only")
     assert of_turns(found).shape == (2, 0)

@@ -222,7 +222,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "aggregation", "estimator", "weighted"), CASES)
-def test_the_gradient_off_policy_is_that_of_a_slow_loop(
+def test_off_policy_gradient_equals_a_slow_loop(
     qwen2: Build, name: str, aggregation: str, estimator: str, weighted: bool
 ) -> None:
     model, reference, groups = qwen2().double(), qwen2(seed=1).double(), rollout(2)
@@ -288,7 +288,7 @@ def test_rollout_importance_weights_multiply_the_policy_loss(qwen2: Build, name:
 
 
 @pytest.mark.parametrize("name", ["clip", "gspo"])
-def test_the_gradient_depends_neither_on_micro_batches_nor_on_order(qwen2: Build, name: str) -> None:
+def test_gradient_is_independent_of_micro_batches_and_order(qwen2: Build, name: str) -> None:
     gradients = []
     truncate = {"mode": "truncate"}
     kl = {"coefficient": 0.1}
@@ -331,9 +331,7 @@ def segmented_rollout() -> list[Group]:
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("target", ["loss", "reward"])
-def test_segments_share_the_advantage_and_the_weight_of_their_trajectory(
-    qwen2: Build, aggregation: str, target: str
-) -> None:
+def test_segments_share_advantage_and_weight_of_their_trajectory(qwen2: Build, aggregation: str, target: str) -> None:
     model, reference, groups = qwen2().double(), qwen2(seed=1).double(), segmented_rollout()
     kl = {"estimator": "mse", "coefficient": 0.3, "target": target}
     algorithm = {"aggregation": aggregation, "kl": kl}
@@ -368,7 +366,7 @@ def apart(one: Trajectory) -> list[Trajectory]:
 
 
 @pytest.mark.parametrize("kind", ["copy", "head"])
-def test_a_mini_batch_holds_whole_trajectories(qwen2: Build, kind: str) -> None:
+def test_mini_batch_contains_whole_trajectories(qwen2: Build, kind: str) -> None:
     """Six trajectories in six updates, however many segments each has; the critic sees every written token."""
     strategy, result = update(
         qwen2(),
@@ -382,7 +380,7 @@ def test_a_mini_batch_holds_whole_trajectories(qwen2: Build, kind: str) -> None:
     assert result.metrics["tokens/trained"] == sum(one.sampled_tokens for one in members(segmented_rollout()))
 
 
-def test_exactly_the_sampled_tokens_receive_gradient(qwen2: Build) -> None:
+def test_only_sampled_tokens_receive_gradient(qwen2: Build) -> None:
     """The loss as a function of the logits has a gradient at the positions before written tokens and nowhere else."""
     model = qwen2().double()
     one = trajectory([3, 4, 5, 6, 7, 8, 9], [False, False, True, False, False, True, False], 1.0)
@@ -400,7 +398,7 @@ def test_exactly_the_sampled_tokens_receive_gradient(qwen2: Build) -> None:
     assert_equal(strategy.gradients[0], torch.autograd.grad(logits, list(start.parameters()), by_logits))
 
 
-def test_temperature_trains_the_distribution_that_was_sampled_from(qwen2: Build) -> None:
+def test_temperature_trains_the_sampled_distribution(qwen2: Build) -> None:
     model, groups = qwen2().double(), rollout(1, 1)
     slow, one = copy.deepcopy(model), members(groups)[0]
     strategy, result = update(model, groups, temperature=0.5)
@@ -424,13 +422,13 @@ def watching(seen: list[Any], what: Callable[..., Any]) -> Loss:
     return watched
 
 
-def test_a_single_update_is_strictly_on_policy(qwen2: Build) -> None:
+def test_single_update_is_strictly_on_policy(qwen2: Build) -> None:
     ratios: list[torch.Tensor] = []
     update(qwen2(), rollout(), loss=watching(ratios, lambda new, old, *_: (new - old).exp()))
     assert all(torch.equal(ratio, torch.ones_like(ratio)) for ratio in ratios)
 
 
-def test_later_updates_are_measured_from_the_policy_before_the_first(qwen2: Build) -> None:
+def test_later_updates_use_log_probabilities_before_the_first(qwen2: Build) -> None:
     ratios: list[torch.Tensor] = []
     watch = watching(ratios, lambda new, old, *_: (new - old).exp())
     _, result = update(qwen2(), rollout(), loss=watch, trainer={"epochs": 2, "updates_per_rollout": 2})
@@ -440,7 +438,7 @@ def test_later_updates_are_measured_from_the_policy_before_the_first(qwen2: Buil
 
 
 @pytest.mark.parametrize(("updates", "whole"), [(2, True), (3, True), (5, False)])
-def test_mini_batches_hold_every_trajectory_once_an_epoch(qwen2: Build, updates: int, whole: bool) -> None:
+def test_mini_batches_contain_every_trajectory_once_per_epoch(qwen2: Build, updates: int, whole: bool) -> None:
     seen: list[list[float]] = []
     groups = [
         group(*(one.replace(reward=float(place) + 0.1 * i) for i, one in enumerate(each.trajectories)))
@@ -459,7 +457,7 @@ def test_mini_batches_hold_every_trajectory_once_an_epoch(qwen2: Build, updates:
         assert all(len([x for x in part if int(x + 0.01) == g]) in (0, 3) for part in seen for g in range(3))
 
 
-def test_the_order_of_mini_batches_is_that_of_the_key(qwen2: Build) -> None:
+def test_order_of_mini_batches_depends_on_the_key(qwen2: Build) -> None:
     seen: dict[int, list[Any]] = {}
     for run, key in enumerate([(0, 1), (0, 1), (0, 2)]):
         watch = watching(seen.setdefault(run, []), lambda new, old, advantages, weights: advantages.tolist())
@@ -467,7 +465,7 @@ def test_the_order_of_mini_batches_is_that_of_the_key(qwen2: Build) -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted(qwen2: Build) -> None:
+def test_non_finite_gradient_skips_the_update_and_is_counted(qwen2: Build) -> None:
     def broken(inputs: LossInputs) -> LossOutput:
         return LossOutput(loss=inputs.logprobs_M.sum() * float("inf"))
 
@@ -479,13 +477,13 @@ def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted(qwen2: Bu
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_rollout_without_sampled_tokens_does_nothing(qwen2: Build) -> None:
+def test_rollout_without_sampled_tokens_has_no_update(qwen2: Build) -> None:
     empty = group(trajectory([1, 2], [False, False], 1.0), trajectory([1, 3], [False, False], 0.0))
     _, result = update(qwen2(), [empty])
     assert (result.updates, result.skipped, result.metrics["tokens/trained"]) == (0, 0, 0)
 
 
-def test_a_trajectory_without_written_tokens_counts_in_its_group(qwen2: Build) -> None:
+def test_trajectory_without_written_tokens_counts_in_its_group(qwen2: Build) -> None:
     seen: list[Any] = []
     written = trajectory([1, 2, 3], [False, False, True], 1.0)
     _, result = update(
@@ -496,7 +494,7 @@ def test_a_trajectory_without_written_tokens_counts_in_its_group(qwen2: Build) -
     assert (seen, result.updates) == ([[0.5]], 1)
 
 
-def test_equal_rewards_are_no_update(qwen2: Build) -> None:
+def test_equal_rewards_give_no_update(qwen2: Build) -> None:
     groups = [group(*(one.replace(reward=0.5) for one in each.trajectories)) for each in rollout()]
     strategy, result = update(qwen2(), groups)
     assert (result.updates, result.skipped, strategy.gradients) == (0, 0, [])
@@ -504,7 +502,7 @@ def test_equal_rewards_are_no_update(qwen2: Build) -> None:
     assert result.metrics["tokens/trained"] == 0
 
 
-def test_trajectories_without_advantage_count_in_the_mean_but_cost_nothing(qwen2: Build) -> None:
+def test_zero_advantage_trajectories_count_in_the_mean_but_are_not_fed(qwen2: Build) -> None:
     groups = rollout()
     groups[1] = group(*(one.replace(reward=0.5) for one in groups[1].trajectories))
     fed: list[int] = []
@@ -517,7 +515,7 @@ def test_trajectories_without_advantage_count_in_the_mean_but_cost_nothing(qwen2
     assert 0 < result.metrics["entropy/mean"] <= 3.5
 
 
-def test_what_is_not_scored_never_reaches_the_loss(qwen2: Build) -> None:
+def test_unscored_trajectories_are_not_in_the_loss(qwen2: Build) -> None:
     groups, clean = rollout(), rollout()
     for place, bad in ((0, float("nan")), (1, None)):
         kept = groups[place].trajectories
@@ -530,7 +528,7 @@ def test_what_is_not_scored_never_reaches_the_loss(qwen2: Build) -> None:
 
 
 @pytest.mark.parametrize("normalise", [True, False])
-def test_a_group_of_one_is_compared_with_zero(qwen2: Build, normalise: bool) -> None:
+def test_group_of_one_is_compared_with_zero(qwen2: Build, normalise: bool) -> None:
     seen: list[Any] = []
     groups = rollout(1, 1)
     update(
@@ -545,7 +543,7 @@ def test_a_group_of_one_is_compared_with_zero(qwen2: Build, normalise: bool) -> 
 # Truncated trajectories
 
 
-def test_truncated_trajectories_leave_the_loss_and_stay_in_the_statistics(qwen2: Build) -> None:
+def test_truncated_trajectories_count_only_in_the_statistics(qwen2: Build) -> None:
     groups = rollout()
     first = groups[0].trajectories
     groups[0] = group(first[0], first[1].replace(stop=Stop.LENGTH), first[2])
@@ -577,7 +575,7 @@ class Counting:
         self.calls += 1
 
 
-def test_the_reference_is_run_only_where_a_term_needs_it(qwen2: Build) -> None:
+def test_reference_is_run_only_if_a_term_needs_it(qwen2: Build) -> None:
     for coefficient, calls in ((0.0, 0), (0.1, 1)):
         reference = qwen2(seed=1)
         counting = Counting(reference)
@@ -587,7 +585,7 @@ def test_the_reference_is_run_only_where_a_term_needs_it(qwen2: Build) -> None:
         assert (result.kl is not None) == bool(calls)
 
 
-def test_the_policy_is_run_once_more_only_for_old_log_probabilities(qwen2: Build) -> None:
+def test_extra_forward_pass_only_for_old_log_probabilities(qwen2: Build) -> None:
     for trainer, calls in (({}, 1), ({"updates_per_rollout": 2}, 3), ({"epochs": 2}, 3)):
         model = qwen2()
         counting = Counting(model)
@@ -595,7 +593,7 @@ def test_the_policy_is_run_once_more_only_for_old_log_probabilities(qwen2: Build
         assert counting.calls == calls
 
 
-def test_a_kl_term_in_the_reward_comes_off_each_token(qwen2: Build) -> None:
+def test_kl_term_in_the_reward_is_subtracted_from_each_token(qwen2: Build) -> None:
     model, reference, groups, coefficient = qwen2().double(), qwen2(seed=1).double(), rollout(), 0.2
     seen: dict[str, torch.Tensor] = {}
 
@@ -626,7 +624,7 @@ def test_a_kl_term_in_the_reward_comes_off_each_token(qwen2: Build) -> None:
     assert_equal(strategy.gradients[0], expected)
 
 
-def test_an_adaptive_coefficient_follows_the_divergence_and_is_kept(qwen2: Build) -> None:
+def test_adaptive_coefficient_follows_the_divergence_and_is_restored(qwen2: Build) -> None:
     kl = {"coefficient": 0.1, "controller": "adaptive", "target_kl": 1e-6, "horizon": 90}
     options = {"reference": qwen2(seed=1), "algorithm": {"kl": kl}}
     _, made = updater(qwen2(), **options)
@@ -643,7 +641,7 @@ def test_an_adaptive_coefficient_follows_the_divergence_and_is_kept(qwen2: Build
 # Advantages of tokens, baselines, values
 
 
-def test_an_advantage_of_each_token_reaches_that_token(qwen2: Build) -> None:
+def test_token_advantages_are_assigned_to_their_tokens(qwen2: Build) -> None:
     groups, seen = rollout(), []
     marks = {n: [10.0 * n + t for t in range(sum(mask_of(one)))] for n, one in enumerate(members(groups))}
 
@@ -666,7 +664,7 @@ def test_an_advantage_of_each_token_reaches_that_token(qwen2: Build) -> None:
     assert result.metrics["advantage/mean"] == pytest.approx(sum(x + 1 for row in marks.values() for x in row) / count)
 
 
-def test_remax_takes_off_the_greedy_score_and_leaves_out_what_has_none(qwen2: Build) -> None:
+def test_remax_subtracts_the_greedy_score_and_omits_groups_without_one(qwen2: Build) -> None:
     groups, seen = rollout(), []
     watch = watching(seen, lambda *x: sorted(set(x[2].tolist())))
     _, made = updater(qwen2().double(), algorithm={"advantage": "remax"}, loss=watch)
@@ -679,20 +677,20 @@ def test_remax_takes_off_the_greedy_score_and_leaves_out_what_has_none(qwen2: Bu
     assert result.metrics["baselines/missing"] == 3
 
 
-def test_without_groups_to_compare_a_lonely_trajectory_is_used(qwen2: Build) -> None:
+def test_single_trajectory_is_used_if_groups_are_not_compared(qwen2: Build) -> None:
     kept = rollout(1)[0].trajectories
     lonely = [group(kept[0], kept[1].replace(reward=None), kept[2].replace(reward=None))]
     assert update(qwen2(), lonely)[1].updates == 0
     assert update(qwen2(), lonely, algorithm={"advantage": PLAIN_RETURN})[1].updates == 1
 
 
-def test_an_advantage_that_reads_values_needs_a_critic(qwen2: Build) -> None:
+def test_advantage_that_reads_values_needs_a_critic(qwen2: Build) -> None:
     with pytest.raises(UserError, match="values of a critic"):
         updater(qwen2(), algorithm={"advantage": "gae"})
 
 
 @pytest.mark.parametrize("kind", ["copy", "head"])
-def test_the_critic_learns_the_value_of_a_prompt(qwen2: Build, kind: str) -> None:
+def test_critic_learns_the_value_of_a_prompt(qwen2: Build, kind: str) -> None:
     """Two prompts, one always good and one always bad: after some steps values tell them apart."""
     pairs = [(4, 1.0), (5, 0.0)]
     groups = [
@@ -710,7 +708,7 @@ def test_the_critic_learns_the_value_of_a_prompt(qwen2: Build, kind: str) -> Non
     assert result.metrics["critic/mean"] == pytest.approx(0.5, abs=0.15)
 
 
-def test_a_head_on_the_policy_trains_its_layers_by_the_coefficient(qwen2: Build) -> None:
+def test_value_head_trains_the_policy_layers_by_the_coefficient(qwen2: Build) -> None:
     groups, gradients = rollout(), []
     for coefficient in (0.0, 0.5):
         model = qwen2().double()
@@ -734,7 +732,7 @@ def test_a_head_on_the_policy_trains_its_layers_by_the_coefficient(qwen2: Build)
 
 
 @pytest.mark.parametrize("kind", ["copy", "head"])
-def test_while_the_critic_warms_up_the_policy_stays(qwen2: Build, kind: str) -> None:
+def test_policy_is_unchanged_during_critic_warm_up(qwen2: Build, kind: str) -> None:
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
     _, made = updater(model, critic={"model": kind, "learning_rate": 0.01}, algorithm={"advantage": "gae"})
@@ -747,7 +745,7 @@ def test_while_the_critic_warms_up_the_policy_stays(qwen2: Build, kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["copy", "head"])
-def test_a_restored_update_goes_on_bit_by_bit(qwen2: Build, kind: str, tmp_path: Any) -> None:
+def test_restored_updates_continue_identically(qwen2: Build, kind: str, tmp_path: Any) -> None:
     options: dict[str, Any] = {
         "critic": {"model": kind, "learning_rate": 0.01},
         "reference": qwen2(seed=1),
@@ -773,7 +771,7 @@ def test_a_restored_update_goes_on_bit_by_bit(qwen2: Build, kind: str, tmp_path:
 # Numbers
 
 
-def test_the_gap_to_the_engine_is_reported(qwen2: Build) -> None:
+def test_gap_to_the_engine_is_reported(qwen2: Build) -> None:
     model = qwen2()
     tokens, mask = [3, 4, 5, 6, 7], [False, False, True, True, True]
     exact_TV = model(input_ids=torch.tensor([tokens])).logits[0].log_softmax(-1).detach()
@@ -800,7 +798,7 @@ def sampled_elsewhere(model: Any, groups: Sequence[Group], shift: float) -> list
 
 
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
-def test_metrics_are_those_of_the_mini_batch_however_it_is_cut(qwen2: Build, mode: str) -> None:
+def test_metrics_are_independent_of_micro_batches(qwen2: Build, mode: str) -> None:
     groups = sampled_elsewhere(qwen2().double(), rollout(2), 0.1)
     weights = {"mode": mode, "level": "sequence", "high": 1.5}
     algorithm = {"rollout_importance_sampling": weights, "loss": {"clip_low": 0.0, "clip_high": 0.0}}
@@ -816,7 +814,7 @@ def test_metrics_are_those_of_the_mini_batch_however_it_is_cut(qwen2: Build, mod
 
 
 @pytest.mark.parametrize("name", ["clip", "gspo", "cispo", "sapo"])
-def test_a_share_of_weighted_tokens_is_at_most_one(qwen2: Build, name: str) -> None:
+def test_shares_of_weighted_tokens_are_at_most_one(qwen2: Build, name: str) -> None:
     """Factors of about 3: a share over the weights without them would be about 3 too."""
     groups = sampled_elsewhere(qwen2().double(), rollout(2), 1.1)
     loss = component("loss", name, **({} if name == "sapo" else {"clip_low": 0.1, "clip_high": 0.1}))
@@ -836,14 +834,14 @@ def test_a_share_of_weighted_tokens_is_at_most_one(qwen2: Build, name: str) -> N
         assert metrics["clip/fraction"] == pytest.approx(1.0, rel=1e-6)
 
 
-def test_a_batch_of_which_nothing_is_kept_has_shares_of_zero(qwen2: Build) -> None:
+def test_batch_without_kept_tokens_has_shares_of_zero(qwen2: Build) -> None:
     groups = sampled_elsewhere(qwen2().double(), rollout(2), 10.0)
     metrics = update(qwen2().double(), groups, algorithm={"rollout_importance_sampling": {"mode": "mask"}})[1].metrics
     assert metrics["rollout_is/high"] == pytest.approx(1.0)
     assert metrics["rollout_is/effective"] == metrics["clip/fraction"] == metrics["kl/old"] == 0
 
 
-def test_a_mistake_in_an_algorithm_names_it(qwen2: Build) -> None:
+def test_error_in_an_algorithm_names_it(qwen2: Build) -> None:
     def detached(inputs: LossInputs) -> LossOutput:
         return LossOutput(loss=(inputs.weights_M * inputs.logprobs_M).sum().detach())
 
@@ -862,7 +860,7 @@ def test_a_mistake_in_an_algorithm_names_it(qwen2: Build) -> None:
         update(qwen2(), rollout(1), advantage=infinite)
 
 
-def test_metrics_of_a_loss_may_be_plain_numbers(qwen2: Build) -> None:
+def test_loss_metrics_can_be_plain_numbers(qwen2: Build) -> None:
     def mine(inputs: LossInputs) -> LossOutput:
         metrics = {"mine/share": float(inputs.weights_M.sum()), "mine/max": 3.0}
         return LossOutput(loss=-(inputs.weights_M * inputs.logprobs_M).sum(), metrics=metrics)
@@ -872,7 +870,7 @@ def test_metrics_of_a_loss_may_be_plain_numbers(qwen2: Build) -> None:
     assert metrics["mine/max"] == 3
 
 
-def test_the_fused_pass_and_the_generic_one_agree(qwen2: Build) -> None:
+def test_fused_and_generic_passes_agree(qwen2: Build) -> None:
     class BySequence(Clip):
         traits = LossTraits(token_wise=False)
 
@@ -888,7 +886,7 @@ def test_the_fused_pass_and_the_generic_one_agree(qwen2: Build) -> None:
     assert one.metrics == pytest.approx(other.metrics)
 
 
-def test_an_advantage_is_given_the_turn_of_each_token(qwen2: Build) -> None:
+def test_advantage_receives_the_turn_of_each_token(qwen2: Build) -> None:
     seen: list[AdvantageInputs] = []
 
     def watch(inputs: AdvantageInputs) -> AdvantageOutput:
@@ -903,7 +901,7 @@ def test_an_advantage_is_given_the_turn_of_each_token(qwen2: Build) -> None:
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_the_critic_learns_the_returns_of_the_advantage(qwen2: Build, given: bool) -> None:
+def test_critic_learns_the_returns_of_the_advantage(qwen2: Build, given: bool) -> None:
     def mine(inputs: AdvantageInputs) -> AdvantageOutput:
         returns_NT = torch.full_like(inputs.rewards_NT, 3.0) if given else None
         return AdvantageOutput(advantages=inputs.rewards_N, returns_NT=returns_NT)
@@ -919,7 +917,7 @@ def test_the_critic_learns_the_returns_of_the_advantage(qwen2: Build, given: boo
 # The optimiser
 
 
-def test_gradients_are_scaled_down_to_the_given_norm(qwen2: Build) -> None:
+def test_gradients_are_clipped_to_the_maximum_norm(qwen2: Build) -> None:
     model = qwen2()
     strategy = SingleProcess(SingleProcessConfig())
     strategy.prepare(model, betas=(0.0, 0.0), weight_decay=0.0)
@@ -930,7 +928,7 @@ def test_gradients_are_scaled_down_to_the_given_norm(qwen2: Build) -> None:
     assert updated
 
 
-def test_only_matrices_decay(qwen2: Build) -> None:
+def test_only_matrices_have_weight_decay(qwen2: Build) -> None:
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
     strategy = SingleProcess(SingleProcessConfig())
@@ -943,7 +941,7 @@ def test_only_matrices_decay(qwen2: Build) -> None:
         torch.testing.assert_close(value, before[name] * factor)
 
 
-def test_half_precision_weights_learn_from_updates_below_their_rounding() -> None:
+def test_half_precision_weights_accumulate_small_updates() -> None:
     layer = torch.nn.Linear(4, 4, bias=False).bfloat16()
     torch.nn.init.ones_(layer.weight)
     strategy = SingleProcess(SingleProcessConfig())

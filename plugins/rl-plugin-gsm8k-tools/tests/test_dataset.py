@@ -35,7 +35,7 @@ def test_other_fields_are_in_the_task(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["question", "prompt", "problem", "instruction"])
-def test_the_question_has_aliases(tmp_path: Path, name: str) -> None:
+def test_question_field_has_aliases(tmp_path: Path, name: str) -> None:
     (task,) = data_of(written(tmp_path / "rows.json", {name: "2+2?", "answer": 4})).tasks("evaluation")
     assert task.messages[0].text == "2+2?"
     assert task.fields["answer"] == 4

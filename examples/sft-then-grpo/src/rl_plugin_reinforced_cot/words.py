@@ -102,7 +102,7 @@ _LORA: Mapping[str, Meaning] = {
     "lora.use_rslora": Meaning(ours="lora.rslora"),
     "lora.use_dora": Meaning(ours="lora.dora"),
     "lora.modules_to_save": Meaning(ours="lora.modules_to_save"),
-    "lora.bias": nothing("biases are not trained", only=("none",), otherwise="biases are not trained: give none"),
+    "lora.bias": nothing("biases are not trained", only=("none",), otherwise="biases are not trained: use none"),
     "lora.task_type": nothing("the policy is always a causal language model"),
 }
 _TEST_SPLIT: Mapping[str, Meaning] = {

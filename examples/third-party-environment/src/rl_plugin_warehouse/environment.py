@@ -33,7 +33,7 @@ def look_up(article: int, about: Literal["price", "stock", "weight", "shelf"], t
 
     Args:
         article: Its number.
-        about: What to tell.
+        about: The attribute to return.
         task: The current task. It is not part of the schema that the model sees.
     """
     if article != task.fields["article"]:

@@ -109,7 +109,7 @@ def _of_vllm(ours: str) -> Meaning:
 
 
 def _of_sapo(ours: str) -> Meaning:
-    """A word that counts where the loss is SAPO."""
+    """A key that is used only with the SAPO loss."""
 
     def read(value: Any, words: Words) -> Several:
         return Several({ours: value} if words.get("loss_type") == "sapo" else {})

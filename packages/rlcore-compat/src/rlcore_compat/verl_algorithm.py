@@ -103,7 +103,7 @@ def _clip_low(value: Any, words: Words) -> Any:
 
 
 def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
-    """A word that counts unless the words choose an estimator or a loss that does not read it."""
+    """A key that is used unless the selected estimator or loss does not read it."""
 
     def read(value: Any, words: Words) -> Several:
         return Several({ours: value} if words.get(chooser, _DEFAULTS[chooser]) in readers else {})

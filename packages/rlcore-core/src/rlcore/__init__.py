@@ -1,4 +1,4 @@
-"""rlcore trains agents that act with a model. This module is what plugins import; it imports nothing until asked."""
+"""rlcore trains agents with reinforcement learning. Plugins import from this module; its names are loaded on use."""
 
 from __future__ import annotations
 

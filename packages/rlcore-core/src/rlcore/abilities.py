@@ -13,7 +13,7 @@ from rlcore.types import Demonstration
 
 @runtime_checkable
 class DemonstrationDataset(Protocol):
-    """A dataset that makes demonstrations: for a supervised warm-up, for supervised training, for tokenizers."""
+    """A dataset that provides demonstrations for a supervised warm-up, supervised training or tokenizers."""
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
         """At most ``count`` conversations. May raise `DataError` if the dataset has none."""
@@ -56,7 +56,7 @@ class MultiTurnConfig(Protocol):
 
     @property
     def max_turns(self) -> int:
-        """The most turns of the policy."""
+        """Maximum number of policy turns in an episode."""
         ...
 
 
@@ -76,27 +76,27 @@ class StepsConfig(Protocol):
 
     @property
     def steps(self) -> int | str | None:
-        """How many, or passes over the data, such as ``"3 passes"``; None where it follows from other options."""
+        """The number of steps, or of passes over the data, such as ``"3 passes"``; None if it follows from the data."""
         ...
 
 
 @runtime_checkable
 class TasksConfig(Protocol):
-    """Options of a trainer that takes so many different tasks for each step."""
+    """Options of a trainer with a fixed number of tasks per step."""
 
     @property
     def tasks_per_step(self) -> int:
-        """How many."""
+        """The number of different tasks per step."""
         ...
 
 
 @runtime_checkable
 class ConversationsConfig(Protocol):
-    """Options of a trainer that takes so many conversations for each step."""
+    """Options of a trainer with a fixed number of conversations per step."""
 
     @property
     def conversations_per_step(self) -> int:
-        """How many."""
+        """The number of conversations per step."""
         ...
 
 

@@ -45,7 +45,7 @@ class Environment(Protocol):
         ...
 
     async def step(self, action: Message) -> Step:
-        """Answer the assistant's message, whose tool calls are parsed. Returns only new messages.
+        """Answer the assistant's message, whose tool calls are already parsed. Returns only new messages.
 
         An environment that rewrites the conversation sets `Observation.context`.
         """
@@ -58,7 +58,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class Solvable(Protocol):
-    """An environment that provides perfect play, for `rlcore.testing`."""
+    """An environment that provides ideal episodes, for `rlcore.testing`."""
 
     def oracle(self, task: Task) -> Sequence[Message]:
         """The assistant's messages of an episode with the maximal reward. May be ``async``."""
@@ -68,8 +68,8 @@ class Solvable(Protocol):
 class Reward(Protocol):
     """Scores a finished trajectory. A reward of weight 0 is a metric.
 
-    A reward that declares a parameter ``context`` receives the `EpisodeContext` of the trajectory: the one of its
-    episode, or a new one where a stored trajectory is scored again. A group reward receives one of its own.
+    A reward that declares a parameter ``context`` receives the `EpisodeContext` of the episode, or a new one when a
+    stored trajectory is scored again. A group reward receives a separate context.
     """
 
     async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult | float:
@@ -86,7 +86,7 @@ class GroupReward(Protocol):
 
 
 class Dataset(Protocol):
-    """The source of tasks, made from its options in ``[data]``.
+    """A source of tasks, created from its options in ``[data]``.
 
     Other abilities of a dataset are protocols of `rlcore.abilities`: `DemonstrationDataset`, `ConversationDataset`,
     `TextDataset` and `CountsSkipped`.
@@ -99,14 +99,14 @@ class Dataset(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Samples completions. One object serves many concurrent calls and batches them as it likes."""
+    """Samples completions. One object serves many concurrent calls, which it may batch."""
 
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """Continue ``prompt``.
 
         Calls of one ``session`` extend each other: the prompt of a later call starts with the prompt and the
-        completion of the earlier one, so the engine may keep its cache between them. Whatever the engine shares between
-        prompts is keyed by tokens and media. Cancelling the call frees its resources.
+        completion of the earlier one, so the engine may keep its cache between them. Caches shared between prompts must
+        be keyed by tokens and media. Cancelling the call frees its resources.
         """
         ...
 
@@ -119,17 +119,17 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free everything."""
+        """Free all resources."""
         ...
 
 
 @runtime_checkable
 class RestartableEngine(Protocol):
-    """An engine that can die, such as one in a separate process. `Engine.load_weights` restarts it."""
+    """An engine that can fail permanently, such as one in a separate process. `Engine.load_weights` restarts it."""
 
     @property
     def failure(self) -> str | None:
-        """The reason why it cannot continue; None while it can."""
+        """The reason why the engine cannot continue; None if it can."""
         ...
 
 
@@ -157,14 +157,14 @@ class ChatEngine(Protocol):
     """Answers messages instead of tokens (``EngineSpec(speaks="messages")``): an endpoint, for evaluation alone."""
 
     refusal: UserError | None
-    """Set when a call showed that no other can succeed (no server, a wrong key): the command ends with it."""
+    """Set when no further call can succeed (no server, a wrong key); the command ends with this error."""
 
     async def chat(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling, *, session: str
     ) -> ChatCompletion:
-        """The assistant's next message; calls that cannot be read have their ``error`` set.
+        """The assistant's next message; unreadable calls have ``error`` set.
 
-        Raises `ContextFullError` when the messages leave no room for an answer. Cancelling the call frees it.
+        Raises `ContextFullError` when the messages leave no room for an answer. The call can be cancelled.
         """
         ...
 
@@ -173,13 +173,13 @@ class ChatEngine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free everything."""
+        """Free all resources."""
         ...
 
 
 @runtime_checkable
 class WeightSource(Protocol):
-    """The policy's weights, as an engine may take them."""
+    """The policy's weights, as passed to an engine."""
 
     @property
     def version(self) -> int:
@@ -198,7 +198,7 @@ class WeightSource(Protocol):
 
 
 class ChatFormat(Protocol):
-    """Messages to tokens and back: the one renderer for the engine's prompt, SFT, RL and evaluation."""
+    """Converts messages to tokens and back. The same renderer is used for prompts, SFT, RL and evaluation."""
 
     stop_token_ids: tuple[int, ...]
 
@@ -217,11 +217,11 @@ class ChatFormat(Protocol):
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> tuple[list[int], list[bool]]:
-        """A whole demonstration as ids [T] and loss mask [T]: true on what the policy would have sampled."""
+        """A complete demonstration as ids [T] and loss mask [T], true on tokens that the policy would sample."""
         ...
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of the ids, special tokens included."""
+        """The text of the ids, including special tokens."""
         ...
 
 
@@ -271,7 +271,7 @@ class Executor(Protocol):
         ...
 
     def sync_weights(self, source: WeightSource) -> None:
-        """Load the current weights of the policy into the engine; an engine that died is restarted."""
+        """Load the current weights of the policy into the engine. A failed engine is restarted."""
         ...
 
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
@@ -284,18 +284,18 @@ class Executor(Protocol):
 
 
 class Trainer(Protocol):
-    """Improves a policy until its configured end."""
+    """Trains a policy until the configured end."""
 
     def train(self) -> Mapping[str, float]:
-        """Run to the end; returns the last metrics."""
+        """Train to the end; returns the last metrics."""
         ...
 
 
 class Tracker(Protocol):
-    """Shows or stores a run's numbers."""
+    """Shows or stores the metrics of a run."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Numbers of one step, under flat names such as ``reward/mean``."""
+        """The metrics of one step, under flat names such as ``reward/mean``."""
         ...
 
     def close(self) -> None:

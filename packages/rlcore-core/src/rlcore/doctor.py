@@ -253,4 +253,4 @@ def _memory_bytes() -> int | None:
 
 
 Check = Callable[[], Iterator[Finding]]
-"""The type of the target of a `CheckSpec`."""
+"""The type of a `CheckSpec` target."""

@@ -1,4 +1,4 @@
-"""What plugins offer, as strings: a class is imported when it is first selected, never to be listed."""
+"""Specs of components, which refer to classes by strings. Classes are imported when selected, not when listed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EnvironmentSpec(Spec):
     """An environment; ``target(config)`` creates one instance per trajectory."""
 
     action: Literal["chat", "control"] = "chat"
-    """What a step takes; see `ExecutorSpec.actions`."""
+    """The kind of action that a step takes; see `ExecutorSpec.actions`."""
     modalities: frozenset[str] = frozenset({"text"})
     """Modalities of the observations, which the engine must accept."""
     blocking: bool = False
@@ -54,7 +54,7 @@ class RewardSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec(Spec):
-    """A tool; ``target`` is the function, or a class of which an object is made for each episode."""
+    """A tool; ``target`` is a function, or a class that is instantiated for each episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class EngineSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorSpec(Spec):
-    """An executor; ``target(run, source)`` makes it from a `rlcore.session.session.RunSession` and a `WeightSource`."""
+    """An executor; ``target(run, source)`` takes a `rlcore.session.session.RunSession` and a `WeightSource`."""
 
     actions: frozenset[str] = frozenset({"chat"})
     """The kinds of `EnvironmentSpec.action` that it can run."""
@@ -158,9 +158,9 @@ class TrainerSpec(Spec):
 class AlgorithmSpec(Spec):
     """An advantage estimator or a policy loss.
 
-    ``target`` is a function of its inputs, or a class of which ``target(config)`` (``target()`` without ``config``) is
-    made once for a run and called with them; ``config`` is the model of ``[algorithm.advantage]`` or
-    ``[algorithm.loss]``. What it needs, such as a critic, the class declares; see
+    ``target`` is a function of the inputs, or a class that is instantiated once per run with ``target(config)``
+    (``target()`` without ``config``) and called with the inputs; ``config`` is the model of ``[algorithm.advantage]``
+    or ``[algorithm.loss]``. The class declares its requirements, such as a critic; see
     `rlcore_trainer.algorithms.interface`.
     """
 

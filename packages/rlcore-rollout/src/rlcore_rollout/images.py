@@ -1,4 +1,4 @@
-"""The images of trajectories, hashed once and stored once for all siblings of a group."""
+"""The images of trajectories, hashed and stored once for all siblings of a group."""
 
 from __future__ import annotations
 

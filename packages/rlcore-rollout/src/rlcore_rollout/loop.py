@@ -1,6 +1,6 @@
 """The agent loop of one trajectory, which alternates between environment and engine.
 
-A failure is data: it ends its trajectory and does not affect others.
+A failure is stored in its trajectory, which it ends. Other trajectories are not affected.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class AgentLoop:
         self, record: Record, context: EpisodeContext, seed: int, sampling: Sampling, closing: list[str]
     ) -> NoReturn:
         until = context.deadline
-        environment = await self._ask("making the environment", self.make_environment, until=until)
+        environment = await self._ask("the environment's constructor", self.make_environment, until=until)
         try:
             given = {"context": context} if takes_context(environment.reset) else {}
             observation = await self._ask("reset", environment.reset, context.task, until=until, seed=seed, **given)

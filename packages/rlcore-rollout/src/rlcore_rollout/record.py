@@ -40,7 +40,7 @@ class End(Exception):
 
     @classmethod
     def failed(cls, boundary: Boundary, message: str) -> End:
-        """The end of an episode with a failure."""
+        """The episode ended with a failure."""
         return cls(Stop.CANCELLED, Failure(boundary=boundary, message=message))
 
 

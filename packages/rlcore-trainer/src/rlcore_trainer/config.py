@@ -15,7 +15,7 @@ Passes = Annotated[str, Field(pattern=r"^[1-9][0-9]* pass(es)?$")]
 
 
 class PolicyGradientConfig(Table):
-    """``[trainer]``: training length, optimizer and batch settings."""
+    """``[trainer]``: training length, optimiser and batch settings."""
 
     steps: Positive | Passes = 100
     """Number of training steps, or of passes over the training tasks, such as ``"3 passes"``. Each step is one rollout
@@ -39,7 +39,7 @@ class PolicyGradientConfig(Table):
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
     """Maximum gradient norm; larger gradients are scaled down to it."""
     updates_per_rollout: Positive = 1
-    """Optimizer steps per pass over a rollout, each on a share of the trajectories; 1 is strictly on-policy."""
+    """Optimiser steps per pass over a rollout, each on a share of the trajectories; 1 is strictly on-policy."""
     epochs: Positive = 1
     """Passes over each rollout; more than one is off-policy."""
     max_tokens_per_batch: Positive = 4096

@@ -67,7 +67,7 @@ def rlcore_algorithms() -> Iterable[AlgorithmSpec]:
         part="advantage",
         target=f"{ADVANTAGES}.grpo_turn:GrpoTurn",
         config=f"{ADVANTAGES}.grpo_turn:GrpoTurn.Config",
-        summary="Turn rewards, normalized by mean and standard deviation over all turns of the group.",
+        summary="Turn rewards, normalised by the mean and standard deviation over all turns of the group.",
     )
     yield AlgorithmSpec(
         id="dr-grpo",

@@ -1,4 +1,4 @@
-"""The ``rlcore`` command. Subcommands are imported on use, so that ``--help`` is fast."""
+"""The ``rlcore`` command. Subcommands are imported on first use, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports commands on use, and loads plugins only for unknown names."""
+    """A command group that imports commands on first use, and loads plugins only for unknown names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the built-in commands, in the order of typical use."""

@@ -198,7 +198,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """The fields of a row, conversations as conversations; of stored rollouts the first trajectory of the group."""
+    """The fields of a row, with conversations as messages; for a stored group, its first trajectory."""
     if set(row) == {"task", "trajectories"}:
         yield from _group_lines(row)
         return
@@ -226,10 +226,10 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
         place = f"trajectory 1 of {len(group.trajectories)}"
         yield f"  {place}: {trajectory.stop}, {tokens}, reward {_reward(trajectory.reward)}"
         if group.rewards_G[1:]:
-            yield f"  rewards of the others: {', '.join(map(_reward, group.rewards_G[1:]))}"
+            yield f"  rewards of the other trajectories: {', '.join(map(_reward, group.rewards_G[1:]))}"
         for number, segment in enumerate(trajectory.segments):
             if number:
-                yield f"    (context rewritten: {counted(len(segment.context), 'message')} before the next)"
+                yield f"    (context rewritten to {counted(len(segment.context), 'message')})"
             for turn in segment.turns:
                 yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
         if trajectory.failure is not None:

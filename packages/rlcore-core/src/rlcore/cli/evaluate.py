@@ -187,8 +187,8 @@ def _folder(run: RunSession) -> Path | None:
         run.say(f"model     {path}, newly built and untrained")
         return run.model_folder()
     folder = run.model_folder()
-    quantized = run.config.model.quantization
-    run.say(f"model     {folder}" + (f", base quantized to {quantized}" if quantized != "none" else ""))
+    quantised = run.config.model.quantization
+    run.say(f"model     {folder}" + (f", base quantised to {quantised}" if quantised != "none" else ""))
     return folder
 
 

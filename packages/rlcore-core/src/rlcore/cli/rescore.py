@@ -74,7 +74,7 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
 
 
 class _Session:
-    """Rescores the files, compares the results of each file, and prints the progress from time to time."""
+    """Rescores the files, compares the results of each file, and periodically prints the progress."""
 
     def __init__(self, how: Plan, files: Sequence[Path]) -> None:
         self.found: dict[str, Comparison] = {}

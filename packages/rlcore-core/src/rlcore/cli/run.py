@@ -204,29 +204,29 @@ def headline(run: RunSession, layered: Layered) -> list[str]:
     """The first lines of a run: its recipe and its main settings."""
     config = run.config
     algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
-    quantized = config.model.quantization
+    quantised = config.model.quantization
     strategy = run.registry.spec("strategy", config.strategy.id)
     shared = isinstance(strategy, StrategySpec) and strategy.launch is not None
     spread = [f"strategy  {strategy.id}, {counted(world_size(), 'process')}"] if shared else []
     tasks = trainer.tasks_per_step if isinstance(trainer, TasksConfig) else None
     steps = trainer.steps if isinstance(trainer, StepsConfig) else None
     advantage = getattr(algorithm, "advantage", None)
-    decided = [config.trainer.id, getattr(advantage, "id", advantage)]
+    settings = [config.trainer.id, getattr(advantage, "id", advantage)]
     spec = run.registry.spec("trainer", config.trainer.id)
     acts = not isinstance(spec, TrainerSpec) or spec.needs_environment
-    decided += [f"{config.rollout.engine} engine" if acts else None, f"device {config.model.device}"]
+    settings += [f"{config.rollout.engine} engine" if acts else None, f"device {config.model.device}"]
     if acts:
         of_each = f" × {counted(tasks, 'task')}" if tasks else " a task"
-        decided.append(counted(config.rollout.group_size, "trajectory") + of_each)
+        settings.append(counted(config.rollout.group_size, "trajectory") + of_each)
     if isinstance(trainer, ConversationsConfig):
-        decided.append(f"{counted(trainer.conversations_per_step, 'conversation')} per step")
-    decided += [counted(steps, "step") if isinstance(steps, int) else steps, f"seed {config.seed}"]
+        settings.append(f"{counted(trainer.conversations_per_step, 'conversation')} per step")
+    settings += [counted(steps, "step") if isinstance(steps, int) else steps, f"seed {config.seed}"]
     brings = f" ({layered.summary})" if layered.summary else ""
     name = f"{layered.recipe or 'no recipe'}{brings}"
     return [
         f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
-        f"decided   {' · '.join(str(part) for part in decided if part)}",
-        f"model     {config.model.path}" + (f", base quantized to {quantized}" if quantized != "none" else ""),
+        f"settings  {' · '.join(str(part) for part in settings if part)}",
+        f"model     {config.model.path}" + (f", base quantised to {quantised}" if quantised != "none" else ""),
         *spread,
         *skipped_rows(run, "train", "evaluation"),
     ]
@@ -236,7 +236,7 @@ def skipped_rows(run: RunSession, *splits: str) -> list[str]:
     """A line for each split with skipped rows, if the dataset counts them."""
     dataset = run.dataset
     counts = {split: dataset.skipped(split) for split in splits} if isinstance(dataset, CountsSkipped) else {}
-    return [f"skipped   {counted(n, 'row')} of data.{split} that are not usable" for split, n in counts.items() if n]
+    return [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]
 
 
 def _train(

@@ -14,10 +14,10 @@ from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
 from rlcore.errors import did_you_mean
 
 SHORT_FORMS = {"model": "path", "environment": "id", "trainer": "id", "strategy": "id", "executor": "id"}
-"""``model=PATH`` is short for ``model.path=PATH``; a component's name alone for its ``id``."""
+"""``model=PATH`` is short for ``model.path=PATH``. For other tables, the value is the ``id`` of the component."""
 WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))
-"""Tables of components within another table. A word on top of such a table, or below one, is its ``id``, and a layer
-with another id leaves behind what recipes and files set for the component that it replaces."""
+"""Tables of components within another table. A string in place of the table is its ``id``. If a layer changes the id,
+the values that recipes and files set for the previous component are dropped."""
 DEFAULT = "default"
 COMMAND_LINE = "command line: "
 BARE_WORD = re.compile(r"[\w./:@-]+")
@@ -60,7 +60,7 @@ class Merged:
         self._merge(self.tree, tree, (), (), layer)
 
     def _within(self, path: KeyPath, over: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Prepare the table of a component for a layer; the layer's tree as it is to be merged."""
+        """Prepare the table of a component for a layer, and return the tree of the layer to merge."""
         table, key = path
         tables = [tree.get(table) for tree in (self.tree, over)]
         base, new = (tree if isinstance(tree, Mapping) else {} for tree in tables)

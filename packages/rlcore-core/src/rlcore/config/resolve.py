@@ -32,9 +32,9 @@ COMPONENT_TABLES = {
     "strategy": "strategy",
     "executor": "executor",
 }
-"""Table and kind of the components that stand at the top level, one each."""
+"""Top-level tables with exactly one component, and the kinds of these components."""
 TRAINING_ONLY = frozenset({"trainer", "strategy", "algorithm", "advantage", "loss"})
-"""An evaluation needs none of them; their tables are checked when their package is there."""
+"""Kinds that an evaluation does not need. Their tables are checked only if their package is installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +43,17 @@ class Resolved:
 
     config: RunConfig
     options: Mapping[str, BaseModel | None]
-    """The validated model of each component's table; None for a component that takes no options. A component within
-    another table has the dotted path of its own, such as ``algorithm.loss``."""
+    """The validated model of each component's table; None for a component that takes no options. The key of a
+    component within another table is its dotted path, such as ``algorithm.loss``."""
     reward_options: tuple[BaseModel | None, ...]
     """In the order of ``config.reward``."""
     tracker_options: Mapping[str, Mapping[str, Any]]
     origins: Mapping[KeyPath, str]
     """The origin of each value that is not a default."""
     recipe: str = ""
-    """Id or file of the recipe, empty when there was none."""
+    """Id or file of the recipe; empty without a recipe."""
     given: Mapping[str, Any] = field(default_factory=dict)
-    """What the layers set, merged and not validated; it resolves to an equal configuration."""
+    """The merged values of all layers, not validated. They resolve to an equal configuration."""
 
     def origin(self, path: KeyPath) -> str:
         """The origin of the value at ``path``; ``default`` when no layer sets it."""
@@ -62,9 +62,9 @@ class Resolved:
     def text(self) -> str:
         """The `tree` as TOML with origins.
 
-        Values that follow from others and that nobody set are comments there, so that they follow anew when a later
-        layer changes what they follow from. A table's model names such keys in its class attribute ``FOLLOWING``; the
-        defaults of a component within another table follow from its id.
+        Values that no layer sets and that are derived from others are written as comments, so that they are derived
+        again when a later layer changes the others. A table's model lists such keys in its class attribute
+        ``FOLLOWING``. The defaults of a component within another table are derived from its id.
         """
         following: set[KeyPath] = set()
         for table, options in self.options.items():
@@ -227,7 +227,7 @@ class _Resolver:
         return value if isinstance(value, dict) else {}
 
     def _components_within(self, table: str, model: Model) -> None:
-        """Validate the tables of components within a table; its model names them in its attribute ``COMPONENTS``."""
+        """Validate the tables of components within a table; its model lists them in its attribute ``COMPONENTS``."""
         whole = self.options[table]
         for key, kind in getattr(model, "COMPONENTS", {}).items():
             part = getattr(whole, key, None)  # None where the table has mistakes of its own: take what was written
@@ -355,7 +355,7 @@ class _Resolver:
             return None
 
     def _model(self, path: KeyPath, load: Callable[..., Any], *arguments: object) -> Model:
-        """The component's model; ``missing``, with a problem reported, when it cannot be imported."""
+        """The component's model. If it cannot be imported, report a problem and return ``missing``."""
         try:
             return load(*arguments)  # type: ignore[no-any-return]
         except UserError as error:
@@ -370,7 +370,7 @@ def explicit_origins(merged: Merged) -> dict[KeyPath, str]:
 
 
 def _without_id(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without ``id``, which belongs to rlcore, unless the model has a field ``id``."""
+    """The values without ``id``, which rlcore reads itself, unless the model has a field ``id``."""
     keep = isinstance(model, type) and "id" in model.model_fields
     return {key: value for key, value in values.items() if key != "id" or keep}
 

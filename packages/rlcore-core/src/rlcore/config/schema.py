@@ -15,7 +15,7 @@ class Table(BaseModel):
     """Base class of tables: immutable, rejects unknown keys and non-finite numbers, documents fields by docstring."""
 
     FOLLOWING: ClassVar[frozenset[str]] = frozenset()
-    """Keys whose values follow from others where nobody sets them."""
+    """Keys whose values are derived from others unless a layer sets them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -53,9 +53,9 @@ class ModelTable(Table):
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     chat_format: str = "auto"
-    """Chat format: ``auto`` chooses by the model's tokenizer; or the id of a format, such as ``plain``."""
+    """Chat format: ``auto`` detects it from the model's tokenizer; otherwise an id, such as ``plain``."""
     tool_parser: str = "auto"
-    """Parser of tool calls: ``auto`` is that of the chat format; or an id such as ``hermes`` or ``react``."""
+    """Parser of tool calls: ``auto`` uses that of the chat format; otherwise an id, such as ``hermes`` or ``react``."""
     builder: dict[str, Any] = {}
     """Options of a ``builtin:`` model, such as ``layers = 4``."""
 
@@ -72,7 +72,7 @@ class RolloutTable(BaseModel):
     max_new_tokens: Annotated[int, Field(ge=1)] = 256
     """Maximum number of tokens per generation (one turn)."""
     max_context_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Maximum number of tokens in a segment, which is what the model sees at once; None is the limit of the model."""
+    """Maximum number of tokens that the model sees at once (a segment); None uses the limit of the model."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature during training."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -143,7 +143,7 @@ class RunConfig(Table):
     requires: list[str] = []
     """Distributions that the recipe needs in addition to its own plugin, in pip syntax."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Random seed for data order, model initialization and sampling."""
+    """Random seed for data order, model initialisation and sampling."""
     runs: str = "runs"
     """Folder in which run directories are created."""
     name: str | None = None

@@ -83,7 +83,7 @@ async def call(
         raise CallFailed(f"{name} cancelled itself") from error
     except BaseException as error:
         if isinstance(error, TimeoutError) and scope.expired():
-            limit = f"{timeout_s:g} s" if deadline < until else "the time of the whole trajectory"
+            limit = f"{timeout_s:g} s" if deadline < until else "the time limit of the trajectory"
             raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error
         raise CallFailed(f"{name} raised {describe(error, function)}") from error
 

@@ -114,7 +114,7 @@ class Scorer:
         except (CallFailed, TypeError) as failure:
             return [RewardResult(value=None, error=str(failure))] * count
         if len(answers) != count:
-            error = f"it gave {len(answers)} values for {count} trajectories"
+            error = f"it returned {len(answers)} values for {count} trajectories"
             return [RewardResult(value=None, error=error)] * count
         return [checked(answer, reward.minimum, reward.maximum) for answer in answers]
 
@@ -128,9 +128,9 @@ def checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
     """Convert the value of a reward to a result. It is scored only if it is a finite number within the bounds."""
     result = answer if isinstance(answer, RewardResult) else RewardResult(value=answer)
     if result.value is None:
-        error = result.error or "it gave no value and no error"
+        error = result.error or "it returned neither a value nor an error"
     elif not isinstance(result.value, Real):
-        error = f"it gave a {type(result.value).__name__}, not a number"
+        error = f"it returned a {type(result.value).__name__}, not a number"
     else:
         try:
             value = float(result.value)
@@ -138,5 +138,5 @@ def checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
             value = math.inf
         if minimum <= value <= maximum and math.isfinite(value):
             return RewardResult(value=value, components=result.components, error=result.error)
-        error = f"it gave {value:g}, which is outside [{minimum:g}, {maximum:g}]"
+        error = f"it returned {value:g}, which is outside [{minimum:g}, {maximum:g}]"
     return RewardResult(value=None, components=result.components, error=error)

@@ -98,7 +98,7 @@ class Tool:
             ToolFailure: the tool itself failed, not the call.
         """
         if isinstance(self.function, type):
-            raise ToolFailure(f"tool {self.name!r} has state: it answers only within an episode")
+            raise ToolFailure(f"tool {self.name!r} is stateful and can only be called within an episode")
         values, mistakes = check_arguments(self.schema, thaw(arguments))
         if mistakes:
             return ToolResult(f"Error: {self.name}: " + "; ".join(mistakes) + ".", status="error")
@@ -122,7 +122,7 @@ class Tool:
             return ToolResult(shorten(f"Error: {error or type(error).__name__}", self.max_characters), status="error")
         except Exception as error:
             if isinstance(error, TimeoutError) and deadline.expired():
-                return ToolResult(f"Error: {self.name} gave no answer within {self.timeout_s:g} s.", status="error")
+                return ToolResult(f"Error: {self.name} did not answer within {self.timeout_s:g} s.", status="error")
             raise ToolFailure(f"tool {self.name!r} failed: {type(error).__name__}: {error}") from error
         return self._result(answer)
 
@@ -172,7 +172,7 @@ def tool(
         return function
     if timeout_s <= 0 or max_characters < 64:
         raise UserError(
-            "a tool needs a positive timeout_s and at least 64 max_characters",
+            "timeout_s must be positive, and max_characters at least 64",
             found=f"timeout_s={timeout_s:g}, max_characters={max_characters}",
         )
 
@@ -196,7 +196,7 @@ def shorten(text: str, max_characters: int) -> str:
     """Return the text, or its beginning and end around a note of its length. Never exceeds the limit."""
     if len(text) <= max_characters:
         return text
-    mark = f"\n[... {len(text)} characters in all, the middle is left out ...]\n"
+    mark = f"\n[... middle omitted, {len(text)} characters in total ...]\n"
     room = max(max_characters - len(mark), 0)
     tail = room // 2
     return (text[: room - tail] + mark + text[len(text) - tail :])[:max_characters]

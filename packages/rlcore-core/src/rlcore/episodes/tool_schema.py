@@ -32,7 +32,7 @@ def called_function(function: Callable[..., object]) -> Callable[..., object]:
     if not isinstance(function, type):
         return function
     if "__call__" not in dir(function):
-        raise UserError(f"a class needs __call__ to be a tool: {function.__name__} has none", fix="give it __call__")
+        raise UserError(f"a tool class needs __call__, but {function.__name__} has none", fix="add the method __call__")
     called: Callable[..., object] = vars(function).get("__call__") or function.__call__
     return called
 
@@ -52,7 +52,7 @@ def schema_of(function: Callable[..., object], *, name: str | None = None) -> To
     where = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(function))}"
     name = name or _name_of(function)
     if not _NAME.fullmatch(name):
-        message = "the name of a tool consists of letters, digits, _ and -, at most 64"
+        message = "a tool name must consist of 1 to 64 letters, digits, _ and -"
         raise UserError(message, found=repr(name), where=where, fix='write @tool(name="...")')
     description, texts = read_docstring(inspect.getdoc(function) or "")
     called = called_function(function)
@@ -121,11 +121,11 @@ def _parameter_schema(
     function: Callable[..., object], parameter: inspect.Parameter, name: str, where: str
 ) -> dict[str, Any]:
     def refuse(found: str, fix: str) -> UserError:
-        message = f"tool {name!r}, parameter {parameter.name!r}: no JSON schema can be made of it"
+        message = f"tool {name!r}, parameter {parameter.name!r}: cannot create a JSON schema"
         return UserError(message, found=found, where=where, fix=fix)
 
     if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-        raise refuse(f"a {parameter.kind.description} parameter", "models pass arguments by name: name each one")
+        raise refuse(f"a {parameter.kind.description} parameter", "models pass arguments by name: list each parameter")
     if parameter.annotation is inspect.Parameter.empty:
         raise refuse("no type hint", f"write {parameter.name}: str (or int, float, bool, list[…], dict[str, …], …)")
     holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -148,19 +148,19 @@ def _hint_schema(hint: Any) -> dict[str, Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         if not all(value is None or type(value) in (str, int, bool) for value in arguments):
-            raise TypeError("its values are not all text, integers, booleans or None")
+            raise TypeError("its values must be strings, integers, booleans or None")
         kinds = {_kind(value) for value in arguments}
         return {**({"type": kinds.pop()} if len(kinds) == 1 else {}), "enum": list(arguments)}
     if origin is list and arguments:
         return {"type": "array", "items": _hint_schema(arguments[0])}
     if origin is dict and arguments:
         if arguments[0] is not str:
-            raise TypeError("the keys of a JSON object are strings")
+            raise TypeError("the keys of a JSON object must be strings")
         return {"type": "object", "additionalProperties": _hint_schema(arguments[1])}
     if origin in (Union, types.UnionType):
         return {"anyOf": [_hint_schema(argument) for argument in arguments]}
     if hint in (list, dict):
-        raise TypeError("it does not say what is inside")
+        raise TypeError("its element type is missing")
     raise TypeError(f"{_hint_name(hint)} has no counterpart in JSON")
 
 

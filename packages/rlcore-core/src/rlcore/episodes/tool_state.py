@@ -45,7 +45,7 @@ class EpisodeTools:
                 try:
                     made = await run_in_thread(self._make, tool, context)
                 except Exception as error:
-                    message = f"tool {tool.name!r} cannot be made: {type(error).__name__}: {error}"
+                    message = f"tool {tool.name!r} cannot be created: {type(error).__name__}: {error}"
                     raise ToolFailure(message) from error
                 self.by_name[tool.name] = dataclasses.replace(tool, function=made)
 

@@ -12,7 +12,7 @@ from rlcore.errors import DataError
 from rlcore.types import Demonstration, Message, thaw
 
 SAMPLES = 2000
-"""The most demonstrations, and the most tasks, that are read."""
+"""Maximum number of demonstrations, and of tasks, to read."""
 
 
 def texts_of(dataset: Dataset) -> Iterable[str]:

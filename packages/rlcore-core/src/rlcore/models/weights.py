@@ -16,13 +16,13 @@ class FolderWeights:
     """A `WeightSource` for a Hugging Face folder, without a loaded module."""
 
     folder: Path | None
-    """None for an engine that has its own model."""
+    """None for an engine that provides its own model."""
     version: int = 0
     module: None = None
 
 
 SMALL_MODEL = 5_000_000
-"""Number of parameters below which synchronizing threads can take longer than the computation."""
+"""Number of parameters below which synchronising threads can take longer than the computation."""
 
 _WAITING = "OMP_WAIT_POLICY"
 _TURNS = "GOMP_SPINCOUNT", "1000"

@@ -116,7 +116,7 @@ def is_host(plugin: Plugin) -> bool:
 
 
 def canonical(name: str) -> str:
-    """A normalized name, as package indexes compare them: lower case, ``-`` for any run of ``-_.``."""
+    """A normalised name, as package indexes compare them: lower case, ``-`` for any run of ``-_.``."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 

@@ -18,7 +18,7 @@ Key = tuple[str, str]
 
 
 def examine(registry: Registry) -> dict[Key, tuple[Complaint, ...]]:
-    """Problems by plugin that its author should fix although it loads. Calls all register hooks."""
+    """Problems of plugins that load, which their authors should fix. Calls all register hooks."""
     found: dict[Key, list[Complaint]] = {}
     for kind in KINDS:
         offers = registry.offers(kind)

@@ -16,11 +16,11 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "trainer": ("train",),
     "strategy": ("step",),
 }
-"""Kinds whose targets are classes, and the methods that these need."""
+"""Kinds whose targets are classes, and their required methods."""
 DIALECT = (("claims", "read_overrides"), ("read_file",))
-"""A dialect needs the methods of one of these."""
+"""A dialect needs all methods of at least one of these groups."""
 CHAT_ENGINE = ("chat", "release", "close")
-"""The methods of an engine that speaks messages."""
+"""The methods of an engine that uses messages."""
 FUNCTIONS = frozenset({"model", "check"})
 """Kinds whose targets are functions."""
 
@@ -30,30 +30,30 @@ CALLED: Mapping[str, str] = {
     "advantage": "inputs",
     "loss": "inputs",
 }
-"""Kinds whose targets are functions, or classes of which one is made and called, with their parameters."""
+"""Kinds whose targets are functions, or classes that are instantiated and called, with their parameters."""
 
 
 def mistake_in(kind: str, target: Any) -> tuple[str, str, str] | None:
-    """What a target of this kind must be, what it is instead, and what fixes it; None when it is right."""
+    """The required form of a target of this kind, its actual form, and the fix; None if the form is valid."""
     if kind in METHODS:
         methods = CHAT_ENGINE if kind == "engine" and hasattr(target, "chat") else METHODS[kind]
         wanted = f"must be a class with {_listed(methods)}"
         if not isinstance(target, type):
-            return wanted, f"{_described(target)}", "name the class"
+            return wanted, f"{_described(target)}", "refer to the class"
         lacking = [name for name in methods if not callable(getattr(target, name, None))]
         if lacking:
-            return wanted, f"the class {target.__name__} has no {_listed(lacking, 'or')}", f"give it {_listed(lacking)}"
+            return wanted, f"the class {target.__name__} has no {_listed(lacking, 'or')}", f"add {_listed(lacking)}"
     elif kind in FUNCTIONS and (isinstance(target, type) or not callable(target)):
-        return "must be a function", _described(target), "name the function"
+        return "must be a function", _described(target), "refer to the function"
     elif kind == "dialect" and (
         isinstance(target, type) or not any(all(hasattr(target, name) for name in names) for names in DIALECT)
     ):
         wanted = "must be an object with read_file, or with keys, claims and read_overrides"
-        fix = "name an object, not its class" if isinstance(target, type) else "give it these methods"
+        fix = "refer to an object, not to its class" if isinstance(target, type) else "add these methods"
         return wanted, _described(target), fix
     elif kind in CALLED and not _is_called(target):
         wanted = f"must be a function of ({CALLED[kind]}), or a class with __call__"
-        return wanted, _described(target), "name the function or the class"
+        return wanted, _described(target), "refer to the function or the class"
     return None
 
 

@@ -211,7 +211,7 @@ class Registry:
 
 
 def make(target: Any, options: Any) -> Any:
-    """Create a component from its validated options (None when it takes none). A function is returned unchanged."""
+    """Create a component from its validated options (None if it takes no options). A function is returned unchanged."""
     if options is not None:
         return target(options)
     return target() if isinstance(target, type) else target

@@ -20,7 +20,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         told: dict[str, Any] = json.loads((folder / "trainer.json").read_text(encoding="utf-8"))
         sizes = dict(told["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError("this is not a whole checkpoint", found=str(error), where=str(folder), fix=fix) from None
+        raise UserError("this is not a complete checkpoint", found=str(error), where=str(folder), fix=fix) from None
     for name, size in sizes.items():
         there = (folder / name).stat().st_size if (folder / name).is_file() else None
         if there != size:

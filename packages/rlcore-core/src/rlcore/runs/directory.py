@@ -324,7 +324,7 @@ def recipe_of(run: Path) -> str:
 
 
 def check_name(resolved: Resolved) -> None:
-    """Raise `UserError` when the name is already used or leads out of the folder of runs."""
+    """Raise `UserError` if the name is already used, or if its path is outside of the folder of runs."""
     config = resolved.config
     if config.name is None:
         return

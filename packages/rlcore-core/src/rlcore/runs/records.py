@@ -40,7 +40,7 @@ def task_to_json(task: Task) -> dict[str, Any]:
 
 
 def task_from_json(data: Mapping[str, Any]) -> Task:
-    """The inverse of `task_to_json`. Raises as `trajectory_from_json`."""
+    """The inverse of `task_to_json`. Raises like `trajectory_from_json`."""
     return from_json(Task, data)
 
 

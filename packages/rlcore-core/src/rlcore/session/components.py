@@ -51,12 +51,12 @@ class RunComponents:
 
     @property
     def config(self) -> RunConfig:
-        """Rlcore's own tables."""
+        """The tables that rlcore itself reads."""
         return self.plan.config
 
     @property
     def recipe(self) -> str:
-        """Id or file of the recipe, empty when there was none."""
+        """Id or file of the recipe; empty without a recipe."""
         return self.plan.recipe
 
     @property
@@ -74,7 +74,7 @@ class RunComponents:
 
     @property
     def dataset(self) -> Dataset:
-        """The `Dataset`, made once."""
+        """The `Dataset`, created once."""
         if self._dataset is None:
             id = self.config.data.get("id", self.config.environment.id)
             self._dataset = cast(
@@ -90,7 +90,7 @@ class RunComponents:
 
     @property
     def rewards(self) -> tuple[SelectedReward, ...]:
-        """The selected rewards, made once."""
+        """The selected rewards, created once."""
         if self._rewards is None:
             self._rewards = select_rewards(self.registry, self.config.reward, self.resolved.reward_options)
         return self._rewards

@@ -40,19 +40,19 @@ class RunPlan:
 
     @property
     def config(self) -> RunConfig:
-        """Rlcore's own tables."""
+        """The tables that rlcore itself reads."""
         return self.resolved.config
 
     @property
     def recipe(self) -> str:
-        """Id or file of the recipe, empty when there was none."""
+        """Id or file of the recipe; empty without a recipe."""
         return self.resolved.recipe
 
     def options(self, table: str) -> Any:
         """The component's own validated pydantic model; None for a component that takes no options.
 
         Tables: ``environment``, ``data``, ``trainer``, ``strategy``, ``executor``, ``engine`` (``rollout.<engine>``),
-        ``builder`` and those that the trainer names, such as ``algorithm`` and ``warmup``.
+        ``builder`` and the additional tables of the trainer, such as ``algorithm`` and ``warmup``.
         """
         return self.resolved.options[table]
 

@@ -34,7 +34,7 @@ class Processes(Protocol):
         ...
 
     def end(self, error: BaseException | None) -> None:
-        """Report that this process has finished. An error that the others do not have ends them too."""
+        """Report that this process has finished. An error that occurs only in this process also ends the others."""
         ...
 
 
@@ -59,8 +59,8 @@ def processes_of(run: RunSession, arguments: Sequence[str]) -> Processes | Start
     """The processes of a run, or a function that starts them, according to the strategy.
 
     Args:
-        run: checked
-        arguments: of ``rlcore`` in this process; those that are started get the same
+        run: a checked run
+        arguments: the arguments of ``rlcore`` in this process, passed on to the processes that it starts
     """
     spec = run.registry.spec("strategy", run.config.strategy.id)
     if not isinstance(spec, StrategySpec) or spec.launch is None:

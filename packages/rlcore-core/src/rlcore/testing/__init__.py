@@ -4,7 +4,7 @@
 
     from rlcore.testing import check_plugin
 
-    def test_the_plugin_keeps_the_contracts():
+    def test_plugin_conforms():
         check_plugin("gsm8k-tools")
 
 Each check raises a single `AssertionError` that lists every violation as a sentence. No model, engine or torch is

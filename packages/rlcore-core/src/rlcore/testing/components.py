@@ -12,7 +12,7 @@ def component(registry: Registry, kind: str, id: str, options: Mapping[str, Any]
     """Return a function that creates the component with these options, validated by its own model."""
     target, model = registry.load(kind, id), registry.config_model(kind, id)
     if model is None:
-        assert not options, f"the {kind} {id!r} takes no options, it was given {dict(options or {})}"
+        assert not options, f"the {kind} {id!r} takes no options, but was given {dict(options or {})}"
         return lambda: make(target, None)
     config = model.model_validate(dict(options or {}))
     return lambda: make(target, config)

@@ -42,9 +42,9 @@ def check_environment(
     The checks cover:
 
     - The observation of a reset is reproducible from its seed and leaves Python's global random state alone.
-    - Observations survive JSON, contain only new messages and include their images.
+    - Observations can be converted to JSON and back, contain only new messages and include their images.
     - An ideal episode scores the maximum of every reward, and silence scores the minimum.
-    - No action makes the environment raise or end without an answer.
+    - No action makes the environment raise, or end the episode without a message.
     - A step after the end does not continue the episode.
     - ``close`` may be called at any time and twice.
     - Eight episodes run concurrently.
@@ -56,7 +56,7 @@ def check_environment(
         tasks: the tasks to use; by default the first three of the dataset with the same id, made from ``data``.
         data: keys of the ``[data]`` table.
         rewards: ids, or rewards of a run, that score an ideal episode and silence.
-        oracle: returns the assistant's messages of an ideal episode. Defaults to the environment's own attribute
+        oracle: returns the assistant's messages of an ideal episode. Defaults to the environment's own method
             ``oracle(task)``.
         needs_oracle: False for an environment without a known ideal episode.
     """
@@ -84,25 +84,25 @@ class _Checks:
 
     async def run(self) -> None:
         attempt = self.findings.attempt
-        if not self.expect(bool(self.tasks), "there is no task to try it on"):
+        if not self.expect(bool(self.tasks), "there is no task to run the checks on"):
             return
         if self.oracle is None:
             made = await call(self.stage.make)
             self.oracle = made.oracle if isinstance(made, Solvable) else None
         if self.oracle is None and self.needs_oracle:
-            sentence = (
-                "perfect play is unknown: give it an attribute oracle(task) that returns the assistant's messages"
-            )
+            sentence = "no ideal episode is known: add a method oracle(task) that returns the assistant's messages"
             self.expect(False, sentence)
         for task in self.tasks:
             await attempt(f"reset of task {task.id!r}", self.reset_repeats(task))
             await attempt(f"silence on task {task.id!r}", self.silence_scores_the_minimum(task))
             if self.oracle is not None:
-                await attempt(f"perfect play of task {task.id!r}", self.oracle_scores_the_maximum(task, self.oracle))
+                await attempt(
+                    f"the ideal episode of task {task.id!r}", self.oracle_scores_the_maximum(task, self.oracle)
+                )
         await attempt("a hostile action", self.hostile_actions_are_answered(self.tasks[0]))
         await attempt("a step after the end", self.the_end_is_the_end(self.tasks[0]))
         await attempt("close", self.close_comes_at_any_time(self.tasks[0]))
-        await attempt(f"{self.together} episodes at a time", self.episodes_keep_apart_and_leak_nothing())
+        await attempt(f"{self.together} concurrent episodes", self.episodes_keep_apart_and_leak_nothing())
 
     async def reset_repeats(self, task: Task) -> None:
         """The same seed gives the same observation, regardless of Python's global random state."""
@@ -113,28 +113,28 @@ class _Checks:
             first = (await self.stage.play(task, ())).first
             self.expect(
                 random.getstate() == before,
-                "reset changes Python's global random numbers: make a random.Random(seed) of its own",
+                "reset changes Python's global random state: use a separate random.Random(seed)",
             )
         finally:
             random.setstate(outside)
         second = (await self.stage.play(task, ())).first
         self.expect(
             first == second,
-            f"reset does not repeat with its seed: task {task.id!r} looked different the second time, "
-            "and the trajectories of a group must start from the same state",
+            f"reset is not reproducible: the first observation of task {task.id!r} differs between two calls with "
+            "the same seed, but all trajectories of a group must start from the same state",
         )
-        self.expect(bool(first.messages), f"the first observation of task {task.id!r} holds no message")
+        self.expect(bool(first.messages), f"the first observation of task {task.id!r} has no messages")
         self._observation("reset", first)
 
     async def silence_scores_the_minimum(self, task: Task) -> None:
         """An agent that says nothing reaches an end and scores the minimum."""
         episode = await self.stage.play(task, silence(), rewards=self.rewards)
-        if not self.expect(episode.ended, f"{len(episode.steps)} empty answers do not end the episode"):
+        if not self.expect(episode.ended, f"the episode does not end after {len(episode.steps)} empty answers"):
             return
         for reward, value in zip(self.rewards, episode.values, strict=True):
             self.expect(
                 value == reward.minimum,
-                f"an empty answer must score the minimum of {reward.id} ({reward.minimum:g}), it scores {value}",
+                f"an empty answer must score the minimum of {reward.id} ({reward.minimum:g}), but it scores {value}",
             )
 
     async def oracle_scores_the_maximum(self, task: Task, oracle: Oracle) -> None:
@@ -142,42 +142,43 @@ class _Checks:
         episode = await self.stage.play(task, then_silence(await call(oracle, task)), rewards=self.rewards)
         self.expect(
             episode.tidy,
-            "the scratch folder of the context is there after the episode: write nothing to it after close",
+            "the scratch folder of the context exists after the episode: do not write to it after close",
         )
-        self.expect(episode.ended, f"perfect play of task {task.id!r} does not end the episode")
+        self.expect(episode.ended, f"the ideal episode of task {task.id!r} does not end")
         shown = {image for message in episode.trajectory.messages for image in message.images}
         self.expect(
             shown <= set(episode.trajectory.images),
-            "a message shows an image that neither task nor observations carry: put its bytes into Observation.images",
+            "a message refers to an image that neither the task nor an observation provides: add its bytes to "
+            "Observation.images",
         )
         for step in episode.steps:
             self._observation("step", step.observation)
         for reward, value in zip(self.rewards, episode.values, strict=True):
             self.expect(
                 value == reward.maximum,
-                f"perfect play must score the maximum of {reward.id} ({reward.maximum:g}), it scores {value} "
+                f"the ideal episode must score the maximum of {reward.id} ({reward.maximum:g}), but it scores {value} "
                 f"on task {task.id!r}",
             )
 
     async def hostile_actions_are_answered(self, task: Task) -> None:
-        """Any model output gets an answer: no exception and no silent end."""
+        """Every model output gets a response: no exception, and no end without a message."""
         tools = (await self.stage.play(task, ())).first.tools
         for name, action in hostile_actions(tools):
             try:
                 episode = await self.stage.play(task, [action])
             except Exception as error:
-                self.expect(False, f"{name} makes it raise {type(error).__name__}: {error}")
+                self.expect(False, f"{name} makes step raise {type(error).__name__}: {error}")
                 continue
             step = episode.steps[0]
             self._observation("step", step.observation)
             silent = step.terminated and not step.observation.messages and step.stop is None
             self.expect(
                 not (silent and action.tool_calls and tools),
-                f"{name} ends the episode without a word: tell the model what was wrong, so that it can learn",
+                f"{name} ends the episode without a message: return a message that describes the error",
             )
 
     async def the_end_is_the_end(self, task: Task) -> None:
-        """After the end an action is rejected, or ends again."""
+        """After the end, a step raises an exception or reports the end again."""
         environment = await call(self.stage.make, threaded=self.stage.blocking)
         context = EpisodeContext(task)
         try:
@@ -189,8 +190,8 @@ class _Checks:
             try:
                 after = await call(environment.step, Message(role="assistant"), threaded=self.stage.blocking)
             except Exception:
-                return  # a rejection is an answer
-            self.expect(is_end(after), "a step after the end goes on as if nothing had ended")
+                return  # raising is allowed
+            self.expect(is_end(after), "a step after the end continues the episode")
         finally:
             await call(environment.close, threaded=self.stage.blocking)
             context.close()
@@ -210,7 +211,7 @@ class _Checks:
             context.close()
 
     async def episodes_keep_apart_and_leak_nothing(self) -> None:
-        """Concurrent episodes see the same as single ones, and leave nothing behind."""
+        """Concurrent episodes give the same results as single ones, and leak nothing."""
         tasks = [self.tasks[index % len(self.tasks)] for index in range(self.together)]
         actions = [await self._actions(task) for task in tasks]
         play, rewards = self.stage.play, self.rewards
@@ -221,16 +222,17 @@ class _Checks:
             for task, single, beside in zip(tasks, alone, await asyncio.gather(*games), strict=True):
                 self.expect(
                     single.first == beside.first and single.ended == beside.ended,
-                    f"task {task.id!r} looks different with {self.together} episodes at a time: they share state",
+                    f"the first observation or the end of task {task.id!r} differs when {self.together} episodes run "
+                    "concurrently: they share state",
                 )
                 for reward, value, other in zip(rewards, single.values, beside.values, strict=True):
                     self.expect(
                         value == other,
-                        f"{reward.id} of the same play differs with {self.together} episodes at a time",
+                        f"{reward.id} gives another value when {self.together} episodes run concurrently",
                     )
 
         for name, count in (await growth(beside_each_other)).items():
-            self.expect(False, f"{self.together} closed episodes leave {count} {name} behind, every time")
+            self.expect(False, f"each round of {self.together} closed episodes leaks {count} {name}")
 
     async def _actions(self, task: Task) -> list[Message]:
         return list(then_silence(await call(self.oracle, task) if self.oracle is not None else ()))
@@ -241,16 +243,16 @@ class _Checks:
             plain = json.dumps(to_json(observation))
             back = from_json(Observation, json.loads(plain))
         except Exception as error:
-            self.expect(False, f"an observation of {method} is no plain data: {type(error).__name__}: {error}")
+            self.expect(False, f"an observation of {method} is not plain data: {type(error).__name__}: {error}")
             return
         same = (tuple(back.messages), tuple(back.tools)) == (tuple(observation.messages), tuple(observation.tools))
-        self.expect(same, f"an observation of {method} is no plain data: it does not survive JSON")
+        self.expect(same, f"an observation of {method} is not plain data: it changes when converted to JSON and back")
         self.expect(isinstance(observation.messages, tuple), f"the messages of {method} must be a tuple")
         if method == "step":
             roles = {message.role for message in observation.messages}
             self.expect(
                 "assistant" not in roles,
-                "step returns an assistant message: an observation holds only what is new, never the action itself",
+                "step returns an assistant message: an observation contains only the new messages, not the action",
             )
 
 

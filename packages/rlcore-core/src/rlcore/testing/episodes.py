@@ -138,4 +138,4 @@ def totals(steps: Sequence[Step]) -> dict[str, float]:
 def expect_type(name: str, value: object, kind: type) -> None:
     """Raise `TypeError` unless a method returned the type required by the contract."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must return a {kind.__name__}, it returned a {type(value).__name__}")
+        raise TypeError(f"{name} must return a {kind.__name__}, not a {type(value).__name__}")

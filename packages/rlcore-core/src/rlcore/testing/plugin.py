@@ -66,14 +66,14 @@ def check_plugin(
         for offer in registry.offers(kind)
         if (offer.plugin.name, offer.plugin.distribution) == (plugin.name, plugin.distribution)
     ]
-    findings.expect(bool(offers), "none of its hooks returns a spec")
+    findings.expect(bool(offers), "its hooks return no specs")
     for kind, offer in offers:
         _spec_is_sound(registry, kind, offer, findings)
     environments = [offer.spec.id for kind, offer in offers if kind == "environment"]
     recipes = dict(_recipes(registry, offers, findings))
     findings.expect(
         not environments or f"{plugin.name}/default" in recipes,
-        f"there is no recipe {plugin.name}/default, which rlcore run --plugin {plugin.name} runs",
+        f"the recipe {plugin.name}/default is missing: rlcore run --plugin {plugin.name} needs it",
     )
     for id, layer in recipes.items():
         _recipe_resolves(registry, id, layer, findings)
@@ -95,9 +95,9 @@ def _imports_lightly(module: str, findings: Findings) -> None:
     module = module.partition(":")[0]
     code = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    if findings.expect(done.returncode == 0, f"{module} cannot be imported alone: {done.stderr.strip()[-500:]}"):
+    if findings.expect(done.returncode == 0, f"{module} cannot be imported on its own: {done.stderr.strip()[-500:]}"):
         heavy = done.stdout.strip().splitlines()[-1]
-        findings.expect(heavy == "[]", f"{module} imports {heavy}: hooks return strings, and import nothing heavy")
+        findings.expect(heavy == "[]", f"{module} imports {heavy}: hooks must not need heavy imports")
 
 
 def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findings) -> None:
@@ -129,7 +129,7 @@ def _dialect_reads_what_its_spec_says(spec: DialectSpec, target: object, what: s
     wanted = {"overrides": ("keys", "claims", "read_overrides"), "files": ("read_file",)}
     for field, names in wanted.items():
         lacking = [name for name in names if getattr(spec, field) and not hasattr(target, name)]
-        findings.expect(not lacking, f"the {what} says that it reads {field}, and has no {', '.join(lacking)}")
+        findings.expect(not lacking, f"the {what} is declared to read {field}, but has no {', '.join(lacking)}")
 
 
 def _model_is_strict(model: type[BaseModel], path: str, findings: Findings) -> None:

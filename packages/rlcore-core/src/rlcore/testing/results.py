@@ -50,8 +50,8 @@ async def value_of(
     value = answer.value if isinstance(answer, RewardResult) else answer
     if value is None:
         if not isinstance(answer, RewardResult) or not answer.error:
-            raise TypeError("not scored needs a reason: RewardResult(value=None, error=…)")
+            raise TypeError("a result without a value needs an error: RewardResult(value=None, error=…)")
         return None
     if not isinstance(value, Real):
-        raise TypeError(f"a reward is a number or a RewardResult, not a {type(value).__name__}")
+        raise TypeError(f"a reward must return a number or a RewardResult, not a {type(value).__name__}")
     return float(value)

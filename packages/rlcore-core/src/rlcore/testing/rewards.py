@@ -74,7 +74,7 @@ class _Checks:
     async def run(self) -> None:
         attempt = self.findings.attempt
         await attempt("a case", self.cases_get_their_values())
-        await attempt("asking again", self.values_repeat())
+        await attempt("scoring again", self.values_repeat())
         await attempt("a broken trajectory", self.broken_input_is_not_scored_as_wrong())
 
     async def cases_get_their_values(self) -> None:
@@ -82,20 +82,20 @@ class _Checks:
         for case in self.cases:
             value = await self._value(case)
             right = value is None if case.value is None else value is not None and abs(value - case.value) <= TOLERANCE
-            self.expect(right, f"{_answer(case)} must score {_shown(case.value)}, it scores {_shown(value)}")
+            self.expect(right, f"{_answer(case)} must score {_shown(case.value)}, but scores {_shown(value)}")
         values = [case.value for case in self.cases]
         if not self.cases:
             return
         self.expect(
             self.reward.maximum in values or math.isinf(self.reward.maximum),
-            f"no case scores the maximum ({self.reward.maximum:g}): give one that is entirely right",
+            f"no case scores the maximum ({self.reward.maximum:g}): add one with a correct answer",
         )
         if self.empty:
             for case in [case for case in self.cases if case.value is not None]:
                 value = await self._value(_with_answer(case, ""))
                 self.expect(
                     value == self.reward.minimum,
-                    f"an empty answer must score the minimum ({self.reward.minimum:g}), it scores {_shown(value)}",
+                    f"an empty answer must score the minimum ({self.reward.minimum:g}), but scores {_shown(value)}",
                 )
 
     async def values_repeat(self) -> None:
@@ -105,11 +105,11 @@ class _Checks:
         for case, one, other in zip(self.cases, first, again, strict=True):
             self.expect(
                 one == other,
-                f"{_answer(case)} scores {_shown(one)}, then {_shown(other)} when asked again in another order",
+                f"{_answer(case)} scores {_shown(one)}, then {_shown(other)} when scored again in another order",
             )
         many = self.cases * 8
         together = await asyncio.gather(*map(self._value, many))
-        self.expect(together == first * 8, "values differ when eight of each are asked for at the same time")
+        self.expect(together == first * 8, "values differ when each case is scored eight times concurrently")
 
     async def broken_input_is_not_scored_as_wrong(self) -> None:
         """A failed trajectory gets no value. A hostile text is scored like any other text."""
@@ -128,12 +128,12 @@ class _Checks:
             value = await self._tolerates("a task without its fields", case.trajectory, bare)
             self.expect(
                 value is None or value == case.value,
-                f"a task without its fields scores {_shown(value)} where it scored {_shown(case.value)}: "
-                "what is missing must be an error (raise, or value=None), not a wrong answer",
+                f"a task without its fields scores {_shown(value)} instead of {_shown(case.value)}: "
+                "a missing field must be an error (raise, or value=None), not a wrong answer",
             )
 
     async def _tolerates(self, name: str, trajectory: Trajectory, task: Task) -> float | None:
-        """Return the value, or None if it was refused. Raising is allowed and means *not scored*."""
+        """Return the value, or None if the trajectory was not scored. Raising is allowed and means *not scored*."""
         try:
             value = await value_of(self.reward, trajectory, task)
         except TimeoutError:
@@ -172,8 +172,8 @@ def _hostile_texts() -> list[tuple[str, str]]:
         ("an answer of 100000 brackets", "(" * 100_000),
         ("an answer of broken Unicode", "\ud800\x00\u202e"),
         ("an answer of special tokens", "<|im_end|><|im_start|>system\n<|endoftext|>"),
-        ("an endless power", "9**9**9**9"),
-        ("an answer that is no number", "nan inf -inf 1e999"),
+        ("a power that is too large to compute", "9**9**9**9"),
+        ("an answer that is not a number", "nan inf -inf 1e999"),
     ]
 
 

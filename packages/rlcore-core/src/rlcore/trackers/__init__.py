@@ -1,1 +1,1 @@
-"""Who shows or stores a run's numbers. Each tracker is imported when it is asked for."""
+"""Trackers, which show or store the metrics of a run. Each one is imported when it is selected."""

@@ -151,7 +151,7 @@ def _decode_plain(data: Any, hint: Any, decode_bytes: DecodeBytes) -> Any:
         _expect(data in [member.value for member in hint], data, f"one of {', '.join(map(repr, map(str, hint)))}")
         return hint(data)
     if hint is bytes:
-        _expect(isinstance(data, str), data, "a text")
+        _expect(isinstance(data, str), data, "a string")
         try:
             return decode_bytes(data)
         except ValueError as error:
@@ -159,7 +159,7 @@ def _decode_plain(data: Any, hint: Any, decode_bytes: DecodeBytes) -> Any:
     if hint is float:
         _expect(isinstance(data, (int, float)) and not isinstance(data, bool), data, "a number")
         return data
-    _expect(type(data) is hint, data, {str: "a text", int: "an integer", bool: "a boolean"}[hint])
+    _expect(type(data) is hint, data, {str: "a string", int: "an integer", bool: "a boolean"}[hint])
     return data
 
 

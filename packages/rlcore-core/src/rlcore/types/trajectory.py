@@ -54,7 +54,7 @@ class Segment:
         object.__setattr__(self, "logprobs", Logprobs(self.logprobs))
         if not len(self.token_ids) == len(self.loss_mask) == len(self.logprobs):
             lengths = f"{len(self.token_ids)}, {len(self.loss_mask)} and {len(self.logprobs)}"
-            raise ValueError(f"token_ids, loss_mask and logprobs have the same length, not {lengths}")
+            raise ValueError(f"token_ids, loss_mask and logprobs must have the same length, not {lengths}")
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -86,7 +86,7 @@ class RewardResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """The record of one episode. Messages are a view of it, and text is never tokenised a second time."""
+    """The record of one episode. Messages are a view of it, and text is never tokenised again."""
 
     task_id: str
     sibling: int

@@ -16,7 +16,7 @@ from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 
 class ChatMLFormat(ABC):
-    """``<|im_start|>role`` newline text ``<|im_end|>`` newline, one after the other.
+    """Consecutive turns of the form ``<|im_start|>role`` newline text ``<|im_end|>`` newline.
 
     The ids of a conversation are by construction those of its rollout: the prompt, the sampled tokens and the next
     observation. The text of a policy turn is encoded separately from the header before it, because sampling continues
@@ -62,11 +62,11 @@ class ChatMLFormat(ABC):
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> tuple[list[int], list[bool]]:
-        """A whole demonstration as ids [T] and loss mask [T]: true only on assistant text and its end token."""
+        """A complete demonstration as ids [T] and loss mask [T], true only on assistant text and its end token."""
         return self._renderer.encode_blocks(self._blocks(messages, tools))
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of the ids, special tokens included."""
+        """The text of the ids, including special tokens."""
         return self.tokenizer.decode(token_ids)
 
     @abstractmethod

@@ -93,8 +93,8 @@ class Qwen25Format(_QwenFormat):
 class Qwen3Format(_QwenFormat):
     """Qwen3, with or without thinking.
 
-    An assistant's text, its ``<think>`` block included, stays in the history exactly as it was sampled or as the
-    conversation has it. The template instead (1) drops the block from turns before the last question of a user, so that
+    An assistant's text, including its ``<think>`` block, stays in the history exactly as it was sampled or given. The
+    template instead (1) drops the block from turns before the last question of a user, so that
     its rendering of a longer conversation does not begin with that of the shorter one; (2) puts an empty block before
     the conversation's last turn where there is none; (3) trims the line breaks around and inside the block.
     """

@@ -23,9 +23,8 @@ MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 class Piece:
     """A piece of text and its origin.
 
-    ``template``: the chat format; every added token in it is meant. ``assistant``: the policy, or a demonstration
-    in its place; only `MARKUP` and tokens that are not special are meant. ``outside``: everything else; no added token
-    is meant.
+    ``template``: the chat format; all added tokens are allowed. ``assistant``: the policy or a demonstration; only
+    `MARKUP` and added tokens that are not special are allowed. ``outside``: everything else; no added token is allowed.
     """
 
     text: str

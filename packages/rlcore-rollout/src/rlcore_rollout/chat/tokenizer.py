@@ -16,8 +16,8 @@ class ChatTokenizer:
     """The tokenizer of a folder, from ``tokenizer.json`` and ``tokenizer_config.json``.
 
     Attributes:
-        added: the id of every token that is not made of text by the tokenizer's model: ``<|im_end|>``, ``<tool_call>``.
-        special: those of them that no text of a conversation may contain, the assistant's own included.
+        added: ids of the tokens outside of the tokenizer model's vocabulary: ``<|im_end|>``, ``<tool_call>``.
+        special: the added tokens that no text of a conversation may contain, not even the assistant's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class ChatTokenizer:
         self._plain = self._without_added_tokens(definition, path)
 
     def encode_text(self, text: str) -> list[int]:
-        """Ids of a text in which nothing is an added token, whatever its content."""
+        """Ids of a text without added tokens, regardless of its content."""
         try:
             text.encode()
         except UnicodeEncodeError:  # half of a surrogate pair, such as JSON's \\ud83d, which no tokenizer accepts
@@ -61,12 +61,12 @@ class ChatTokenizer:
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of the ids, added tokens included."""
+        """The text of the ids, including added tokens."""
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
     @cached_property
     def end_token_ids(self) -> tuple[int, ...]:
-        """The ids that end a text by the folder's ``generation_config.json`` and tokenizer configuration."""
+        """The ids of end tokens in the folder's ``generation_config.json`` and tokenizer configuration."""
         named = _read_json(self.folder / "generation_config.json").get("eos_token_id")
         ids = named if isinstance(named, list) else [] if named is None else [named]
         ids = [*ids, *(self.added[content] for content in self._end_tokens if content in self.added)]
@@ -108,7 +108,7 @@ class ChatTokenizer:
 
 
 def read_tokenizer_config(folder: Path) -> dict[str, Any]:
-    """The folder's ``tokenizer_config.json`` with ``chat_template`` as one text; empty where there is none."""
+    """The folder's ``tokenizer_config.json`` with ``chat_template`` as one text; empty if there is none."""
     config = _read_json(folder / "tokenizer_config.json")
     template = config.get("chat_template")
     if isinstance(template, list):  # several by name

@@ -10,14 +10,14 @@ class EngineContext:
     """The parts of a run's configuration that every engine reads."""
 
     seed: int = 0
-    """Of the run."""
+    """Random seed of the run."""
     max_context_tokens: int | None = None
-    """Maximum number of tokens that the model sees at once; None is the model's own limit."""
+    """Maximum number of tokens that the model sees at once; None uses the model's limit."""
     device: str = "auto"
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a live module stays where it is."""
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a live module keeps its device."""
     quantization: str = "none"
-    """``model.quantization``: how the base of an adapter is held; a live module stays as it is."""
+    """``model.quantization`` of the base of an adapter; a live module is unchanged."""
     timeout_s: float = 600.0
-    """Deadline of one generation in seconds, waiting included."""
+    """Timeout of one generation in seconds, including waiting time."""
     dtype: str = "auto"
-    """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module stays as it is."""
+    """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module keeps its dtype."""

@@ -24,7 +24,7 @@ Script = Callable[[Sequence[int], Sampling], Answer | Awaitable[Answer]]
 
 
 class ScriptedEngineConfig(BaseModel):
-    """The answers: ``replies``, or those of a function."""
+    """The answers: ``replies``, or the results of a function."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -38,17 +38,17 @@ class ScriptedEngineConfig(BaseModel):
     @model_validator(mode="after")
     def _one_source(self) -> ScriptedEngineConfig:
         if bool(self.replies) == bool(self.function):
-            raise ValueError("give either replies or function")
+            raise ValueError("set either replies or function")
         return self
 
 
 class ScriptedEngine:
     """Continues each session with the scripted answers; every log-probability is 0.
 
-    Where an environment rewrites the context, a new session begins, and the script with it.
+    When an environment rewrites the context, a new session begins, and the script starts again.
 
-    Text becomes ids with the tokenizer of the source's folder, special tokens in it included; a text that does not end
-    with a stop token gets the first one. A text longer than ``max_new_tokens`` is cut and finishes with ``length``.
+    Text, including special tokens in it, is encoded with the tokenizer of the source's folder. The first stop token is
+    appended if the text ends with none. A text longer than ``max_new_tokens`` is truncated and ends with ``length``.
     """
 
     def __init__(self, config: ScriptedEngineConfig, source: WeightSource, context: EngineContext | None = None):

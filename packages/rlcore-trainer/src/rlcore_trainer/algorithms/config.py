@@ -21,7 +21,7 @@ ESTIMATOR_ALIASES = {"kl": "k1", "k2": "mse", "low_var_kl": "k3"}
 
 
 class KlConfig(Table):
-    """``algorithm.kl``: KL regularization towards the reference policy."""
+    """``algorithm.kl``: KL regularisation towards the reference policy."""
 
     estimator: Annotated[
         Literal["k1", "abs", "mse", "k3"],
@@ -124,7 +124,7 @@ class AlgorithmConfig(Table):
     """Length used by ``seq-mean-token-sum-norm`` and ``overlong``. None uses the longest possible trajectory:
     ``rollout.max_new_tokens`` times ``environment.max_turns``, if the environment has that key."""
     kl: KlConfig = KlConfig()
-    """KL regularization towards the reference policy."""
+    """KL regularisation towards the reference policy."""
     entropy: float = 0.0
     """Weight of the entropy bonus; a positive weight encourages exploration."""
     rollout_importance_sampling: RolloutImportanceSamplingConfig = RolloutImportanceSamplingConfig()

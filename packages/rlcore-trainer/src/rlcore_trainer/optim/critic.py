@@ -197,5 +197,5 @@ def _read_head(head: nn.Linear, file: Path) -> None:
             f"the value head must have weight [1, {head.in_features}] and bias [1]",
             found=" ".join(str(error).split()),
             where=str(file),
-            fix="remove the file to initialize the head with zeros",
+            fix="remove the file to initialise the head with zeros",
         ) from error

@@ -18,7 +18,7 @@ class CriticConfig(Table):
     """``[critic]``: the value model, used by advantages such as ``gae``."""
 
     model: str | None = None
-    """``copy`` is a separate model initialized from the policy, ``head`` a value head on the policy's layers; any other
+    """``copy`` is a separate model initialised from the policy, ``head`` a value head on the policy's layers; any other
     value is a model folder or hub id. None disables the critic."""
     learning_rate: LearningRate = 1e-5
     """Constant AdamW learning rate of a separate critic; a value head uses the policy's learning rate."""

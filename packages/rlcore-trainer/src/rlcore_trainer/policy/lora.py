@@ -52,7 +52,7 @@ def has_adapter(model: nn.Module) -> bool:
 
 
 def quantization_of(model: PreTrainedModel) -> str:
-    """Return the quantisation of the model's linear layers, as a value of ``model.quantization``."""
+    """Return the quantization of the model's linear layers, as a value of ``model.quantization``."""
     settings: Any = getattr(model.config, "quantization_config", None)
     return "none" if settings is None else str(settings.bnb_4bit_quant_type)
 
@@ -112,10 +112,10 @@ def attach(
             inject_adapter_in_model(settings, model, adapter_name=NAME)
         except (ValueError, TypeError) as error:
             raise UserError(
-                "peft cannot put this adapter on the model",
+                "peft cannot attach this adapter to the model",
                 found=str(error).splitlines()[0],
                 where=f"{base}, lora.targets={table.targets}",
-                fix=f"choose among its linear layers: {', '.join(_layers_of(model).linear_names)}",
+                fix=f"choose from its linear layers: {', '.join(_layers_of(model).linear_names)}",
             ) from error
     model.train(False)  # restore evaluation mode: new layers, including dropout, start in training mode
     _BASES[model] = Base(base.resolve(), fingerprint_of_folder(base))

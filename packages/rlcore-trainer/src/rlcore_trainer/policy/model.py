@@ -91,7 +91,7 @@ def check_folder(folder: Path) -> None:
             fix=f"rlcore merge {folder} --out FOLDER, or continue from it with model.path=BASE lora.adapter={folder}",
         )
     if not (folder / "config.json").is_file():
-        raise missing("a Hugging Face folder with config.json", "name a local model folder or builtin:tiny-qwen2")
+        raise missing("a Hugging Face folder with config.json", "use a local model folder or builtin:tiny-qwen2")
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
         raise missing("the model's weights (*.safetensors)", "copy the weights next to config.json")
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model")):
@@ -169,8 +169,8 @@ def _check_whole(folder: Path) -> None:
         return  # loading reports the error
     if isinstance(settings, dict) and settings.get("quantization_config") is not None:
         raise UserError(
-            "training needs unquantized weights",
-            found="quantized weights",
+            "training needs unquantised weights",
+            found="quantised weights",
             where=str(folder),
             fix="use the original model, with model.quantization=nf4 and an adapter",
         )

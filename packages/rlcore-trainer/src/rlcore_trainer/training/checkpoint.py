@@ -45,7 +45,7 @@ class Progress:
 
     step: int = 0
     updates: int = 0
-    """Number of optimizer updates so far, which is the policy's version."""
+    """Number of optimiser updates so far, which is the policy's version."""
     best_step: int | None = None
     best_accuracy: float = 0.0
     best_reward: float = 0.0

@@ -1,4 +1,4 @@
-"""The state of dynamic sampling between steps, and its serialization."""
+"""The state of dynamic sampling between steps, and its serialisation."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class _Conflicts:
         if unread in _chosen(critic):
             reason = {
                 "learning_rate": "a value head uses the policy's learning rate",
-                "coefficient": "a separate critic minimizes only the value loss, so the loss needs no weight",
+                "coefficient": "a separate critic minimises only the value loss, so the loss needs no weight",
             }[unread]
             fix = "critic.coefficient, or critic.model=copy" if critic.model == "head" else "critic.learning_rate"
             yield self._problem(f"critic.{unread}", getattr(critic, unread), reason, fix)

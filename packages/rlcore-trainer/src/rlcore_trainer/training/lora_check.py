@@ -53,7 +53,7 @@ def problems(run: RunSession, *, reinforcement: bool) -> Iterator[Problem]:
     if quantised != "none":
         if not lora.wanted:
             fix = "lora.rank=16, or model.quantization=none"
-            yield problem("model.quantization", quantised, "a quantized base cannot be trained without an adapter", fix)
+            yield problem("model.quantization", quantised, "a quantised base cannot be trained without an adapter", fix)
         else:
             check_installed(quantised)
     if not lora.wanted:

@@ -170,7 +170,7 @@ class PolicyGradientTrainer:
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._updater.restore(state)
         if self._critic is not None and "critic" not in state:
-            self._run.say("critic    initialized anew: the checkpoint has no critic")
+            self._run.say("critic    initialised anew: the checkpoint has no critic")
 
     def _warm_up(self) -> bool:
         """Run the warm-up phase, if configured. Return False if a stop was requested."""
@@ -191,7 +191,7 @@ class PolicyGradientTrainer:
         session.advance(0)
         if session.stopping():
             return False
-        # Reinforcement learning starts from this policy with a new optimizer.
+        # Reinforcement learning starts from this policy with a new optimiser.
         session.start_optimiser()
         if self._critic is not None:
             self._critic.follow()
@@ -206,7 +206,7 @@ class PolicyGradientTrainer:
         updates = self._updater.updates_per_rollout
         yield (
             f"step      {counted(config.tasks_per_step, 'task')} × {counted(group_size, 'trajectory')}; "
-            f"{counted(updates, 'optimizer update')}, "
+            f"{counted(updates, 'optimiser update')}, "
             f"{'strictly on-policy' if updates == 1 else 'off-policy after the first'}"
         )
         yield f"algorithm {description(self._run)}"

@@ -1,4 +1,4 @@
-"""Rollouts of a trainer: weight synchronization, stopping, and one retry after an engine failure."""
+"""Rollouts of a trainer: weight synchronisation, stopping, and one retry after an engine failure."""
 
 from __future__ import annotations
 

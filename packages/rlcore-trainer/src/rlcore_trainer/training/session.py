@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OptimiserSettings(Protocol):
-    """The keys of ``[trainer]`` shared by all trainers with an optimizer."""
+    """The keys of ``[trainer]`` shared by all trainers with an optimiser."""
 
     @property
     def betas(self) -> tuple[float, float]:
@@ -40,7 +40,7 @@ class Resumable(Protocol):
     """A trainer whose state is stored in checkpoints."""
 
     def state(self) -> Mapping[str, Any]:
-        """Return the trainer's own state as tensors and numbers, without policy and optimizer."""
+        """Return the trainer's own state as tensors and numbers, without policy and optimiser."""
         ...
 
     def collection(self) -> Mapping[str, Any]:
@@ -66,7 +66,7 @@ class TrainingSession:
 
         Args:
             run: the run
-            settings: the optimizer settings
+            settings: the optimiser settings
             dropout: whether to apply the adapter's dropout
 
         Raises:
@@ -107,7 +107,7 @@ class TrainingSession:
         return self.checkpoints
 
     def start_optimiser(self) -> None:
-        """Create a new optimizer."""
+        """Create a new optimiser."""
         betas, weight_decay = self._settings.betas, self._settings.weight_decay
         self.strategy.prepare(self.policy.module, betas=betas, weight_decay=weight_decay)
 

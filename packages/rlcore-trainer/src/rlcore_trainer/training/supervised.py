@@ -104,7 +104,7 @@ class SupervisedTrainer:
             tokens = sum(one.trained for one in data.evaluation)
             yield f"held out  {counted(len(data.evaluation), 'conversation')}, {counted(tokens, 'trained token')}"
         epochs = data.steps / steps_of_epoch(len(data.train), self._config.conversations_per_step)
-        warm = f", {data.warmup_steps} of them warming up" if data.warmup_steps else ""
+        warm = f", {data.warmup_steps} of them for warm-up" if data.warmup_steps else ""
         length = f"{counted(data.steps, 'update')}{warm}, {counted(epochs, 'epoch')}"
         yield f"steps     {length}, {self._config.schedule} schedule"
         for note in data.notes:

@@ -11,12 +11,12 @@ from rlcore_trainer.config import LearningRate, NonNegative, Positive, share_of
 
 
 class SupervisedConfig(Table):
-    """``[trainer]`` for ``sft``: training length, optimizer, batch and data settings."""
+    """``[trainer]`` for ``sft``: training length, optimiser, batch and data settings."""
 
     epochs: Positive = 1
     """Passes over the training conversations; each pass is shuffled differently."""
     steps: Positive | None = None
-    """Number of optimizer updates; None derives it from ``epochs``."""
+    """Number of optimiser updates; None derives it from ``epochs``."""
     conversations_per_step: Positive = 16
     """Conversations per update, independent of the micro-batch size."""
     learning_rate: LearningRate = 1e-5

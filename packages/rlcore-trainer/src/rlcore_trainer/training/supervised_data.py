@@ -60,7 +60,7 @@ class Conversations:
     unused: int
     """Number of skipped training conversations."""
     steps: int
-    """Total number of optimizer updates."""
+    """Total number of optimiser updates."""
     warmup_steps: int
     """Number of learning rate warm-up steps."""
     notes: list[str]

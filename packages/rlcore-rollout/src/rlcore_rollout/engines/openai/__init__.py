@@ -1,1 +1,1 @@
-"""Asks a chat-completions endpoint."""
+"""The engine for chat-completions endpoints."""

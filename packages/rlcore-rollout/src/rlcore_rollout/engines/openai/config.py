@@ -29,7 +29,7 @@ def _no_key(value: object) -> NoReturn:
 
 def _variable(name: str) -> str:
     if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
-        raise _secret("should be the name of an environment variable in capitals, never the key itself")
+        raise _secret("must be the name of an environment variable in upper case, not the key itself")
     return name
 
 
@@ -38,21 +38,21 @@ def _address(url: str) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"is not an address: {error}") from None
+        raise ValueError(f"is not a valid URL: {error}") from None
     if "@" in url or parts.query or parts.fragment:
-        raise _secret("should hold no user, no password and no query: keys come from the environment alone")
+        raise _secret("must not contain a user, a password or a query: keys are read only from the environment")
     if parts.scheme not in {"http", "https"} or not host:
-        raise ValueError("should be an address such as http://localhost:8000/v1")
+        raise ValueError("must be a URL such as http://localhost:8000/v1")
     if parts.path.rstrip("/").endswith("/completions"):
-        raise ValueError("should end before /chat/completions, mostly with /v1")
+        raise ValueError("must not include /chat/completions; most URLs end with /v1")
     return url.rstrip("/")
 
 
 def _body(values: dict[str, Any]) -> dict[str, Any]:
     if any(is_secret(key) for key in _keys(values)):
-        raise _secret("should hold no key and no password: keys come from the environment alone")
+        raise _secret("must not contain a key or a password: keys are read only from the environment")
     if taken := sorted(RESERVED & set(values)):
-        raise ValueError(f"cannot set {', '.join(taken)}: the engine decides that")
+        raise ValueError(f"cannot set {', '.join(taken)}: the engine sets it")
     return values
 
 
@@ -74,9 +74,9 @@ class OpenAIEngineConfig(BaseModel):
     model: Annotated[str, Field(min_length=1)]
     """Name of the model at the endpoint."""
     base_url: Annotated[str, AfterValidator(_address)] = OFFICIAL
-    """Address of the endpoint, such as ``http://localhost:8000/v1``."""
+    """URL of the endpoint, such as ``http://localhost:8000/v1``."""
     api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
-    """Environment variable that holds the key; empty for an endpoint without keys. For localhost it may be unset."""
+    """Environment variable with the key; empty for an endpoint without keys. For localhost, it may be unset."""
     api_key: Annotated[None, BeforeValidator(_no_key), Field(exclude=True)] = None
     """Not allowed: keys are read only from the environment."""
     max_retries: Annotated[int, Field(ge=0, le=20)] = 4

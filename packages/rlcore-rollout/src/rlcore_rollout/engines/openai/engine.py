@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 MOST_BYTES = 16 * 2**20
 """Maximum size of an answer in bytes."""
 FIRST_WAIT_S = 30.0
-"""How long other requests wait for what the first one shows about the endpoint."""
+"""Maximum time that other requests wait for the result of the first one."""
 MODELS_TIMEOUT_S = 10.0
-"""Of the question which models there are."""
+"""Timeout of the request for the list of models."""
 
 
 class OpenAIEngine:
-    """Asks an endpoint (`rlcore.contracts.ChatEngine`), tools offered through its own ``tools``.
+    """Sends messages and tools to an endpoint (`rlcore.contracts.ChatEngine`).
 
     The first request is sent before all others, so an unusable endpoint is detected with one request, not hundreds.
     """
@@ -45,7 +45,7 @@ class OpenAIEngine:
         self._key = config.key()
         rate = config.requests_per_minute
         self.max_concurrency = max(1, int(rate * context.timeout_s / 120)) if rate else None
-        """As many as get their turn within half of a generation's time."""
+        """The number of requests that the rate limit admits within half of a generation's timeout."""
         hooks = {"request": [Pace(rate).turn]} if rate else {}
         self._client = openai.AsyncOpenAI(
             base_url=config.base_url,
@@ -60,7 +60,7 @@ class OpenAIEngine:
     async def chat(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling, *, session: str
     ) -> ChatCompletion:
-        """The endpoint's next message. ``top_k`` and ``stop_token_ids`` are not among what it knows."""
+        """The endpoint's next message. ``top_k`` and ``stop_token_ids`` are not sent."""
         if self._started and not self._first_ended.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_WAIT_S):
@@ -95,13 +95,13 @@ class OpenAIEngine:
         except EngineError as error:
             raise type(error)(self._without_key(str(error))) from None
         except Exception as error:  # the boundary to the network: whatever broke while the answer was read
-            text = f"the endpoint's answer broke off: {type(error).__name__}: {excerpt(str(error))}"
+            text = f"the endpoint's answer is incomplete: {type(error).__name__}: {excerpt(str(error))}"
             raise EngineError(self._without_key(text)) from None
         self._succeeded = True
         return completion
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling) -> dict[str, Any]:
-        """The keywords of the client's ``create``."""
+        """The keyword arguments of the client's ``create``."""
         extra = self._config.extra_body
         request: dict[str, Any] = {
             "model": self._config.model,
@@ -122,7 +122,7 @@ class OpenAIEngine:
         return request
 
     async def _body(self, response: Any) -> bytes:
-        """The whole body, as long as it is no longer than an answer can be."""
+        """The whole body. Raises `EngineError` if it is too long."""
         body = bytearray()
         async for chunk in response.iter_bytes():
             body += chunk
@@ -151,7 +151,7 @@ class OpenAIEngine:
             return None
 
     def _without_key(self, text: str) -> str:
-        """Endpoints may repeat the key that they refuse."""
+        """Remove the key from a text, because endpoints may repeat a rejected key."""
         if self._key:
             text = text.replace(self._key, MASK)
             for length in range(len(self._key) - 1, 3, -1):  # one that an excerpt's end has cut

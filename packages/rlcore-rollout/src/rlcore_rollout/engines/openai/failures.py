@@ -11,7 +11,7 @@ from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
 from rlcore_rollout.engines.openai.wire import excerpt
 
 UNREACHABLE = {"ConnectError", "ConnectTimeout"}
-"""Errors of the HTTP library, by name: clients of different versions bring different ones."""
+"""Errors of the HTTP library, by name, because client versions use different libraries."""
 
 
 def failure_of(error: openai.APIError) -> EngineError:
@@ -36,15 +36,15 @@ def refusal_of(error: openai.APIError, config: OpenAIEngineConfig, models: Seque
     variable = config.api_key_env or "OPENAI_API_KEY"
     if not isinstance(error, openai.APIStatusError):
         found = excerpt(str(error.__cause__ or error))
-        fix = "start the endpoint, or fix the address"
+        fix = "start the endpoint, or correct the URL"
         return UserError("the endpoint does not respond", found=found, where=where, fix=fix)
     found = f"{error.status_code}: {said(error)}"
     if error.status_code in {401, 403}:
         fix = f"export {variable}=... with a valid key, or use another variable: rollout.openai.api_key_env=NAME"
         return UserError("the endpoint rejected the key", found=found, where=where, fix=fix)
     if models is None:
-        fix = "fix the address: most end with /v1"
-        return UserError("the address has no chat completions", found=found, where=where, fix=fix)
+        fix = "correct the URL: most end with /v1"
+        return UserError("the URL does not provide chat completions", found=found, where=where, fix=fix)
     offered = ", ".join(excerpt(name) for name in models[:20]) or "none"
     return UserError(
         f"the endpoint does not provide the model {config.model!r}",
@@ -55,7 +55,7 @@ def refusal_of(error: openai.APIError, config: OpenAIEngineConfig, models: Seque
 
 
 def said(error: openai.APIStatusError) -> str:
-    """The endpoint's own sentence about an error."""
+    """The endpoint's own message about an error."""
     body = error.body
     inner = body.get("error", body) if isinstance(body, dict) else body
     message = inner.get("message") if isinstance(inner, dict) else inner

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Pace:
-    """Lets callers pass in the order of their arrival, evenly spaced."""
+    """Admits callers in order of arrival, at even intervals."""
 
     def __init__(self, per_minute: float):
         self._interval_s = 60.0 / per_minute

@@ -47,7 +47,7 @@ def _message_to_wire(message: Message) -> dict[str, Any]:
 def read_completion(body: bytes) -> ChatCompletion:
     """The answer in the body of a response.
 
-    Text that is cut by its token limit has no calls. Raises `EngineError` for an invalid answer.
+    Text truncated by the token limit has no calls. Raises `EngineError` for an invalid answer.
     """
     try:
         data, _ = read_json(body.decode("utf-8"), 0)
@@ -55,13 +55,13 @@ def read_completion(body: bytes) -> ChatCompletion:
         raise EngineError(f"the endpoint's answer is not JSON: {excerpt(body)}") from None
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list) or not choices:
-        raise EngineError(f"the endpoint's answer has no choice: {excerpt(body)}")
+        raise EngineError(f"the endpoint's answer has no choices: {excerpt(body)}")
     choice = choices[0] if isinstance(choices[0], dict) else {}
     message, reason = choice.get("message"), choice.get("finish_reason")
     if not isinstance(message, dict):
         raise EngineError(f"the endpoint's answer has a choice without a message: {excerpt(body)}")
     if reason == "content_filter":
-        raise EngineError("the endpoint's content filter cut the answer")
+        raise EngineError("the endpoint's content filter truncated the answer")
     text = _text(message, body)
     given = message.get("tool_calls") or []
     if not isinstance(given, list):
@@ -78,7 +78,7 @@ def read_completion(body: bytes) -> ChatCompletion:
 
 
 def excerpt(body: bytes | str) -> str:
-    """The beginning of what an endpoint sent, in one line that can be printed."""
+    """The beginning of an endpoint's response, as one printable line."""
     text = body[: 4 * LONGEST_EXCERPT]
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -130,5 +130,5 @@ def _count(usage: object, name: str) -> int | None:
 
 
 def _writable(text: str) -> str:
-    """Half a surrogate pair, which JSON can say and UTF-8 cannot, is replaced."""
+    """Replace lone surrogates, which JSON can represent and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")

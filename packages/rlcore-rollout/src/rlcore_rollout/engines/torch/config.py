@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class TorchEngineConfig(BaseModel):
-    """How the engine that samples in this process batches."""
+    """Batching of the engine that samples in this process."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     slots: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Sequences that are decoded together; further calls wait in the order in which they came."""
+    """Number of sequences that are decoded together. Further calls wait in order of arrival."""
     deterministic: bool | None = None
-    """Whether a completion's bits may not depend on what shares its batch; None means yes on a CPU, no on a GPU."""
+    """Whether completions are bitwise independent of the rest of their batch; None means yes on a CPU, no on a GPU."""

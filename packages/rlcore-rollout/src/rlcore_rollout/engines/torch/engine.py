@@ -128,7 +128,7 @@ class TorchEngine:
                 self._send(lambda: self._scheduler.release(session))
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Load the source's weights and drop all caches. Refused while calls are in flight."""
+        """Load the source's weights and drop all caches. Not allowed while calls are in flight."""
         with self._condition:
             if self._closed:
                 raise EngineError("the engine is closed")

@@ -33,21 +33,21 @@ class VllmEngineConfig(BaseModel):
     tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
     """GPUs that share one copy of the model."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of a GPU's memory for weights and cache; what a trainer on the same GPU needs must stay free."""
+    """Share of a GPU's memory for weights and cache. A trainer on the same GPU needs the rest."""
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
-    """GiB of the cache; None is what ``gpu_memory_utilization`` leaves, and on a CPU 1 or what two contexts take."""
+    """Size of the cache in GiB. None uses the share of ``gpu_memory_utilization``; on a CPU, 1 GiB or two contexts."""
     max_num_seqs: Annotated[int, Field(ge=1)] = 256
     """Maximum number of sequences in a batch."""
     enforce_eager: bool | None = None
-    """Without compilation and CUDA graphs: a faster start, slower steps; None is true on a CPU only."""
+    """Disable compilation and CUDA graphs: a faster start but slower steps; None means true on a CPU only."""
     enable_prefix_caching: bool = True
-    """Keep prompts for siblings and later turns."""
+    """Cache prompts for siblings and later turns."""
     sleep: bool = False
     """Release GPU memory while the trainer updates; for a trainer on the same GPU."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0
-    """Deadline of a start and of taking new weights, in seconds; afterwards the engine's process is ended."""
+    """Timeout for the start and for loading new weights, in seconds. The engine's process is then terminated."""
     arguments: dict[str, Any] = {}
-    """Further arguments of vLLM by their names, such as ``max_num_batched_tokens = 4096``."""
+    """Additional vLLM arguments by name, such as ``max_num_batched_tokens = 4096``."""
 
     @field_validator("arguments")
     @classmethod

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CPU_CACHE_GIB = 1.0
 LAST_WORDS = 4
-"""Number of lines of vLLM's output that the error of a failed start shows."""
+"""Number of lines of vLLM's output in the error of a failed start."""
 PREFIX = re.compile(r"^\([^)]*\) \w+ [\d-]+ [\d:]+ \[[^\]]*\] ?")
 """The prefix of a line in vLLM's log: process, level, time and source location."""
 

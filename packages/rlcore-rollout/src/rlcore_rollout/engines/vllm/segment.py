@@ -28,7 +28,7 @@ class Place(TypedDict):
 
 
 class Segment:
-    """The writer's side, made for the tensors of one model. `write` accepts later values of the same shapes."""
+    """The writer's side, created for the tensors of one model. `write` accepts later values of the same shapes."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.places: list[Place] = []

@@ -53,9 +53,9 @@ class Gae:
         gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
         """Discount from one token that the policy wrote to the next."""
         gae_lambda: Annotated[float, Field(ge=0, le=1)] = 1.0
-        """How far to look past the values: 0 to the next token, 1 to the end."""
+        """λ of the estimator: 0 uses only the value of the next token, 1 all rewards to the end."""
         whiten: bool = True
-        """Bring the advantages of a rollout's tokens to mean 0 and variance 1."""
+        """Normalise the advantages of a rollout's tokens to mean 0 and variance 1."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -42,7 +42,7 @@ class ReinforcePlusPlus:
         gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
         """Discount from one token that the policy wrote to the next."""
         whiten: bool = True
-        """Bring the advantages of a rollout's tokens to mean 0 and variance 1."""
+        """Normalise the advantages of a rollout's tokens to mean 0 and variance 1."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -47,7 +47,7 @@ class ReinforcePlusPlusBaseline:
         """Keys of ``algorithm.advantage``."""
 
         whiten: bool = True
-        """Bring the advantages of a rollout's tokens to mean 0 and variance 1."""
+        """Normalise the advantages of a rollout's tokens to mean 0 and variance 1."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -124,7 +124,7 @@ def discounted_sums_(numbers_NT: Tensor, powers: Powers) -> Tensor:
     numbers_NKB = numbers_NT.view(rows, blocks, BLOCK)
     starts_NK = numbers_NKB @ powers.within_BB[:, 0] @ powers.between_KK
     if not torch.isfinite(starts_NK).all():
-        raise ValueError("rewards and values must be finite numbers; leave trajectories without a score out")
+        raise ValueError("rewards and values must be finite numbers; omit trajectories without a score")
     numbers_NKB[:, :-1, -1] += powers.factor * starts_NK[:, 1:]
     return (numbers_NKB @ powers.within_BB).view(rows, -1)[:, :tokens]
 

@@ -29,7 +29,7 @@ class GroupedRewards:
 
     def __init__(self, rewards_N: Tensor, groups_N: Tensor) -> None:
         if not torch.isfinite(rewards_N).all():
-            raise ValueError("rewards must be finite numbers; leave trajectories without a score out")
+            raise ValueError("rewards must be finite numbers; omit trajectories without a score")
         self.rewards_N = rewards_N.to(torch.promote_types(rewards_N.dtype, torch.float32))
         labels_P, self.index_N = torch.unique(groups_N, return_inverse=True)
         self._zeros_P = self.rewards_N.new_zeros(len(labels_P))

@@ -48,9 +48,9 @@ class Cispo:
         """Keys of ``algorithm.loss``."""
 
         clip_low: Annotated[float, Field(ge=0, le=1)] = 1.0
-        """How far below 1 the weight of a token may fall; 1 is no lower bound."""
+        """Lower clip range of a token's weight, below 1; 1 means no lower bound."""
         clip_high: Annotated[float, Field(ge=0)] = 4.0
-        """How far above 1 the weight of a token may rise."""
+        """Upper clip range of a token's weight, above 1."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -56,11 +56,11 @@ class Clip:
         """Keys of ``algorithm.loss``."""
 
         clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2
-        """How far below 1 the probability ratio may push."""
+        """Lower clip range of the probability ratio, below 1."""
         clip_high: Annotated[float, Field(ge=0)] = 0.2
-        """How far above 1 the probability ratio may push."""
+        """Upper clip range of the probability ratio, above 1."""
         dual_clip: Annotated[float, Field(gt=1)] | None = None
-        """Where the advantage is negative, the ratio counts up to this much; None without limit."""
+        """Maximum ratio used if the advantage is negative (dual clip); None means no limit."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

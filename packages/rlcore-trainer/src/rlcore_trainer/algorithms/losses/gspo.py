@@ -49,9 +49,9 @@ class Gspo:
         """Keys of ``algorithm.loss``."""
 
         clip_low: Annotated[float, Field(ge=0, le=1)] = 3e-4
-        """How far below 1 the probability ratio of a trajectory may push."""
+        """Lower clip range of a trajectory's probability ratio, below 1."""
         clip_high: Annotated[float, Field(ge=0)] = 4e-4
-        """How far above 1 the probability ratio of a trajectory may push."""
+        """Upper clip range of a trajectory's probability ratio, above 1."""
 
         def notes(self) -> list[str]:
             """Return notes about valid but unusual values."""

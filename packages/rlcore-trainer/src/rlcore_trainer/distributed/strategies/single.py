@@ -131,7 +131,7 @@ class SingleProcess:
                 master.copy_(saved)
 
     def _prepared(self) -> torch.optim.Optimizer:
-        assert self._optimiser is not None, "`prepare` comes first"
+        assert self._optimiser is not None, "call `prepare` first"
         return self._optimiser
 
     def _split(self) -> Iterable[tuple[Tensor, Tensor]]:
