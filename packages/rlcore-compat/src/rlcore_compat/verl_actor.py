@@ -58,10 +58,10 @@ def _schedule(value: Any, words: Words) -> Any:
 
 def _strategy(value: Any, words: Words) -> None:
     if value == "megatron":
-        raise Refused(_MEGATRON, of="")
+        raise Refused(_MEGATRON)
     if value not in ("fsdp", "fsdp2"):
         reason = f"{value} is not supported; strategy.id distributes updates over processes that hold all weights"
-        raise Refused(reason, of="")
+        raise Refused(reason)
 
 
 def _each(parts: Iterable[str], names: Iterable[str], meaning: Meaning) -> dict[str, Meaning]:
