@@ -30,7 +30,7 @@ def _reads_text_only(model: str) -> bool:
         config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(config, dict) and not any(key in config for key in _VISION)
+    return isinstance(config, dict) and "model_type" in config and not any(key in config for key in _VISION)
 
 
 IMAGES = Meaning(ours=None, why="images are not supported; only the text of the rows is used", read=_images)

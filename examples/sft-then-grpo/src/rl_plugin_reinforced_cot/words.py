@@ -192,6 +192,7 @@ GRPO = FileVocabulary(
         "optimizer.weight_decay": Meaning(ours="trainer.weight_decay"),
         **TRL,
         **_TEST_SPLIT,
+        "pipeline.val.do_eval": TRL["do_eval"],
         "pipeline.test.evaluating_epoch_freq": nothing("evaluation.every sets the interval, in steps"),
         **_LORA,
         "lora.lora_dropout": nothing("dropout is not used in reinforcement learning: it adds noise to the ratios"),
