@@ -115,7 +115,9 @@ use_cpu: false
 """The keys that ``accelerate config`` writes for one GPU."""
 
 
-@pytest.mark.parametrize("more", ["", "deepspeed_config: {}\nfsdp_config: {}\nmegatron_lm_config: {}\ntpu_name: null\n"])
+@pytest.mark.parametrize(
+    "more", ["", "deepspeed_config: {}\nfsdp_config: {}\nmegatron_lm_config: {}\ntpu_name: null\n"]
+)
 def test_generated_file_for_one_gpu_is_accepted(more: str, tmp_path: Path) -> None:
     file = write(tmp_path, "single_gpu.yaml", GENERATED + more)
     assert sets(file) == {"strategy.id": "single"}

@@ -325,7 +325,9 @@ def test_keys_of_a_table_are_translated_together() -> None:
     vllm = f"{ROLLOUT}.engine_kwargs.vllm"
     found = tree(f"{vllm}.swap_space=16", f"{vllm}.max_model_len=99")
     assert found == {"rollout": {"vllm": {"arguments": {"swap_space": 16}}, "max_context_tokens": 99}}
-    problems = problems_of(*(f"{ACTOR}.megatron.{key}" for key in ("tensor_model_parallel_size=2", "param_offload=True")))
+    problems = problems_of(
+        *(f"{ACTOR}.megatron.{key}" for key in ("tensor_model_parallel_size=2", "param_offload=True"))
+    )
     assert [problem[:2] for problem in problems] == [("refused", f"{ACTOR}.megatron.tensor_model_parallel_size")]
 
 

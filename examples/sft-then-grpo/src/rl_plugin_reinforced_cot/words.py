@@ -117,7 +117,9 @@ _TEST_SPLIT: Mapping[str, Meaning] = {
     "pipeline.val.batch_size": nothing(_MEMORY),
     "pipeline.val.image_dir": IMAGES,
     "pipeline.val.do_eval": Meaning(
-        ours="evaluation.every", why="false: 0, unless evaluating_epoch_freq is given; true has no effect", read=_do_eval
+        ours="evaluation.every",
+        why="false: 0, unless evaluating_epoch_freq is given; true has no effect",
+        read=_do_eval,
     ),
 }
 

@@ -96,9 +96,13 @@ ACCELERATE = FileVocabulary(
         KIND: Meaning(ours="strategy.id", why="NO is single, MULTI_GPU and MULTI_CPU are ddp", read=_distributed),
         PROCESSES: Meaning(ours="strategy.processes", why="only with MULTI_GPU and MULTI_CPU", read=_processes),
         "deepspeed_config": Meaning(
-            ours=None, why="refused: sharding and offloading are not supported; an empty table has no effect", read=_deepspeed
+            ours=None,
+            why="refused: sharding and offloading are not supported; an empty table has no effect",
+            read=_deepspeed,
         ),
-        "fsdp_config": Meaning(ours=None, why="refused: sharding is not supported; an empty table has no effect", read=_sharded),
+        "fsdp_config": Meaning(
+            ours=None, why="refused: sharding is not supported; an empty table has no effect", read=_sharded
+        ),
         "megatron_lm_config": Meaning(
             ours=None, why="refused: sharding is not supported; an empty table has no effect", read=_sharded
         ),

@@ -265,7 +265,9 @@ TRL: Mapping[str, Meaning] = {
     "seed": Meaning(ours="seed"),
     "do_train": nothing("rlcore run trains", only=(True,), otherwise="to evaluate without training, use rlcore eval"),
     "do_eval": Meaning(
-        ours="evaluation.every", why="false: 0, unless eval_strategy is steps or epoch; true has no effect", read=_do_eval
+        ours="evaluation.every",
+        why="false: 0, unless eval_strategy is steps or epoch; true has no effect",
+        read=_do_eval,
     ),
     "do_predict": nothing("use rlcore eval"),
     "eval_strategy": _strategy_of("evaluation.every"),

@@ -60,7 +60,8 @@ def _strategy(value: Any, words: Words) -> None:
     if value == "megatron":
         raise Refused(_MEGATRON)
     if value not in ("fsdp", "fsdp2"):
-        reason = f"{value} is not supported; strategy.id distributes updates over processes that hold all weights"
+        name = {"veomni": "VeOmni"}.get(str(value), value)
+        reason = f"{name} is not supported; strategy.id distributes updates over processes that hold all weights"
         raise Refused(reason)
 
 
@@ -69,7 +70,9 @@ def _each(parts: Iterable[str], names: Iterable[str], meaning: Meaning) -> dict[
 
 
 _ALL = (ACTOR, REFERENCE, "critic")
-_STRATEGY = Meaning(ours=None, why="affects memory only; strategy.id distributes updates over processes", read=_strategy)
+_STRATEGY = Meaning(
+    ours=None, why="affects memory only; strategy.id distributes updates over processes", read=_strategy
+)
 _UPDATES: Mapping[str, Meaning] = {
     f"{ACTOR}.optim.lr": Meaning(ours="trainer.learning_rate"),
     f"{ACTOR}.optim.weight_decay": Meaning(ours="trainer.weight_decay"),

@@ -48,7 +48,9 @@ def _rewards(table: str, model: str, manager: str) -> Mapping[str, Meaning]:
     """The keys of a table for rewards; verl has an older and a newer one."""
     return {
         f"{manager}": nothing(
-            "the recipe sets the rewards", only=_BUILT_IN, otherwise=f"must be one of {', '.join(_BUILT_IN)}: {_FUNCTION}"
+            "the recipe sets the rewards",
+            only=_BUILT_IN,
+            otherwise=f"must be one of {', '.join(_BUILT_IN)}: {_FUNCTION}",
         ),
         f"{table}.{_OVERLONG}.enable": nothing("algorithm.overlong.buffer enables the penalty"),
         f"{table}.{_OVERLONG}.len": _of_overlong("algorithm.overlong.buffer", table),
@@ -89,11 +91,15 @@ DATA: Mapping[str, Meaning] = {
     "data.dataloader_num_workers": nothing(_LOADED),
     "data.use_shm": nothing(_LOADED),
     "data.tokenizer": nothing(
-        "the tokenizer is loaded from the model folder", only=(None,), otherwise="the tokenizer must be in the model folder"
+        "the tokenizer is loaded from the model folder",
+        only=(None,),
+        otherwise="the tokenizer must be in the model folder",
     ),
     "data.trust_remote_code": nothing("code in model folders is not executed"),
     "data.custom_cls.*": nothing(f"{_ROWS}; a class of verl is not called: data.id=file.py:Class"),
-    "data.sampler.*": never("samplers of verl are not called; tasks are drawn in a shuffled order, or in that of the file"),
+    "data.sampler.*": never(
+        "samplers of verl are not called; tasks are drawn in a shuffled order, or in that of the file"
+    ),
     "data.apply_chat_template_kwargs.*": never("chat formats take no arguments; model.chat_format selects the format"),
     "data.tool_config_path": nothing("environment.tools sets the tools"),
     "custom_reward_function.*": nothing(_FUNCTION),

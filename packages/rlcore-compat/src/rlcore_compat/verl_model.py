@@ -46,7 +46,9 @@ def _adapter(value: Any, words: Words) -> Any:
 THE_MODEL: Mapping[str, Meaning] = {
     f"{MODEL}.path": MODEL_PATH,
     f"{MODEL}.tokenizer_path": nothing(
-        "the tokenizer is loaded from the model folder", only=(None,), otherwise="the tokenizer must be in the model folder"
+        "the tokenizer is loaded from the model folder",
+        only=(None,),
+        otherwise="the tokenizer must be in the model folder",
     ),
     f"{MODEL}.torch_dtype": Meaning(ours="model.dtype", read=dtype),
     f"{MODEL}.trust_remote_code": nothing(f"{_NO_CODE}; a model that needs it is refused"),
@@ -59,7 +61,9 @@ THE_MODEL: Mapping[str, Meaning] = {
     f"{MODEL}.use_shm": nothing(_LOADING),
     f"{MODEL}.external_lib": nothing(_NO_CODE, only=(None,), otherwise=_NO_CODE),
     f"{MODEL}.custom_chat_template": nothing(
-        "model.chat_format sets the format", only=(None,), otherwise="model.chat_format sets the format of conversations"
+        "model.chat_format sets the format",
+        only=(None,),
+        otherwise="model.chat_format sets the format of conversations",
     ),
     f"{MODEL}.override_config.*": never("the configuration of the model folder is used: change its config.json"),
     f"{MODEL}.lora_rank": Meaning(ours="lora.rank", why="0 trains all weights", read=_rank),

@@ -92,9 +92,7 @@ _SAMPLING: Mapping[str, Meaning] = {
     ),
     f"{_VALIDATION}.do_sample": Meaning(ours="evaluation.temperature", why="False: 0", read=_do_sample),
     f"{_VALIDATION}.top_p": Meaning(ours="evaluation.top_p"),
-    f"{_VALIDATION}.top_k": Meaning(
-        ours="evaluation.top_k", why="-1 is 0, which keeps all tokens", read=_all_is_zero
-    ),
+    f"{_VALIDATION}.top_k": Meaning(ours="evaluation.top_k", why="-1 is 0, which keeps all tokens", read=_all_is_zero),
     f"{_TURNS}.max_assistant_turns": Meaning(ours="environment.max_turns", read=_turns),
     f"{_TURNS}.max_user_turns": nothing(_ENVIRONMENT),
     f"{_TURNS}.enable": nothing(_ENVIRONMENT),

@@ -43,6 +43,10 @@ def _passes(value: Any, words: Words) -> Any:
     return "1 pass" if value == 1 else f"{value} passes"
 
 
+def _unless_empty(value: Any, words: Words) -> Any:
+    return Several({}) if value in ("", None) else value
+
+
 def _kept(value: Any, words: Words) -> Any:
     return Several({}) if value is None else value
 
@@ -62,7 +66,9 @@ def _engine(value: Any, words: Words) -> None:
 THE_TRAINER: Mapping[str, Meaning] = {
     "trainer.logger": Meaning(ours="trackers.use", why="jsonl is always used; file is jsonl", read=_trackers),
     "trainer.project_name": Meaning(ours="trackers.wandb.project"),
-    "trainer.experiment_name": Meaning(ours="name", why="the name of the run directory and in trackers"),
+    "trainer.experiment_name": Meaning(
+        ours="name", why="the name of the run directory and in trackers", read=_unless_empty
+    ),
     "trainer.default_local_dir": Meaning(ours="runs", why="each run creates a folder in it"),
     "trainer.n_gpus_per_node": Meaning(
         ours="strategy.processes", why="more than one: processes of strategy.id=ddp", read=_processes
@@ -85,7 +91,9 @@ THE_TRAINER: Mapping[str, Meaning] = {
     "trainer.resume_mode": nothing(_RESUME, only=("auto", "disable"), otherwise=_RESUME),
     "trainer.resume_from_path": nothing(_RESUME),
     "trainer.default_hdfs_dir": nothing(
-        "checkpoints are written to the run directory", only=(None,), otherwise="checkpoints are not uploaded: give null"
+        "checkpoints are written to the run directory",
+        only=(None,),
+        otherwise="checkpoints are not uploaded: give null",
     ),
     "trainer.balance_batch": nothing("trajectories are distributed over processes by their number of tokens"),
     "trainer.use_legacy_worker_impl": nothing("selects between implementations of verl"),

@@ -241,9 +241,7 @@ def foreign_value(text: str) -> Any:
     return constants[text] if text in constants else parse_value(text)
 
 
-def unknown_key(
-    key: str, origin: str, system: str, known: Collection[str], *, name: str | None = None
-) -> Problem:
+def unknown_key(key: str, origin: str, system: str, known: Collection[str], *, name: str | None = None) -> Problem:
     """The problem for a key that is not in the mapping table, where its name may be shorter than in the file."""
     near = _misspelt(name or key, known)
     reason = f"did you mean {near} ?" if near else f"this key of {system} is not supported"
