@@ -83,13 +83,15 @@ def test_run_killed_in_every_phase_resumes_identically(tmp_path: Path, undisturb
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A small file system with space for a model, a reference and one checkpoint."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A small file system of the size that a test gives."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     mounted = tmp_path / "disk"
     mounted.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=26m", "tmpfs", mounted], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={request.param}", "tmpfs", mounted], capture_output=True, text=True
+    )
     if done.returncode:
         pytest.skip(f"cannot mount a file system: {done.stderr.strip()}")
     try:
@@ -100,13 +102,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_run_resumes_after_a_full_disk(small_disk: Path, undisturbed: dict[str, str]) -> None:
+@pytest.mark.parametrize(("small_disk", "saved"), [("26m", True), ("10m", False)], indirect=["small_disk"])
+def test_run_resumes_after_a_full_disk(small_disk: Path, saved: bool, undisturbed: dict[str, str]) -> None:
+    """There is space for a model, a reference and one checkpoint, or none."""
     output = finish(ARGUMENTS, small_disk, status=2)
+    assert bool(list((small_disk / "runs" / NAME / "checkpoints").glob("[0-9]*"))) == saved
     assert "error: " in output
     assert "checkpoint" in output
     assert re.search(r"\d\.\d MB", output)
     assert "Traceback" not in output
     assert f"rlcore run --resume runs/{NAME}" in output
     subprocess.run(["mount", "-o", "remount,size=200m", small_disk], check=True)
-    finish(RESUME, small_disk)
+    output = finish(RESUME, small_disk)
+    assert ("resumed   from the start" in output) != saved
     assert differences(undisturbed, content(small_disk / "runs" / NAME)) == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fault_points import killed_at
-from killed_runs import content, differences, timeless
+from killed_runs import content, differences, records, timeless
 from rlcore.models.folder import build
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import Asked, RunDirectory, checkpoint_to_resume, checkpoints_of, read_metrics
@@ -95,7 +95,8 @@ def test_run_directory_is_created_atomically(plan: RunSession) -> None:
             create().close()
         directory = RunDirectory.open(Path("runs/mine"))
         assert directory.is_blank
-        assert directory.resume(plan.resolved, Asked(), None) == ([], [])
+        found = directory.resume(plan.resolved, Asked(), None)
+        assert (found.changed, bool(found.superseded), found.gap) == ([], False, None)
         directory.close()
 
 
@@ -131,24 +132,25 @@ def earlier(plan: RunSession) -> None:
     lines = [json.dumps({"step": step, "reward/mean": step / 100}) for step in range(1, 31)]
     directory.metrics.write_text("\n".join(lines) + '\n{"step": 31, "rew', encoding="utf-8")
     for step in range(1, 32):
-        write_groups(directory.rollouts / f"train-{step:06d}.jsonl.gz", [group(1.0)])
+        write_groups(directory.rollouts / f"train-{step:06d}.jsonl.gz", [group(float(step))])
     (directory.rollouts / ".train-000032.jsonl.gz.partial").write_text("half", encoding="utf-8")
     directory.close()
 
 
-def resume(plan: RunSession, path: str) -> list[Path]:
+def resume(plan: RunSession, path: str) -> None:
     directory = RunDirectory.open(Path("runs/mine"))
-    _, aside = directory.resume(plan.resolved, Asked(), checkpoint_to_resume(Path(path))[1])
+    directory.resume(plan.resolved, Asked(), checkpoint_to_resume(Path(path))[1])
     directory.close()
-    return aside
 
 
 @pytest.mark.parametrize("step", [10, 30])
 def test_interrupted_resume_can_be_repeated(plan: RunSession, step: int) -> None:
     run = Path("runs/mine")
     earlier(plan)
+    recorded = records(run)
     resume(plan, f"runs/mine/checkpoints/{step:06d}")
     expected = content(run)
+    assert records(run) == recorded
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == list(range(1, step + 1))
     assert len(list((run / "rollouts").iterdir())) == step
     path = f"runs/mine/checkpoints/{step:06d}"
@@ -160,6 +162,7 @@ def test_interrupted_resume_can_be_repeated(plan: RunSession, step: int) -> None
             assert len(read_metrics(run / "metrics.jsonl")) == newest
         resume(plan, path)
         assert differences(expected, content(run)) == []
+        assert records(run) == recorded
 
 
 @pytest.fixture

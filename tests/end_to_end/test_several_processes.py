@@ -195,6 +195,19 @@ def test_failed_process_ends_the_run_with_one_error(ending: str, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "further"), [("kl", ()), ("sft", ("trainer.rollouts=false",))])
+def test_divergence_ends_all_processes_with_one_error(recipe: str, further: tuple[str, ...], tmp_path: Path) -> None:
+    broken = ("trainer.learning_rate=1e30", "checkpoint.every=1", "evaluation.every=0")
+    arguments = (*RECIPES[recipe], *TWO, *broken, *further)
+    output = finish(arguments, tmp_path, status=1)
+    assert "at step" in output
+    assert output.count("error:") == 1
+    assert "Traceback" not in output
+    for file in (tmp_path / "runs/run/checkpoints").glob("*/model/*.safetensors"):
+        assert all(bool(tensor.isfinite().all()) for tensor in load_file(file).values()), file
+
+
+@pytest.mark.slow
 def test_stopped_run_resumes_identically(equal_rows: None, tmp_path: Path) -> None:
     arguments = (*KL, *TWO, "checkpoint.keep=1")
     finish(arguments, tmp_path / "whole")

@@ -18,6 +18,9 @@ DIVERGENCES = {
     "k3-clamp": "ours and verl bound k3 by 10 nats a token, TRL does not; ours is clamp=None",
     "empty-rows": "TRL counts trajectories without a trained token in its means, verl and ours do not; count_empty",
     "advantage-epsilon": "TRL adds 1e-4 to the standard deviation, verl and ours 1e-6; ours is epsilon",
+    "gspo-tokens": "verl's gspo is our gspo-token, which differs where the tokens of a row have different advantages",
+    "geo-mean-rows": "verl counts trajectories without a trained token in the mean of geo_mean, ours does not",
+    "geo-mean-weights": "verl multiplies geo_mean by the geometric mean of the rollout weights, ours by their mean",
     "micro-batches": "verl without global_batch_info averages means of micro-batches; ours weighs by the whole batch",
 }
 """Intended differences between the peers or from rlcore, with the option that controls each."""
@@ -120,6 +123,7 @@ def _verl_losses() -> list[Line]:
         ("gspo", "gspo_token", published, {}, "published", ("near",)),
         ("cispo", "cispo", {"clip_ratio_low": 1.0, "clip_ratio_high": 4.0}, {}, "upper-5", cases),
         ("cispo", "cispo", symmetric, clips(symmetric), "both-0.2", cases),
+        ("gpg", "gpg", {}, {}, "plain", cases),
     ]
     lines = [
         Line(
@@ -151,6 +155,21 @@ def _verl_losses() -> list[Line]:
             ({"tau_pos": 2.0, "tau_neg": 0.7}, {"positive_temperature": 2.0, "negative_temperature": 0.7}, "steep"),
         )
         for case in cases
+        for advantages in ("advantages", "token-advantages")
+    ]
+    published = {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}
+    lines += [
+        Line(  # verl averages this loss over all rows of a batch, whatever loss_agg_mode says
+            peer="verl",
+            kind="loss",
+            function="geo_mean",
+            case=case,
+            theirs={"loss": "geo_mean", "advantages": advantages, **theirs},
+            ours={"aggregation": "seq-mean-token-mean", "advantages": advantages, **ours},
+            label=f"{label},{advantages}",
+        )
+        for theirs, ours, label in ((published, {}, "published"), (higher, clips(higher), "clip-higher"))
+        for case in ("holes", "large")
         for advantages in ("advantages", "token-advantages")
     ]
     lines += [  # the weights of the engine's gap multiply the loss
@@ -211,6 +230,39 @@ def _verl_losses() -> list[Line]:
             theirs={"loss": "vanilla", **base, **no_cap, "micro_batches": 2, "global_batch_info": False},
             ours=default | {"micro_batches": 2},
             divergence="micro-batches",
+        ),
+    ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="loss",
+            function="gspo",
+            case="holes",
+            theirs={"loss": "gspo", "loss_agg_mode": "seq-mean-token-mean", "advantages": "token-advantages", **wide},
+            ours={"aggregation": "seq-mean-token-mean", "advantages": "token-advantages", **clips(wide)},
+            divergence="gspo-tokens",
+        ),
+    ]
+    by_trajectory = {"aggregation": "seq-mean-token-mean", "advantages": "advantages"}
+    lines += [
+        Line(
+            peer="verl",
+            kind="loss",
+            function="geo_mean",
+            case="empty-row",
+            theirs={"loss": "geo_mean", "advantages": "advantages", **published},
+            ours=by_trajectory,
+            divergence="geo-mean-rows",
+        ),
+        Line(
+            peer="verl",
+            kind="loss",
+            function="geo_mean",
+            case="holes",
+            theirs={"loss": "geo_mean", "advantages": "advantages", **published}
+            | {"rollout_is": "token", "rollout_is_threshold": 2.0},
+            ours=by_trajectory | {"correction": ("truncate", "token", 0.5, 2.0)},
+            divergence="geo-mean-weights",
         ),
     ]
     return lines

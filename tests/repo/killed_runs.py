@@ -68,7 +68,7 @@ def command(arguments: Sequence[str], folder: Path, *, kill_after: float | None 
 def content(run: Path) -> dict[str, str]:
     """The reproducible content of a run: name and digest of every file, and the lines of the metrics.
 
-    The log, the versions, the list of resumes and all times are excluded.
+    The log, the versions, the list of resumes, what resumes moved aside and all times are excluded.
     """
     ignored = {"output.log", "environment.json", "resumes.jsonl", ".lock", "metrics.jsonl", "config.toml", "asked.toml"}
     found = {}
@@ -76,7 +76,7 @@ def content(run: Path) -> dict[str, str]:
         name = str(path.relative_to(run))
         if path.is_symlink():
             found[name] = f"-> {os.readlink(path)}"
-        elif path.is_file() and name not in ignored:
+        elif path.is_file() and name not in ignored and not name.startswith("superseded/"):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     metrics = run / "metrics.jsonl"
     lines = timeless(metrics) if metrics.exists() else []
@@ -87,6 +87,12 @@ def timeless(metrics: Path) -> list[dict[str, Any]]:
     """The lines of a ``metrics.jsonl`` without times."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     return [{key: line[key] for key in line if key.partition("/")[0] != "time"} for line in lines]
+
+
+def records(run: Path) -> set[str]:
+    """Every record of a run, including those that resumes moved aside: digests of rollouts, and lines of metrics."""
+    rollouts = {hashlib.sha256(path.read_bytes()).hexdigest() for path in run.rglob("*.jsonl.gz")}
+    return rollouts | {line for path in run.rglob("metrics.jsonl*") for line in path.read_text("utf-8").splitlines()}
 
 
 def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:

@@ -191,6 +191,34 @@ def test_loss_clip_and_filter_keys_are_translated() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "loss", "clipped", "aggregated"),
+    [
+        ("vanilla", "clip", True, True),
+        ("gspo", "gspo-token", True, True),
+        ("cispo", "cispo", True, True),
+        ("geo_mean", "geo-mean", True, False),
+        ("gpg", "gpg", False, True),
+        ("sapo", "sapo", False, False),
+        ("own.py:loss", "own.py:loss", True, True),
+    ],
+)
+def test_loss_of_verl_sets_the_same_loss_with_the_keys_it_reads(
+    mode: str, loss: str, clipped: bool, aggregated: bool
+) -> None:
+    settings = (
+        f"policy_loss.loss_mode={mode}",
+        "clip_ratio_low=0.1",
+        "clip_ratio_high=0.3",
+        "loss_agg_mode=token-mean",
+    )
+    bounds = {"clip_low": 0.1, "clip_high": 0.3} if clipped else {}
+    expected = {"loss": {"id": loss, **bounds} if clipped else loss}
+    assert tree(*(f"{ACTOR}.{setting}" for setting in settings)) == {
+        "algorithm": {**expected, **({"aggregation": "token-mean"} if aggregated else {})}
+    }
+
+
+@pytest.mark.parametrize(
     ("settings", "coefficient"),
     [
         (("use_kl_loss=True", "kl_loss_coef=0.01"), 0.01),

@@ -20,8 +20,9 @@ import pluggy
 from pydantic import BaseModel, ConfigDict, SecretStr
 from rlcore import specs
 from rlcore.config.schema import Table
-from rlcore.errors import DataError
+from rlcore.errors import DataError, WriteError
 from rlcore.hookspecs import hookimpl, hookspec
+from rlcore.runs.checkpoint_folder import write_manifest
 from rlcore.types import *
 
 class Owners:
@@ -68,13 +69,14 @@ class TrainerConfig(Table):
     steps: int = 3
     """How long."""
     tasks_per_step: int = 2
-    fail: Literal["no", "bug", "input"] = "no"
+    fail: Literal["no", "bug", "input", "disk"] = "no"
     slow_s: float = 0.0
 class AlgorithmConfig(Table):
     advantage: str = "grpo"
     """Advantage estimator."""
     kl: dict[str, float] = {}
 class WarmupConfig(Table):
+    FIXED = frozenset({"steps"})
     steps: int = 0
     """Supervised steps before."""
 class EngineConfig(Table):
@@ -142,6 +144,7 @@ class Trainer:
         run, options = self.run, self.run.options("trainer")
         if options.fail == "bug": raise ZeroDivisionError("a bug")
         if options.fail == "input": raise DataError("row 3 has no answer")
+        if options.fail == "disk": raise WriteError("the checkpoint cannot be written", found="no space")
         executor = run.executor(Weights(run.model_folder()))
         first = int(run.resume_from.name) if run.resume_from else 0
         metrics = {}
@@ -155,6 +158,8 @@ class Trainer:
             temporary = run.directory.checkpoints / f".{step}"
             (temporary / "model").mkdir(parents=True, exist_ok=True)
             build(temporary / "model", [], step, BuilderConfig())
+            (temporary / "state").write_text(f"after step {step}")
+            write_manifest(temporary, step)
             path = run.directory.checkpoints / f"{step:06d}"
             temporary.rename(path)
             run.checkpoint_saved(step, path)

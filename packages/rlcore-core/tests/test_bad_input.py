@@ -16,7 +16,7 @@ import pytest
 from rlcore.cli import exit_status
 from rlcore.cli.run import skipped_rows
 from rlcore.config.origins import parse_toml
-from rlcore.errors import ConfigError
+from rlcore.errors import ConfigError, DivergenceError
 from rlcore.runs.directory import read_metrics
 
 Call = Callable[..., Any]
@@ -96,6 +96,14 @@ def test_full_disk_is_reported_without_a_traceback(
 ) -> None:
     assert exit_status(failing_command(error, monkeypatch), "fail") == 2
     assert FULL in capsys.readouterr().err
+
+
+def test_diverged_training_is_reported_with_its_own_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = DivergenceError("the loss is nan at step 3", found="the last good checkpoint is x", fix="lower it")
+    assert exit_status(failing_command(error, monkeypatch), "fail") == 1
+    assert "the last good checkpoint is x" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "gone"), ValueError("a bug")])

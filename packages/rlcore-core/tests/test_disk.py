@@ -136,13 +136,11 @@ def test_deleted_run_directory_is_not_recreated(toy: Any) -> None:
     assert not Path("runs/mine").exists()
 
 
-def test_damaged_checkpoint_is_rejected_before_loading(rlcore: Callable[..., Any]) -> None:
-    assert rlcore("run", "-p", "toy", "name=mine").status == 0
-    checkpoint = Path("runs/mine/checkpoints/000003")
-    (checkpoint / "trainer.json").write_text('{"files": {"optimiser.pt": 7}}', encoding="utf-8")
-    done = rlcore("run", "--resume", "runs/mine", "trainer.steps=4")
+def test_run_with_a_full_disk_at_its_first_checkpoint_is_kept(rlcore: Callable[..., Any]) -> None:
+    done = rlcore("run", "-p", "toy", "name=mine", "trainer.fail=disk", "trackers.use=[]")
     assert done.status == 2
-    assert "this checkpoint is damaged" in done.err
-    assert "optimiser.pt is missing" in done.err
-    assert not Path("runs/mine/resumes.jsonl").exists()
-    assert rlcore("run", "--resume", "runs/mine/checkpoints/000002", "trainer.steps=3").status == 0
+    assert "resume with: rlcore run --resume runs/mine" in done.err
+    done = rlcore("run", "--resume", "runs/mine", "trainer.fail=no", 'trackers.use=["jsonl"]')
+    assert done.status == 0, done.err
+    assert "resumed   from the start" in done.out
+    assert steps_are(Path("runs/mine"), 3)

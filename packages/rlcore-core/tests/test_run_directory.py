@@ -122,12 +122,18 @@ def test_resume_truncates_metrics_and_sets_later_checkpoints_aside(toy: Any) -> 
     run, checkpoint = checkpoint_to_resume(Path("runs/mine/checkpoints/000010"))
     assert (run, checkpoint) == (Path("runs/mine"), Path("runs/mine/checkpoints/000010"))
     assert checkpoint_to_resume(Path("runs/mine"))[1] == Path("runs/mine/checkpoints/000030")
-    changed, aside = directory.resume(resolved("trainer.steps=99"), Asked(overrides=("trainer.steps=99",)), checkpoint)
-    assert changed == []
-    assert [path.name for path in aside] == ["000020.left", "000030.left"]
+    found = directory.resume(resolved("trainer.steps=99"), Asked(overrides=("trainer.steps=99",)), checkpoint)
+    assert found.changed == []
+    assert found.gap == "no line for steps 1 to 4 and 6 to 9, 1 damaged line"
+    assert str(found.superseded) == "2 checkpoints, 4 lines of metrics"
+    moved = directory.path / "superseded/001-from-step-10"
+    assert found.superseded.folder == moved
+    assert sorted(path.name for path in (moved / "checkpoints").iterdir()) == ["000020", "000030"]
+    assert (moved / "metrics.jsonl").read_text().splitlines() == [*lines[2:], '{"step": 26, "rew']
     assert [line["step"] for line in read_metrics(directory.metrics)] == [5, 10]
     assert checkpoint_to_resume(Path("runs/mine"))[1] == Path("runs/mine/checkpoints/000010")
-    assert json.loads((directory.path / "resumes.jsonl").read_text())["step"] == 10
+    entry = json.loads((directory.path / "resumes.jsonl").read_text())
+    assert (entry["step"], entry["superseded"]) == (10, "superseded/001-from-step-10")
     directory.close()
     layer = config_layer(Path("runs/mine"))
     assert layer.origin(("trainer", "steps")) == "command line: trainer.steps=99"
@@ -145,7 +151,9 @@ def test_damaged_run_resumes_from_its_checkpoint(known: str | None, toy: Any) ->
     else:
         environment.write_text(known, encoding="utf-8")
     directory.rollouts.rmdir()
-    assert directory.resume(resolved(), Asked(), directory.checkpoints / "000010") == ([], [])
+    found = directory.resume(resolved(), Asked(), directory.checkpoints / "000010")
+    assert found.changed == []
+    assert found.gap == "no line for steps 1 to 4 and 6 to 9, 2 damaged lines"
     assert [line["step"] for line in read_metrics(directory.metrics)] == [5, 10]
     assert directory.rollouts.is_dir()
     directory.close()

@@ -118,6 +118,14 @@ def test_failing_metric_does_not_change_the_reward(function: Any, sentence: str)
     assert sentence in (trajectory.rewards["metric"].error or "")
 
 
+def test_a_sum_too_large_for_a_number_is_not_scored() -> None:
+    large = [reward(lambda trajectory, task: 1.0, weight=1.5e308, id=id) for id in ("a", "b")]
+    (trajectory,) = score(*large)
+    assert trajectory.reward is None
+    assert trajectory.failure is not None
+    assert trajectory.failure.boundary is Boundary.REWARD
+
+
 def test_bounds_are_those_of_the_reward() -> None:
     (trajectory,) = score(reward(lambda trajectory, task: -3.0, minimum=-5.0, maximum=0.0))
     assert trajectory.reward == -3.0

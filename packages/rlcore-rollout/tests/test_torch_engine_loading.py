@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,27 @@ def test_missing_weights_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
     assert "layers.0.mlp" in (caught.value.found or "")
+
+
+def test_more_layers_of_weights_than_the_configuration_are_rejected(tmp_path: Path) -> None:
+    build("qwen3").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    layers = config["num_hidden_layers"] - 1
+    types = config.get("layer_types", ())[:layers]
+    smaller = {**config, "num_hidden_layers": layers, "layer_types": types}
+    (tmp_path / "config.json").write_text(json.dumps(smaller), encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+    assert f"layers.{layers}." in (caught.value.found or "")
+
+
+def test_weights_of_integers_are_rejected(tmp_path: Path) -> None:
+    model = build("qwen3")
+    weights = {name: weight * 100 for name, weight in model.state_dict().items()}
+    model.save_pretrained(tmp_path, state_dict={name: weight.to(torch.int8) for name, weight in weights.items()})
+    with pytest.raises(UserError) as caught:
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+    assert "I8" in (caught.value.found or "")
 
 
 def test_small_models_are_copied_and_large_ones_shared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,34 +205,3 @@ def test_incompatible_second_model_is_rejected_before_the_warm_up(
         trained(run)
     assert caught.value.where == str(small)
     assert not any(line.startswith("warm-up") for line in run.said)
-
-
-def test_value_head_is_unchanged_if_the_policy_update_is_skipped(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = bandit(
-        algorithm={"advantage": "gae"}, critic={"model": "head"}, trainer={"steps": 2}, evaluation={"every": 0}
-    )
-    trainer = PolicyGradientTrainer(run)
-    step = trainer.session.strategy.step
-
-    def skipping(rate: float, norm: float) -> tuple[float, bool]:
-        if not run.logged:  # the first step
-            for parameter in trainer.session.policy.module.parameters():
-                parameter.grad = None
-            return float("nan"), False
-        return step(rate, norm)
-
-    monkeypatch.setattr(trainer.session.strategy, "step", skipping)
-    norms: list[float] = []
-    log = run.log
-
-    def measuring(step: int, metrics: dict[str, float]) -> None:
-        assert trainer._critic is not None
-        norms.append(float(trainer._critic._head.weight.detach().norm()))
-        log(step, metrics)
-
-    run.log = measuring
-    trainer.train()
-    assert norms[0] == 0.0
-    assert norms[1] > 0.0
-    assert [run.logged[n]["critic/skipped"] for n in (1, 2)] == [1.0, 0.0]
-    assert [run.logged[n]["updates/skipped"] for n in (1, 2)] == [1.0, 0.0]

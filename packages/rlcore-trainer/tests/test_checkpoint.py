@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlcore.errors import UserError
+from rlcore.errors import UserError, WriteError
+from rlcore.runs.checkpoint_folder import check_checkpoint, write_manifest
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.training import checkpoint
 from rlcore_trainer.training.checkpoint import Checkpoints, Progress
@@ -104,16 +105,32 @@ def test_failed_checkpoint_write_leaves_no_folder(
     folder = tmp_path / "checkpoints"
     save(folder, model, model_folder, 1)
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(UserError, match="cannot be written") as caught:
+    with pytest.raises(WriteError, match="cannot be written") as caught:
         save(folder, model, model_folder, 2)
     assert "the disk is full" in str(caught.value)
     assert sorted(path.name for path in folder.iterdir()) == ["000001", "last"]
 
 
-@pytest.mark.parametrize("text", [None, "", "{}", json.dumps({"progress": {"other": 1}, "files": {}})])
-def test_folder_without_a_checkpoint_is_rejected(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize("text", [None, "", "{}", json.dumps({"progress": {"other": 1}})])
+@pytest.mark.parametrize("manifest", [False, True])
+def test_folder_without_a_checkpoint_is_rejected(tmp_path: Path, text: str | None, manifest: bool) -> None:
     if text is not None:
         (tmp_path / "trainer.json").write_text(text, encoding="utf-8")
+    if manifest:
+        write_manifest(tmp_path, 1)
     with pytest.raises(UserError) as caught:
         checkpoint.read(tmp_path, map_location=CPU)
     assert caught.value.where == str(tmp_path)
+    assert ("trainer.json" if manifest else "manifest.json") in str(caught.value.found)
+
+
+@pytest.mark.parametrize("name", ["model/model.safetensors", "optimiser.pt", "trainer.json", "manifest.json"])
+def test_flipped_byte_is_found_by_the_checksums(tmp_path: Path, model: Any, model_folder: Path, name: str) -> None:
+    path = save(tmp_path / "checkpoints", model, model_folder, 1)
+    check_checkpoint(path)
+    content = bytearray((path / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (path / name).write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        check_checkpoint(path)
+    assert name in str(caught.value.found)

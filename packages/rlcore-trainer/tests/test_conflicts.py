@@ -61,6 +61,8 @@ def problems(**tables: Any) -> dict[str, str]:
 GAE = {"advantage": "gae"}
 COPY = {"model": "copy"}
 ROLLOUT_IS = "algorithm.rollout_importance_sampling"
+DISCOUNTED = {"id": "reinforce-plus-plus", "gamma": 0.9}
+IN_REWARD = {"coefficient": 0.1, "target": "reward"}
 MASK = {"rollout_importance_sampling": {"mode": "mask"}}
 
 
@@ -252,6 +254,12 @@ def test_trainer_with_its_own_algorithm_table_is_not_checked() -> None:
         ({"algorithm": {"kl": {"estimator": "k1", "target": "reward"}}}, "kl.estimator and kl.target have no effect"),
         ({"warmup": {"steps": 9}}, "on demonstrations for 9 steps"),
         ({"algorithm": {"filter": {"max_extra_batches": 9}}}, "filter.max_extra_batches has no effect"),
+        ({"algorithm": {**GAE, "loss": "gspo"}, "critic": COPY}, "gspo-token gives each token its own"),
+        ({"algorithm": {**GAE, "loss": "geo-mean"}, "critic": COPY}, "geo-mean trains all with their mean"),
+        ({"algorithm": {"advantage": DISCOUNTED, "loss": "gspo"}}, "gspo trains all with their mean"),
+        ({"algorithm": {"advantage": "remax", "loss": "gspo", "turn_rewards": "add"}}, "gspo-token"),
+        ({"algorithm": {"advantage": "grpo-turn", "loss": "gspo", "turn_rewards": "only"}}, "gspo-token"),
+        ({"algorithm": {"advantage": "remax", "loss": "gspo", "kl": IN_REWARD}}, "gspo-token"),
     ],
 )
 def test_unexpected_settings_give_a_one_sentence_note(tables: dict[str, Any], words: str) -> None:
@@ -259,6 +267,21 @@ def test_unexpected_settings_give_a_one_sentence_note(tables: dict[str, Any], wo
     assert len(found) == 1
     assert words in found[0]
     assert "\n" not in found[0]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {"loss": "gspo"},
+        {"loss": "gspo", "kl": IN_REWARD},
+        {"loss": "gspo", "turn_rewards": "add"},
+        {"loss": "gspo", "advantage": "reinforce-plus-plus"},
+        {"loss": "gspo-token", "advantage": DISCOUNTED},
+        {"loss": "clip", "advantage": DISCOUNTED},
+    ],
+)
+def test_one_advantage_per_trajectory_needs_no_note(algorithm: dict[str, Any]) -> None:
+    assert check(run(algorithm=algorithm)) == []
 
 
 def test_defaults_give_no_notes() -> None:

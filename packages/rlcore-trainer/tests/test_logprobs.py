@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rlcore_trainer.policy import logits
 from rlcore_trainer.policy.logprobs import FusedLoss, fused_loss, logprobs_and_entropy
 
@@ -75,6 +77,48 @@ def test_head_gradient_is_not_rounded_between_chunks() -> None:
         )
         gradients.append(gradient.float())
     torch.testing.assert_close(gradients[0], gradients[1], rtol=0.01, atol=0.01)
+
+
+@settings(max_examples=50)
+@given(
+    rows=st.integers(1, 6),
+    columns=st.integers(2, 9),
+    offset=st.integers(-(2**15), 2**15),
+    temperature=st.sampled_from([0.5, 1.0, 2.0]),
+    chunk_rows=st.integers(1, 6),
+    tile=st.integers(1, 9),
+    seed=st.integers(0, 1000),
+)
+def test_common_offset_of_the_logits_changes_no_bit(
+    rows: int, columns: int, offset: int, temperature: float, chunk_rows: int, tile: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    # Multiples of 1/64: float32 represents them exactly at any of the offsets, and the head is the identity.
+    hidden = torch.randint(-640, 640, (rows, columns), generator=generator).float() / 64
+    targets = torch.randint(columns, (rows,), generator=generator)
+    slopes = torch.randn(2, rows, generator=generator)
+
+    def results(shift: int) -> list[torch.Tensor]:
+        leaf = (hidden + shift).requires_grad_()
+        head = torch.eye(columns)
+        found = logprobs_and_entropy(leaf, head, targets, temperature=temperature, chunk_rows=chunk_rows)
+        (gradient,) = torch.autograd.grad((slopes[0] * found[0] + slopes[1] * found[1]).sum(), leaf)
+        fused = fused_loss(
+            leaf,
+            head,
+            targets,
+            lambda chunk, logprobs, entropy: ((slopes[0][chunk] * logprobs + slopes[1][chunk] * entropy).sum(), {}),
+            temperature=temperature,
+            chunk_rows=chunk_rows,
+        )
+        (of_fused,) = torch.autograd.grad(fused.loss, leaf)
+        return [*found, gradient, fused.logprobs_M, fused.entropy_M, of_fused]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logits, "TILE_ELEMENTS", 1)
+        patch.setattr(logits, "SMALLEST_COLUMNS", tile)
+        for one, other in zip(results(0), results(offset), strict=True):
+            assert torch.equal(one, other)
 
 
 def objective(

@@ -12,14 +12,23 @@ from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.cispo import cispo
 from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.algorithms.losses.entropy import entropy_bonus
+from rlcore_trainer.algorithms.losses.geo_mean import geo_mean
+from rlcore_trainer.algorithms.losses.gpg import gpg
 from rlcore_trainer.algorithms.losses.gspo import gspo
 from rlcore_trainer.algorithms.losses.gspo_token import gspo_token
 from rlcore_trainer.algorithms.losses.sapo import sapo
 from torch import Tensor
 
-TOKEN_WISE = {"clip": clip, "cispo": cispo, "sapo": sapo}
-OF_SEQUENCES = {"gspo": gspo, "gspo-token": gspo_token}
+TOKEN_WISE = {"clip": clip, "cispo": cispo, "sapo": sapo, "gpg": gpg}
+OF_SEQUENCES = {"gspo": gspo, "gspo-token": gspo_token, "geo-mean": geo_mean}
 ALL = TOKEN_WISE | OF_SEQUENCES
+BOUNDS: dict[str, dict[str, float]] = {
+    **{name: {"clip_low": 0.2, "clip_high": 0.2} for name in ALL},
+    "geo-mean": {"clip_low": 0.25, "clip_high": 0.25},
+    "sapo": {},
+    "gpg": {},
+}
+"""Clip ranges for the tests of derivatives."""
 
 
 def double(*values: float, grad: bool = False) -> Tensor:
@@ -177,6 +186,43 @@ def test_gspo_equals_clip_if_all_ratios_of_a_sequence_are_equal() -> None:
     assert of_sequences[1] == pytest.approx(of_tokens[1], rel=1e-12)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_geo_mean_is_the_loop_over_sequences_of_its_formula(sign: float) -> None:
+    logprobs, old, advantages, weights, sequence = batch(seed=9)
+    advantages = sign * advantages.abs()
+    expected, removed = 0.0, 0.0
+    for label in range(4):
+        chosen = [i for i, owner in enumerate(sequence.tolist()) if owner == label]
+        advantage, product = float(advantages[chosen[0]]), 1.0
+        for i in chosen:  # the bounds of the ratio are powers of e, and the advantage's sign chooses one of them
+            ratio = math.exp(float(logprobs[i] - old[i]))
+            bounded = min(max(ratio, math.exp(-0.3)), math.exp(0.2))
+            product *= min(ratio, bounded) if advantage > 0 else max(ratio, bounded)
+            removed += (ratio > bounded if advantage > 0 else ratio < bounded) / (4 * len(chosen))
+        expected -= advantage * product ** (1 / len(chosen)) / 4
+    found, metrics = geo_mean(logprobs, old, advantages, weights, sequence, clip_low=0.3, clip_high=0.2)
+    assert float(found) == pytest.approx(expected, rel=1e-12)
+    assert 0.0 < removed < 1.0
+    assert float(metrics["clip/fraction"]) == pytest.approx(removed)
+    assert float(metrics["clip/high" if sign > 0 else "clip/low"]) == pytest.approx(removed)
+
+
+def test_geo_mean_removes_the_gradient_of_single_tokens() -> None:
+    logprobs, old = double(-1.0, -1.5, -2.0), double(-1.1, -2.5, -1.9)  # log-ratios 0.1, 1.0, -0.1
+    arguments = (double(*[2.0] * 3), double(*[1 / 3] * 3), torch.zeros(3))
+    value, gradient = value_and_gradient("geo-mean", logprobs, old, *arguments)
+    ratio = math.exp((0.1 + 0.4 - 0.1) / 3)
+    assert value == pytest.approx(-2 * ratio)
+    assert gradient == pytest.approx([-2 * ratio / 3, 0.0, -2 * ratio / 3])
+
+
+def test_gpg_is_the_policy_gradient_at_any_ratio() -> None:
+    logprobs, old = double(-1.0, -9.0), double(-1.2, -0.1)
+    value, gradient = value_and_gradient("gpg", logprobs, old, double(2.0, -1.0), double(0.25, 0.5), torch.zeros(2))
+    assert value == pytest.approx(0.5 * 1.0 - 0.5 * 9.0)
+    assert gradient == [-0.5, 0.5]
+
+
 def test_cispo_keeps_the_gradient_of_every_token_and_bounds_its_weight() -> None:
     ratios, advantages = [8.0, 0.1, 1.5, 8.0], [1.0, 1.0, -2.0, -1.0]
     old = double(-4.0, -1.0, -2.0, -3.0)
@@ -236,7 +282,7 @@ INSIDE_AND_OUTSIDE = [-0.9, -0.25, -0.15, -0.02, 0.03, 0.12, 0.3, 1.4]
 
 def differentiable_form(name: str, logprobs: Tensor, old: Tensor) -> Callable[..., Tensor]:
     """The loss with the stopped parts of its formula held at ``logprobs``, which finite differences can follow."""
-    options = {} if name == "sapo" else {"clip_low": 0.2, "clip_high": 0.2}
+    options = BOUNDS[name]
     if name == "cispo":
         weight = (logprobs - old).exp().clamp(0.8, 1.2)
         return lambda x, advantages, weights, sequence: -(weights * weight * advantages * x).sum()
@@ -265,8 +311,7 @@ def test_gradients_agree_with_finite_differences_inside_and_outside_the_bounds(n
     logprobs = old + log_ratios
     advantages = sign * double(0.5, 0.5, 1.0, 1.0, 1.5, 1.5, 2.0, 2.0)
     weights = torch.linspace(0.05, 0.2, 8, dtype=torch.float64)
-    options = {} if name == "sapo" else {"clip_low": 0.2, "clip_high": 0.2}
-    _, gradient = value_and_gradient(name, logprobs, old, advantages, weights, sequence, **options)
+    _, gradient = value_and_gradient(name, logprobs, old, advantages, weights, sequence, **BOUNDS[name])
     function = differentiable_form(name, logprobs, old)
     step, expected = 1e-6, []
     for token in range(8):
@@ -277,8 +322,8 @@ def test_gradients_agree_with_finite_differences_inside_and_outside_the_bounds(n
         expected.append(float(up - down) / (2 * step))
     assert gradient == pytest.approx(expected, rel=1e-6, abs=1e-9)
     removed = sum(slope == 0.0 for slope in gradient)
-    assert removed == {"clip": 2, "gspo": 2, "gspo-token": 2}.get(name, 0)
-    if name in ("clip", "gspo", "sapo"):
+    assert removed == {"clip": 2, "gspo": 2, "gspo-token": 2, "geo-mean": 3 if sign > 0 else 4}.get(name, 0)
+    if name in ("clip", "gspo", "sapo", "geo-mean", "gpg"):
         assert torch.autograd.gradcheck(
             lambda x: function(x, advantages, weights, sequence), logprobs.clone().requires_grad_()
         )

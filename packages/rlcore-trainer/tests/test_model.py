@@ -7,6 +7,7 @@ import pytest
 import torch
 from rlcore.contracts import WeightSource
 from rlcore.errors import UserError
+from rlcore.models.weights import check_types
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.model import load_policy
@@ -93,3 +94,38 @@ def test_missing_weights_are_rejected(model_folder: Path) -> None:
     with pytest.raises(UserError, match="incomplete") as caught:
         load_policy(model_folder, dtype="auto", device=CPU)
     assert dropped in str(caught.value)
+
+
+def test_more_layers_of_weights_than_the_configuration_are_rejected(model_folder: Path) -> None:
+    config = json.loads((model_folder / "config.json").read_text(encoding="utf-8"))
+    smaller = {**config, "num_hidden_layers": 1, "layer_types": config["layer_types"][:1], "max_window_layers": 1}
+    (model_folder / "config.json").write_text(json.dumps(smaller), encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        load_policy(model_folder, dtype="auto", device=CPU)
+    assert "layers.1." in str(caught.value.found)
+    assert caught.value.where == str(model_folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.bool])
+@pytest.mark.parametrize("part", ["mlp.up_proj.weight", "q_proj.bias", ""])
+@pytest.mark.parametrize("kind", ["safetensors", "bin"])
+def test_weights_of_integers_are_rejected(model_folder: Path, dtype: torch.dtype, part: str, kind: str) -> None:
+    file = model_folder / "model.safetensors"
+    weights = {name: w.mul(100).to(dtype) if name.endswith(part) else w for name, w in load_file(file).items()}
+    if kind == "safetensors":
+        save_file(weights, file, metadata={"format": "pt"})
+    else:
+        file.unlink()
+        file = model_folder / "pytorch_model.bin"
+        torch.save(weights, file)
+    with pytest.raises(UserError) as caught:
+        load_policy(model_folder, dtype="auto", device=CPU)
+    assert part in str(caught.value.found)
+    assert caught.value.where == str(file)
+
+
+@pytest.mark.parametrize("extra", ["model.rotary_emb.position_ids", "model.layers.0.attn.mask"])
+def test_buffer_of_integers_is_not_a_weight(model_folder: Path, extra: str) -> None:
+    file = model_folder / "model.safetensors"
+    save_file({**load_file(file), extra: torch.arange(4)}, file, metadata={"format": "pt"})
+    check_types(model_folder)

@@ -20,7 +20,7 @@ ROLLOUT_NAMES = {
 }  # fmt: skip
 UPDATE_NAMES = {
     "entropy/mean", "loss/policy", "loss/total", "clip/fraction", "gradient_norm", "learning_rate", "tokens/trained",
-    "data/epoch", "updates", "updates/skipped", "logprob_gap/max", "logprob_gap/mean",
+    "data/epoch", "updates", "logprob_gap/max", "logprob_gap/mean",
     "advantage/mean", "advantage/std", "clip/low", "clip/high", "ratio/max", "kl/old", "rollout_is/effective",
     "rollout_is/factor", "rollout_is/high", "rollout_is/kl", "rollout_is/low", "rollout_is/ratio/max",
     "sync/gap", "time/rollout_s", "time/update_s", "time/sync_s", "time/step_s",

@@ -10,15 +10,19 @@ from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
 ACTOR = "actor_rollout_ref.actor"
 ESTIMATORS = {"grpo_passk": "pass-at-k", "grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
-LOSSES = {"vanilla": "clip"}
+LOSSES = {"vanilla": "clip", "gspo": "gspo-token"}
+_LOSS = f"{ACTOR}.policy_loss.loss_mode"
+_LOSS_WHY = "vanilla is clip, and gspo is gspo-token; clip range and aggregation are ours unless given"
+_NOT_CLIPPED = ("gpg", "sapo")
+"""Losses of verl that do not read ``clip_ratio``."""
+_PER_TRAJECTORY = ("geo_mean", "sapo")
+"""Losses of verl that do not read ``loss_agg_mode``."""
 FILTERS = {"acc": "accuracy", "score": "reward", "seq_reward": "reward", "seq_final_reward": "reward"}
 _NOT_GAE = "only with adv_estimator=gae"
 _ESTIMATOR = "algorithm.adv_estimator"
-_DEFAULTS = {_ESTIMATOR: "gae", f"{ACTOR}.policy_loss.loss_mode": "vanilla"}
-"""Of verl, where a key depends on another that is not given."""
 _DISCOUNTED = ("gae", "reinforce_plus_plus")
 _BY_GROUP = ("grpo", "grpo_vectorized", "grpo_passk")
-_LOSS_MODE = f"{ACTOR}.policy_loss.loss_mode"
+_NOT_READ = "not with gpg and sapo"
 _NO_FILTER = "only with filter_groups.enable=True"
 
 
@@ -94,11 +98,18 @@ def _loss(value: Any, words: Words) -> str:
     return LOSSES.get(str(value)) or hyphens(value, words)
 
 
-def _both_clips(value: Any, words: Words) -> Several:
-    return Several({"algorithm.loss.clip_low": value, "algorithm.loss.clip_high": value})
+def _not_with(losses: tuple[str, ...], *ours: str, why: str = "") -> Meaning:
+    """A word that sets these keys, unless the words choose a loss that does not read it."""
+
+    def read(value: Any, words: Words) -> Several:
+        return Several({} if words.get(_LOSS) in losses else dict.fromkeys(ours, value))
+
+    return Meaning(ours=ours[0], why=why, read=read)
 
 
 def _clip_low(value: Any, words: Words) -> Any:
+    if words.get(_LOSS) in _NOT_CLIPPED:
+        return Several({})
     return min(value, 1) if isinstance(value, int | float) else value
 
 
@@ -106,7 +117,7 @@ def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
     """A key that is used unless the selected estimator or loss does not read it."""
 
     def read(value: Any, words: Words) -> Several:
-        return Several({ours: value} if words.get(chooser, _DEFAULTS[chooser]) in readers else {})
+        return Several({ours: value} if words.get(chooser, "vanilla" if chooser == _LOSS else readers[0]) in readers else {})
 
     return Meaning(ours=ours, why=why, read=read)
 
@@ -150,26 +161,28 @@ ALGORITHM: Mapping[str, Meaning] = {
     f"{ACTOR}.kl_loss_coef": Meaning(ours="algorithm.kl.coefficient", why="with use_kl_loss=True, else 0", read=_kl),
     f"{ACTOR}.kl_loss_type": _of_kl("algorithm.kl.estimator", f"{ACTOR}.use_kl_loss", "only with use_kl_loss=True"),
     f"{ACTOR}.entropy_coeff": Meaning(ours="algorithm.entropy"),
-    f"{ACTOR}.clip_ratio": Meaning(
-        ours="algorithm.loss.clip_low", why="and algorithm.loss.clip_high", read=_both_clips
+    f"{ACTOR}.clip_ratio": _not_with(
+        _NOT_CLIPPED,
+        "algorithm.loss.clip_low",
+        "algorithm.loss.clip_high",
+        why=f"and algorithm.loss.clip_high; {_NOT_READ}",
     ),
     f"{ACTOR}.clip_ratio_low": Meaning(
-        ours="algorithm.loss.clip_low", why="at most 1, because ratios are positive", read=_clip_low
+        ours="algorithm.loss.clip_low", why=f"at most 1, because ratios are positive; {_NOT_READ}", read=_clip_low
     ),
-    f"{ACTOR}.clip_ratio_high": Meaning(ours="algorithm.loss.clip_high"),
+    f"{ACTOR}.clip_ratio_high": _not_with(_NOT_CLIPPED, "algorithm.loss.clip_high", why=_NOT_READ),
     f"{ACTOR}.clip_ratio_c": _of(
-        "algorithm.loss.dual_clip",
-        f"{ACTOR}.policy_loss.loss_mode",
-        ("vanilla",),
-        "off by default; 3 by default in verl",
+        "algorithm.loss.dual_clip", _LOSS, ("vanilla",), "off by default; 3 by default in verl"
     ),
-    f"{ACTOR}.loss_agg_mode": Meaning(ours="algorithm.aggregation"),
-    f"{ACTOR}.policy_loss.loss_mode": Meaning(ours="algorithm.loss", why="vanilla is clip", read=_loss),
+    f"{ACTOR}.loss_agg_mode": _not_with(
+        _PER_TRAJECTORY, "algorithm.aggregation", why="not with geo_mean and sapo, which average over trajectories"
+    ),
+    _LOSS: Meaning(ours="algorithm.loss", why=_LOSS_WHY, read=_loss),
     f"{ACTOR}.policy_loss.tau_pos": _of(
-        "algorithm.loss.positive_temperature", _LOSS_MODE, ("sapo",), "only with loss_mode=sapo"
+        "algorithm.loss.positive_temperature", _LOSS, ("sapo",), "only with loss_mode=sapo"
     ),
     f"{ACTOR}.policy_loss.tau_neg": _of(
-        "algorithm.loss.negative_temperature", _LOSS_MODE, ("sapo",), "only with loss_mode=sapo"
+        "algorithm.loss.negative_temperature", _LOSS, ("sapo",), "only with loss_mode=sapo"
     ),
     "critic.model.path": _of_critic("critic.model"),
     "critic.optim.lr": _of_critic("critic.learning_rate"),

@@ -1,4 +1,4 @@
-"""Write files atomically, and report write errors as `UserError`.
+"""Write files atomically, and report write errors as `WriteError`.
 
 A file is written as ``.NAME.partial`` in the same folder and then renamed. Only one process writes to a run directory,
 so an existing partial file is left over from a killed process.
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rlcore.errors import UserError
+from rlcore.errors import WriteError
 
 
 def beside(path: Path) -> Path:
@@ -25,7 +25,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces ``path`` when the block ends without an error.
 
     Raises:
-        UserError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
     partial = beside(path)
     try:
@@ -47,12 +47,12 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def told(path: Path) -> Iterator[None]:
-    """Convert an `OSError` in the block, such as a full disk, to a `UserError` about the file."""
+    """Convert an `OSError` in the block, such as a full disk, to a `WriteError` about the file."""
     try:
         yield
     except OSError as error:
         gone = not path.parent.is_dir()
-        raise UserError(
+        raise WriteError(
             f"{path} cannot be written",
             found="its folder no longer exists" if gone else error.strerror or str(error),
             fix="restore the folder, or start a new run"

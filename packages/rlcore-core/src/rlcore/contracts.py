@@ -284,7 +284,11 @@ class Executor(Protocol):
 
 
 class Trainer(Protocol):
-    """Trains a policy until the configured end."""
+    """Trains a policy until the configured end.
+
+    A trainer that can be resumed writes each checkpoint as ``checkpoints/NNNNNN`` of the run directory, under another
+    name until it is complete, with the manifest of `rlcore.runs.checkpoint_folder.write_manifest`.
+    """
 
     def train(self) -> Mapping[str, float]:
         """Train to the end; returns the last metrics."""

@@ -18,6 +18,11 @@ from rlcore.errors import UserError
 from rlcore.plugins.discovery import State, canonical
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
+from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
+from rlcore.runs.checkpoints import checkpoint_to_resume, checkpoints_of
+from rlcore.runs.directory import config_layer
+from rlcore.runs.metrics import metrics_gap, metrics_lines
+from rlcore.runs.superseded import FOLDER as SUPERSEDED
 from rlcore.runs.surroundings import usable_cores
 from rlcore.wording import counted
 
@@ -57,6 +62,44 @@ def examine(plugin: str | None = None) -> Iterator[tuple[str, Finding]]:
             yield spec.id, Finding(status="fail", text=f"the check raised {type(error).__name__}: {error}")
     if name is not None:
         yield from ((f"{name}/default", finding) for finding in default_recipe(registry, name))
+
+
+def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:
+    """Compare each checkpoint of a run, or the given one, with its checksums, and look for gaps in the metrics.
+
+    Raises:
+        UserError: the path is neither a run directory nor a checkpoint in one.
+    """
+    run, newest = checkpoint_to_resume(path)
+    checkpoints = checkpoints_of(run)
+    if checkpoints and path.resolve() != run.resolve():
+        checkpoints = [newest] if newest is not None else []
+    for checkpoint in checkpoints:
+        yield "checkpoint", _checkpoint(checkpoint)
+    if not checkpoints:
+        yield "checkpoint", Finding(status="ok", text="there is none yet")
+    metrics = run / "metrics.jsonl"
+    lines = metrics_lines(metrics)
+    steps = [row["step"] for row, _ in lines if row is not None]
+    gap = metrics_gap(lines, last=max([*steps, *(int(checkpoint.name) for checkpoint in checkpoints)], default=0))
+    trackers = config_layer(run).tree.get("trackers")
+    if gap is None:
+        yield "metrics", Finding(status="ok", text=f"{metrics} has {counted(len(lines), 'line')}")
+    elif lines or not isinstance(trackers, dict) or "jsonl" in trackers.get("use", ["jsonl"]):
+        yield "metrics", Finding(status="warn", text=f"{metrics} has {gap}")
+    for folder in sorted(run.glob(f"{SUPERSEDED}/*")):
+        yield "moved", Finding(status="ok", text=f"{folder}: results that a resumed run replaced")
+
+
+def _checkpoint(folder: Path) -> Finding:
+    if not has_manifest(folder):
+        fix = "its trainer can write them with rlcore.runs.checkpoint_folder.write_manifest"
+        return Finding(status="warn", text=f"{folder} has no checksums", fix=fix)
+    try:
+        check_checkpoint(folder)
+    except UserError as error:
+        return Finding(status="fail", text=f"{folder}: {error.message}: {error.found}", fix=error.fix or "")
+    return Finding(status="ok", text=f"{folder} is complete")
 
 
 def python() -> Iterator[Finding]:

@@ -70,6 +70,8 @@ def share_of(ratio: float, steps: int) -> int:
 class WarmupConfig(Table):
     """``[warmup]``: a short supervised phase on the dataset's demonstrations before reinforcement learning."""
 
+    FIXED = frozenset({"steps", "learning_rate", "demonstrations_per_step"})
+
     steps: Annotated[int, Field(ge=0)] = 0
     """Number of supervised updates; 0 disables the warm-up."""
     learning_rate: LearningRate = 1e-3

@@ -156,6 +156,19 @@ def rlcore_algorithms() -> Iterable[AlgorithmSpec]:
         config=f"{LOSSES}.sapo:Sapo.Config",
         summary="Replaces the hard clip with a soft gate.",
     )
+    yield AlgorithmSpec(
+        id="geo-mean",
+        part="loss",
+        target=f"{LOSSES}.geo_mean:GeoMean",
+        config=f"{LOSSES}.geo_mean:GeoMean.Config",
+        summary="Geometric mean of a trajectory's clipped token ratios.",
+    )
+    yield AlgorithmSpec(
+        id="gpg",
+        part="loss",
+        target=f"{LOSSES}.gpg:Gpg",
+        summary="The policy gradient without ratios or clipping.",
+    )
 
 
 @hookimpl

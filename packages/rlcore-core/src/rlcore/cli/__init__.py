@@ -8,7 +8,7 @@ import os
 import click
 
 from rlcore.cli.text import examples
-from rlcore.errors import EngineError, PluginError, ProcessError, UserError, did_you_mean
+from rlcore.errors import DivergenceError, EngineError, PluginError, ProcessError, UserError, did_you_mean
 from rlcore.models.weights import let_waiting_threads_sleep
 
 COMMANDS = {
@@ -113,7 +113,7 @@ def main() -> int:
 
 
 def exit_status(command: click.Command, name: str) -> int:
-    """Run a command under ``name``. Exit status: 2 for bad input, 1 for a failed engine or process, 130 for Ctrl-C."""
+    """Run a command under ``name``. Exit status: 2 bad input, 1 failed engine, process or training, 130 Ctrl-C."""
     let_waiting_threads_sleep()
     try:
         status = command.main(prog_name=name, standalone_mode=False)
@@ -126,7 +126,7 @@ def exit_status(command: click.Command, name: str) -> int:
     except UserError as error:
         click.echo(f"error: {error}", err=True)
         return 2
-    except (EngineError, ProcessError) as error:
+    except (DivergenceError, EngineError, ProcessError) as error:
         click.echo(f"error: {error}", err=True)
         return 1
     except Exception as error:

@@ -1,26 +1,35 @@
-"""``rlcore doctor``: check this machine, and suggest fixes."""
+"""``rlcore doctor``: check this machine or the files of a run, and suggest fixes."""
 
 from __future__ import annotations
 
 import json
-import sys
+from pathlib import Path
 
 import click
 
 from rlcore.cli.text import examples
+from rlcore.errors import UserError
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
 
-@click.command(epilog=examples("rlcore doctor", "rlcore doctor -p gsm8k-tools", "rlcore doctor --json"))
+@click.command(
+    epilog=examples("rlcore doctor", "rlcore doctor -p gsm8k-tools", "rlcore doctor runs/NAME", "rlcore doctor --json")
+)
+@click.argument("run", required=False, metavar="[RUN]")
 @click.option("-p", "--plugin", metavar="NAME", help="Also check the requirements of the plugin's default recipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(plugin: str | None, as_json: bool) -> None:
-    """Check this machine, and suggest fixes. Exit with 1 if a check fails."""
-    from rlcore.doctor import examine
+def doctor(run: str | None, plugin: str | None, as_json: bool) -> None:
+    """Check this machine, or the files of RUN, and suggest fixes. Exit with 1 if a check fails.
 
+    RUN is a run directory or a folder in its checkpoints/. Every checkpoint is compared with its checksums.
+    """
+    from rlcore.doctor import examine, examine_run
+
+    if run is not None and plugin is not None:
+        raise UserError("a run is checked without a plugin", fix="remove -p, or RUN")
     rows = []
-    for check, finding in examine(plugin):
+    for check, finding in examine_run(Path(run)) if run is not None else examine(plugin):
         rows.append({"check": check, "status": finding.status, "text": finding.text, "fix": finding.fix})
         if not as_json:
             click.echo(f"{MARKS[finding.status]} {check:<10} {finding.text}")
@@ -29,4 +38,4 @@ def doctor(plugin: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     if any(row["status"] == "fail" for row in rows):
-        sys.exit(1)
+        raise click.exceptions.Exit(1)

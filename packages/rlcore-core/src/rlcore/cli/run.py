@@ -18,9 +18,9 @@ from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, Ta
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
-from rlcore.errors import EngineError, ProcessError, UserError
+from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.plugins.registry import Registry
-from rlcore.runs.checkpoint_folder import read_checkpoint
+from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
 from rlcore.runs.directory import (
     RunDirectory,
     best_checkpoint,
@@ -34,7 +34,8 @@ from rlcore.runs.directory import (
 from rlcore.runs.output import Output
 from rlcore.session.checks import check_run
 from rlcore.session.plan import RunPlan
-from rlcore.session.processes import Processes, local_rank, processes_of, rank, world_size
+from rlcore.session.processes import Processes, local_rank, processes_of, rank, speaks_first, world_size
+from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.session.signals import stops_handled
 from rlcore.specs import StrategySpec, TrainerSpec
@@ -92,8 +93,8 @@ def run(
         directory = RunDirectory.open(folder)
         click.get_current_context().call_on_close(directory.close)
         folder, checkpoint = checkpoint_to_resume(Path(resume))  # again, now that the run is locked
-    if checkpoint is not None and (checkpoint / "trainer.json").exists():
-        read_checkpoint(checkpoint)
+    if checkpoint is not None and has_manifest(checkpoint) and speaks_first():
+        check_checkpoint(checkpoint)
     base = config_layer(folder) if folder is not None else None
     base_recipe = recipe_of(folder) if folder is not None else ""
     layered = gather(
@@ -106,8 +107,10 @@ def run(
         base_recipe=base_recipe,
     )
     resolved = resolve(layered.layers, registry, recipe=layered.recipe)
-    if folder is None:
+    if base is None:
         check_name(resolved)
+    else:
+        check_unchanged(base, resolved)
     trial = RunSession(RunPlan(resolved=resolved, resume_from=checkpoint), registry)
     notes = check_run(trial)
     if dry_run:
@@ -156,12 +159,7 @@ def _begin(
         if opened is None:
             opened = RunDirectory.create(resolved, layered.asked)
             return None, []
-        changed, aside = opened.resume(resolved, layered.asked, checkpoint)
-        told = [f"changed   {', '.join(changed)}: results may differ from an uninterrupted run"] if changed else []
-        if aside:
-            named = ", ".join(map(str, aside))
-            told.append(f"kept      {named}: later than the checkpoint and unused; remove them if you do not need them")
-        return checkpoint, told
+        return checkpoint, list(resumed_lines(opened.resume(resolved, layered.asked, checkpoint)))
 
     try:
         start, told = processes.from_main(open_directory)
@@ -191,7 +189,8 @@ def _told_by_main(processes: Processes) -> Iterator[None]:
         yield
     except BaseException as failure:
         error = failure
-        if processes.is_main or not isinstance(failure, (UserError, EngineError, ProcessError, KeyboardInterrupt)):
+        shared = (UserError, DivergenceError, EngineError, ProcessError, KeyboardInterrupt)
+        if processes.is_main or not isinstance(failure, shared):
             raise
         status = 130 if isinstance(failure, KeyboardInterrupt) else 2 if isinstance(failure, UserError) else 1
         raise click.exceptions.Exit(status) from failure
@@ -267,7 +266,7 @@ def _train(
 
 def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed: bool) -> None:
     """Print the path of the log and the resume command. Remove a new run that stopped on bad input before any work."""
-    refused = isinstance(error, UserError)
+    refused = isinstance(error, UserError) and not isinstance(error, WriteError)
     if not directory.checkpoints.is_dir():
         return  # it was removed while the run was active; the error reports that
     if new and refused and directory.is_blank:
@@ -275,7 +274,7 @@ def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed:
         click.echo(f"the run did not start; {directory.path} was removed", err=True)
         return
     click.echo(f"the run ended early; the log is {directory.path / 'output.log'}", err=True)
-    if checkpoints_of(directory.path) and not (resumed and refused):
+    if isinstance(error, WriteError) or (checkpoints_of(directory.path) and not (resumed and refused)):
         click.echo(f"resume with: rlcore run --resume {directory.path}", err=True)
 
 

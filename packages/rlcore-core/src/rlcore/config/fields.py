@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AllowInfNan, BaseModel
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[str]:
@@ -61,6 +62,27 @@ def number_type(annotation: Any) -> str | None:
     if bool in inside:
         return None
     return next((kind.__name__ for kind in (float, int) if kind in inside), None)
+
+
+def non_finite(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
+    """NaN and infinities in the fields of a model that were set, with their paths.
+
+    pydantic accepts them unless the configuration of the model sets ``allow_inf_nan``, as that of `Table` does. Fields
+    that allow them, with ``allow_inf_nan=True`` or by their default, are left out.
+    """
+    if isinstance(value, BaseModel):
+        allows, fields = value.model_config.get("allow_inf_nan"), type(value).model_fields
+        for name in () if allows else sorted(value.model_fields_set & fields.keys()):
+            found, field = getattr(value, name), fields[name]
+            by_default = isinstance(field.default, float) and not math.isfinite(field.default)
+            checked = allows is not None or by_default or AllowInfNan(True) in field.metadata
+            if isinstance(found, BaseModel) or not checked:
+                yield from non_finite(found, (*place, name))
+    elif isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from non_finite(item, (*place, str(key)))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield place, value
 
 
 def inner_models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:

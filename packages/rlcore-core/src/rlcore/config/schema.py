@@ -16,14 +16,16 @@ class Table(BaseModel):
 
     FOLLOWING: ClassVar[frozenset[str]] = frozenset()
     """Keys whose values are derived from others unless a layer sets them."""
+    FIXED: ClassVar[frozenset[str]] = frozenset()
+    """Keys that a resumed run cannot change, because they only affect its start."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
-class ComponentTable(BaseModel):
+class ComponentTable(Table):
     """A table that selects a component by ``id`` and holds the component's own keys."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
 
     id: str
     """Component: an id from ``rlcore plugins list``, ``module:Class`` or ``file.py:Class``."""
@@ -60,10 +62,10 @@ class ModelTable(Table):
     """Options of a ``builtin:`` model, such as ``layers = 4``."""
 
 
-class RolloutTable(BaseModel):
+class RolloutTable(Table):
     """Rollouts. Options of the engine are in a table named after its id, such as ``rollout.torch.slots``."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
 
     engine: str = "torch"
     """Inference engine: an id from ``rlcore plugins list --check``, such as ``torch``, ``vllm`` or ``openai``."""
@@ -126,10 +128,10 @@ class CheckpointTable(Table):
     """Number of recent checkpoints to keep, in addition to the best one."""
 
 
-class TrackersTable(BaseModel):
+class TrackersTable(Table):
     """Metric trackers. Options of a tracker are in a table named after its id."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
 
     use: list[str] = ["console", "jsonl"]
     """Ids of trackers, such as ``console``, ``jsonl``, ``tensorboard``, ``wandb``, ``trackio``."""
@@ -137,6 +139,10 @@ class TrackersTable(BaseModel):
 
 class RunConfig(Table):
     """The configuration of a run."""
+
+    FIXED = frozenset(
+        {"name", "runs", "layout", "seed", "model.path", "model.builder", "model.dtype", "trainer.id"},
+    )
 
     summary: str = ""
     """One-line description."""

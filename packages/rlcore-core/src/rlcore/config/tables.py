@@ -8,7 +8,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlcore.config.fields import annotation_of, doc_of, inner_models, is_string_list, keys_of, number_type
+from rlcore.config.fields import (
+    annotation_of,
+    doc_of,
+    inner_models,
+    is_string_list,
+    keys_of,
+    non_finite,
+    number_type,
+)
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
 from rlcore.config.messages import Problem, ProblemsError, nearest_key
 from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
@@ -95,7 +103,11 @@ class TableValidator:
             booleans.add((*path, *place))
         try:
             found = model.model_validate(values)
-            return None if booleans else found
+            refused = list(non_finite(found)) if isinstance(found, BaseModel) else []
+            for place, number in refused:  # models that are not a `Table` accept them
+                place = _existing(values, place, "finite_number")
+                self.bad((*path, *place), number, f"needs {EXPECTED['finite_number']}", doc_of(model, place))
+            return None if booleans or refused else found
         except ValidationError as error:
             reasons: dict[KeyPath, list[ErrorDetails]] = {}
             for detail in error.errors(include_url=False):

@@ -93,6 +93,8 @@ class Scorer:
                 errors.append(f"reward {name}: {result.error}")
             elif weight and result.value is not None:
                 total += weight * result.value
+        if not math.isfinite(total):
+            errors.append("the weighted sum of the rewards is too large for a number")
         if not errors:
             return trajectory.replace(reward=total)
         return trajectory.replace(reward=None, failure=Failure(boundary=Boundary.REWARD, message="; ".join(errors)))

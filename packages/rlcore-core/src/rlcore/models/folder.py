@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.atomic_files import beside
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import SETTINGS, base_name, check_base, is_adapter
+from rlcore.runs.checkpoint_folder import MANIFEST, check_checkpoint
 from rlcore.runs.directory import best_checkpoint, last_checkpoint, run_of
 
 if TYPE_CHECKING:
@@ -103,6 +104,17 @@ def _model_of_run(run: Path, checkpoint: Path | None) -> Path:
     if checkpoint is None:
         raise no_checkpoint(run)
     return checkpoint / "model"
+
+
+def check_checksums(folder: Path) -> None:
+    """Compare the model folder of a checkpoint with the checksums of the checkpoint, if it has them.
+
+    Raises:
+        UserError: a file is missing or damaged.
+    """
+    found = run_of(folder)
+    if found is not None and found[1] is not None and (found[1] / MANIFEST).is_file():
+        check_checkpoint(found[1], within="model/", command="use")
 
 
 def no_checkpoint(run: Path) -> UserError:

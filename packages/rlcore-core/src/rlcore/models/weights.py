@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore.errors import UserError
+from rlcore.models.fingerprint import safetensors_header
+from rlcore.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,7 @@ class FolderWeights:
 SMALL_MODEL = 5_000_000
 """Number of parameters below which synchronising threads can take longer than the computation."""
 
+_INTEGER = re.compile(r"[IU]\d+|u?int\d+|BOOL|bool")
 _WAITING = "OMP_WAIT_POLICY"
 _TURNS = "GOMP_SPINCOUNT", "1000"
 """Turns of the waiting loop before a thread sleeps: enough to bridge the gap between two short operations."""
@@ -50,12 +55,66 @@ def cpu_threads(parameters: int) -> int | None:
     return 1 if parameters < SMALL_MODEL and spinning and "OMP_NUM_THREADS" not in os.environ else None
 
 
-def check_complete(missing: Iterable[str], folder: Path) -> None:
-    """Reject a model with missing tensors, which loading would silently fill with random values."""
-    if absent := sorted(missing):
-        raise UserError(
-            "the weights of the model are incomplete",
-            found=f"{len(absent)} missing tensors, such as {absent[0]}",
-            where=str(folder),
-            fix="copy all weight files, and the matching config.json",
-        )
+def check_loaded(loading: Mapping[str, Collection[str]], folder: Path) -> None:
+    """Reject a model whose weights do not match its configuration.
+
+    Missing tensors would silently be random, and tensors that are not read belong to a larger model.
+
+    Args:
+        loading: the loading information of transformers
+        folder: the folder of the model
+    """
+    fix = "copy all weight files, and the config.json that belongs to them"
+    for key, message in (
+        ("missing_keys", "the weights of the model are incomplete"),
+        ("unexpected_keys", "the model folder has more weights than the model of its config.json"),
+    ):
+        if names := sorted(loading[key]):
+            verb = "missing" if key == "missing_keys" else "unread"
+            found = f"{counted(len(names), f'{verb} tensor')}, such as {names[0]}"
+            raise UserError(message, found=found, where=str(folder), fix=fix)
+
+
+def check_types(folder: Path) -> None:
+    """Reject weights of integers, which loading would silently convert, unless config.json says how to read them.
+
+    Files that cannot be read are skipped, because loading reports them.
+    """
+    try:
+        if json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization_config") is not None:
+            return
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return
+    for path in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("pytorch_model*.bin"))]:
+        for name, (kind, dimensions) in _types(path).items():
+            if _INTEGER.fullmatch(kind) and (name.endswith(".weight") or (name.endswith(".bias") and dimensions == 1)):
+                raise UserError(
+                    "the weights of a model must be floating-point numbers",
+                    found=f"{name} of type {kind}",
+                    where=str(path),
+                    fix="save the model as float32, bfloat16 or float16",
+                )
+
+
+def _types(path: Path) -> dict[str, tuple[str, int]]:
+    """The dtype and the number of dimensions of each tensor in a file; empty if it cannot be read."""
+    if path.suffix == ".bin":
+        return _types_of_pickle(path)
+    try:
+        header, _ = safetensors_header(path)
+        header.pop("__metadata__", None)
+        return {name: (str(entry["dtype"]), len(entry["shape"])) for name, entry in header.items()}
+    except (UserError, KeyError, TypeError):
+        return {}
+
+
+def _types_of_pickle(path: Path) -> dict[str, tuple[str, int]]:
+    import pickle
+
+    import torch
+
+    try:
+        tensors = torch.load(path, map_location="meta", weights_only=True, mmap=True)
+        return {name: (str(tensor.dtype).removeprefix("torch."), tensor.ndim) for name, tensor in tensors.items()}
+    except (OSError, EOFError, RuntimeError, ValueError, AttributeError, pickle.UnpicklingError):
+        return {}

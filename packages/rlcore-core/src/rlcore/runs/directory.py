@@ -10,6 +10,7 @@
       rollouts/          scored groups, one file per step and purpose
       media/             images of the rollouts, each stored once by content hash
       checkpoints/       NNNNNN/, one folder per saved step
+      superseded/        results of later steps, moved aside when the run was resumed from an earlier one
       model/             the output of a ``builtin:`` builder
       output.log         the printed output
 """
@@ -36,15 +37,22 @@ from rlcore.config.secrets import mask_arguments
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.runs.blobs import BlobStore
+from rlcore.runs.checkpoints import (
+    best_checkpoint,
+    checkpoint_to_resume,
+    checkpoints_of,
+    last_checkpoint,
+    run_of,
+)
 from rlcore.runs.layout import back_up, lay_out, stamped_name
 from rlcore.runs.lock import take_lock
+from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
+from rlcore.runs.superseded import Superseded, supersede
 from rlcore.runs.surroundings import changed_versions, surroundings
 
 LONGEST_NAME_BYTES = 200
 """Maximum length of a run name in bytes; file systems allow 255."""
 FOLDERS = ("rollouts", "media", "checkpoints")
-_CHECKPOINT = re.compile(r"[0-9]{6,}")
-_RECORD = re.compile(r"[a-z]+-([0-9]{6,})\.jsonl\.gz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,18 @@ class Asked:
     files: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """What a resumed run found."""
+
+    changed: list[str]
+    """Versions that are not those of the start."""
+    superseded: Superseded
+    """The results of later steps, which were moved aside."""
+    gap: str | None
+    """What is missing in the metrics of earlier steps."""
 
 
 class RunDirectory:
@@ -136,14 +156,13 @@ class RunDirectory:
         """Write a file atomically."""
         write_whole(self.path / name, text)
 
-    def resume(self, resolved: Resolved, asked: Asked, checkpoint: Path | None) -> tuple[list[str], list[Path]]:
-        """Resume from a checkpoint, or from the start: remove later records and set later checkpoints aside.
+    def resume(self, resolved: Resolved, asked: Asked, checkpoint: Path | None) -> Resumption:
+        """Resume from a checkpoint, or from the start: move the results of later steps aside.
 
-        Every part can be interrupted and repeated. Checkpoints are set aside first, the last one first, so that the
-        newest remaining one always has its metrics.
+        Every part can be interrupted and repeated.
 
-        Returns:
-            The changed versions, and the checkpoints that were set aside.
+        Raises:
+            UserError: a file cannot be written or moved.
         """
         try:
             known = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
@@ -153,16 +172,16 @@ class RunDirectory:
         # damaged values are ignored: they are only used to report changed versions
         changed = changed_versions(known, here) if isinstance(known, dict) else []
         step = int(checkpoint.name) if checkpoint is not None else -1
-        aside: list[Path] = []
-        for later in reversed(checkpoints_of(self.path)):
-            if int(later.name) > step:  # of an abandoned branch: it must not be used as the last one
-                left = later.with_name(f"{later.name}.left")
-                shutil.rmtree(left, ignore_errors=True)
-                aside.insert(0, later.rename(left))
+        gap = self._metrics_gap(step, resolved)
         for folder in FOLDERS:  # a folder may have been deleted to free space
             with told(self.path / folder):
                 (self.path / folder).mkdir(exist_ok=True)
-        self._drop_after(step)
+        for folder_of_files in (self.path, self.rollouts):
+            sweep(folder_of_files)
+        BlobStore(self.media).sweep()
+        resumes = self.path / "resumes.jsonl"
+        earlier = read_text(resumes) if resumes.exists() else ""
+        superseded = supersede(self.path, step, number=earlier.count("\n") + 1)
         self._before = step, read_text(self.path / "config.toml")
         self.write("config.toml", resolved.text())
         entry = {
@@ -170,12 +189,17 @@ class RunDirectory:
             "step": step,
             "overrides": mask_arguments(list(asked.overrides)),
             "changed": changed,
+            "superseded": str(superseded.folder.relative_to(self.path)) if superseded else None,
         }
         back_up(self.path, asked.argv)
-        resumes = self.path / "resumes.jsonl"
-        earlier = read_text(resumes) if resumes.exists() else ""
         self.write("resumes.jsonl", f"{earlier}{json.dumps(entry)}\n")
-        return changed, aside
+        return Resumption(changed=changed, superseded=superseded, gap=gap)
+
+    def _metrics_gap(self, step: int, resolved: Resolved) -> str | None:
+        """The gap in the metrics up to a step, if the run writes them."""
+        if not self.metrics.exists() and "jsonl" not in resolved.config.trackers.use:
+            return None
+        return metrics_gap(metrics_lines(self.metrics), last=max(step, 0))
 
     def put_back(self) -> None:
         """Restore the configuration from before `resume`, unless metrics or checkpoints were saved with the new one.
@@ -193,19 +217,6 @@ class RunDirectory:
         if max([*measured, *saved], default=-1) <= step:
             self.write("config.toml", text)
 
-    def _drop_after(self, step: int) -> None:
-        """Remove records and metrics of later steps, and unfinished files of killed processes."""
-        for folder in (self.path, self.rollouts):
-            sweep(folder)
-        BlobStore(self.media).sweep()
-        for record in self.rollouts.iterdir():
-            match = _RECORD.fullmatch(record.name)
-            if match is not None and int(match[1]) > step:
-                record.unlink()
-        if self.metrics.exists():
-            kept = [json.dumps(line) for line in read_metrics(self.metrics) if line["step"] <= step]
-            write_whole(self.metrics, "".join(line + "\n" for line in kept))
-
     @property
     def is_blank(self) -> bool:
         """Whether it has no metrics, rollouts and checkpoints."""
@@ -220,85 +231,6 @@ class RunDirectory:
     def close(self) -> None:
         """Release the lock. A second call does nothing."""
         self._lock.close()
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a ``metrics.jsonl``; damaged lines, for example after a kill, are skipped."""
-    found = []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ()
-    for line in lines:
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(data, dict) and isinstance(data.get("step"), int):
-            found.append(data)
-    return found
-
-
-def checkpoints_of(run: Path) -> list[Path]:
-    """Complete checkpoints, oldest first. Unfinished folders have other names."""
-    folder = run / "checkpoints"
-    found = [path for path in folder.iterdir() if _CHECKPOINT.fullmatch(path.name)] if folder.is_dir() else []
-    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
-
-
-def best_checkpoint(run: Path) -> Path | None:
-    """The checkpoint that the trainer's link ``best`` points to.
-
-    If it does not point to a complete checkpoint: the one with the highest evaluation accuracy, or reward if there is
-    no accuracy; the later one of equals; None if none was evaluated.
-    """
-    linked = (run / "checkpoints" / "best").resolve()
-    for path in checkpoints_of(run):
-        if path.resolve() == linked:
-            return path
-    scores: dict[int, tuple[float, float]] = {}
-    for line in read_metrics(run / "metrics.jsonl"):
-        accuracy, reward = line.get("evaluation/accuracy"), line.get("evaluation/reward")
-        if accuracy is not None or reward is not None:
-            scores[line["step"]] = (float(accuracy or 0.0), float(reward or 0.0))
-    scored = [path for path in checkpoints_of(run) if int(path.name) in scores]
-    return max(scored, key=lambda path: (scores[int(path.name)], int(path.name)), default=None)
-
-
-def last_checkpoint(run: Path) -> Path | None:
-    """The newest complete checkpoint."""
-    return next(iter(reversed(checkpoints_of(run))), None)
-
-
-def run_of(path: Path) -> tuple[Path, Path | None] | None:
-    """The run directory and the checkpoint at a path; None when it is neither."""
-    path = _short(path.resolve())
-    if (path / "config.toml").is_file() and (path / "checkpoints").is_dir():
-        return path, None
-    for checkpoint in (path, path.parent):  # a checkpoint, or the model in one
-        run = checkpoint.parent.parent
-        named = checkpoint.parent.name == "checkpoints" and _CHECKPOINT.fullmatch(checkpoint.name)
-        if named and (run / "config.toml").is_file():
-            return run, checkpoint
-    return None
-
-
-def _short(path: Path) -> Path:
-    """The path relative to the working directory, if it is inside of it."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
-
-
-def checkpoint_to_resume(path: Path) -> tuple[Path, Path | None]:
-    """The run directory and the checkpoint to resume from; None when it has no checkpoint.
-
-    Raises:
-        UserError: the path is neither a run directory nor a checkpoint in one.
-    """
-    found = run_of(path)
-    if found is None:
-        there = "no such folder" if not path.exists() else "no config.toml and no checkpoints/ in it"
-        fix = "give a directory created by rlcore run, or a folder in its checkpoints/"
-        raise UserError(f"cannot resume from {path}: it is not a run directory", found=there, fix=fix)
-    run, checkpoint = found
-    return run, checkpoint or next(iter(reversed(checkpoints_of(run))), None)
 
 
 def config_layer(run: Path) -> Layer:
@@ -381,6 +313,7 @@ def _json(data: Mapping[str, Any]) -> str:
 
 __all__: Sequence[str] = [
     "Asked",
+    "Resumption",
     "RunDirectory",
     "best_checkpoint",
     "check_name",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rlcore.contracts import ChatFormat, Dataset, Environment
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.errors import PluginError
-from rlcore.models.folder import BUILTIN, build, download, local_folder
+from rlcore.models.folder import BUILTIN, build, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
 from rlcore.types import derive_seed
@@ -96,7 +96,11 @@ class RunComponents:
         return self._rewards
 
     def model_folder(self) -> Path:
-        """The policy's Hugging Face folder: the local one, or ``builtin:`` built into `home`."""
+        """The policy's Hugging Face folder: the local one, or ``builtin:`` built into `home`.
+
+        Raises:
+            UserError: it cannot be used, or it is of a checkpoint and damaged.
+        """
         if self._model_folder is None:
             path = self.config.model.path
             where = self.resolved.origin(("model", "path"))
@@ -104,6 +108,7 @@ class RunComponents:
                 self._model_folder = self._build(path.removeprefix(BUILTIN))
             else:
                 self._model_folder = local_folder(path, where=where) or download(path, where=where)
+                check_checksums(self._model_folder)
         return self._model_folder
 
     def _build(self, id: str) -> Path:

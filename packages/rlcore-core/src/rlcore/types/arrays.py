@@ -33,7 +33,7 @@ class FrozenArray(Sequence[Number], Generic[Number]):
         if isinstance(values, type(self)):
             self.memory = values.memory
         else:
-            self.memory = memoryview(array(self.TYPECODE, values)).toreadonly()  # type: ignore[misc]
+            self.memory = memoryview(array(self.TYPECODE, values)).toreadonly()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+from rlcore.config.schema import Table
 from rlcore.errors import EngineError
 from rlcore.plugins.loading import load_attribute
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
@@ -23,10 +24,8 @@ Answer = str | Sequence[int]
 Script = Callable[[Sequence[int], Sampling], Answer | Awaitable[Answer]]
 
 
-class ScriptedEngineConfig(BaseModel):
+class ScriptedEngineConfig(Table):
     """The answers: ``replies``, or the results of a function."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     replies: tuple[str, ...] = ()
     """The text of each turn; the last one is repeated in all later turns."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from rlcore.config.schema import Table
 from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
@@ -48,10 +48,8 @@ NO_LIMIT = 2**31 - 1
 """Length of a context in tokens if neither the run nor the model limits it."""
 
 
-class LocalExecutorConfig(BaseModel):
+class LocalExecutorConfig(Table):
     """No options: ``rollout.concurrency`` limits how many trajectories run at a time."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LocalExecutor:

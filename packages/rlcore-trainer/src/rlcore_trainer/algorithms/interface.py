@@ -65,6 +65,8 @@ class AdvantageTraits:
     compares_siblings: bool = False
     """The estimator compares trajectories within a group, so a group needs at least two. A trajectory that is the only
     one left after failures is dropped."""
+    reads_tokens: bool = False
+    """The advantages of a trajectory's tokens differ when its rewards are spread over tokens."""
 
 
 class Advantage(Protocol):
@@ -108,6 +110,9 @@ class LossTraits:
     """The loss of a token depends only on that token's inputs, so the loss can be evaluated in chunks."""
     level: Level = "token"
     """Whether probability ratios are per token or per trajectory."""
+    one_advantage: bool = False
+    """The loss is defined for one advantage per trajectory. If those of its tokens differ, each token is trained with
+    their weighted mean."""
     aggregation: Aggregation = "token-mean"
     """Token weighting if ``algorithm.aggregation`` is not set."""
 

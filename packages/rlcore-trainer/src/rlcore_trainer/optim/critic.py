@@ -137,8 +137,8 @@ class Critic:
         if not self.shares_trunk:
             self._trunk.train(False)
         totals = self._strategy.sum(totals)
-        norm, updated = self.step(learning_rate)
-        return totals | {"critic/gradient_norm": norm, "critic/skipped": float(not updated)}
+        norm, _ = self.step(learning_rate)
+        return totals | {"critic/gradient_norm": norm}
 
     def step(self, learning_rate: float) -> tuple[float, bool]:
         """Update with the accumulated gradients; ``learning_rate`` as in `learn`.
@@ -152,10 +152,6 @@ class Critic:
     def _packed(self, sequences: Sequence[TrainingSequence]) -> list[MicroBatch]:
         """Return this process's share of the micro-batches."""
         return pack(sequences, self._trainer.max_tokens_per_batch, self._trunk.device, self._strategy.rank)
-
-    def forget(self) -> None:
-        """Discard the accumulated gradients."""
-        self._module.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Any]:
         """Return the data that `restore` needs: weights and optimiser state."""

@@ -37,8 +37,6 @@ class Updated:
     metrics: dict[str, float] = field(default_factory=dict)
     updates: int = 0
     """Number of updates of the policy."""
-    skipped: int = 0
-    """Number of updates skipped because the gradient norm was not finite."""
     kl: float | None = None
     """The measured divergence from the reference in nats per token; None if it was not measured."""
 
@@ -290,15 +288,9 @@ class PolicyUpdate:
                 of_policy = None if critic_only else self._accumulate(experience, sequences, minibatch, known)
                 if of_policy is not None:
                     norm, updated = self._strategy.step(learning_rate, self._trainer.max_gradient_norm)
-                    if self._critic is not None and self._critic.shares_trunk:
-                        # The head's gradient comes from the same loss, so skip its update together with the policy's.
-                        if updated:
-                            _, stepped = self._critic.step(learning_rate)
-                        else:
-                            self._critic.forget()
-                        numbers["critic/skipped"] = float(not (updated and stepped))
+                    if updated and self._critic is not None and self._critic.shares_trunk:
+                        numbers["critic/gradient_norm"], _ = self._critic.step(learning_rate)
                     result.updates += updated
-                    result.skipped += not updated
                     numbers |= of_policy | {"gradient_norm": norm}
                 for name, value in numbers.items():
                     totals.setdefault(name, []).append(value)
@@ -306,8 +298,7 @@ class PolicyUpdate:
         if totals:
             result.metrics["tokens/trained"] = float(experience.lengths_N[experience.trained].sum())
         for name, values in totals.items():
-            total = max(values) if name.endswith("/max") else sum(values)
-            result.metrics[name] = total if name.endswith(("/max", "/skipped")) else total / len(values)
+            result.metrics[name] = max(values) if name.endswith("/max") else sum(values) / len(values)
 
     def _minibatches(self, experience: Experience, key: Sequence[object]) -> list[list[int]]:
         """Return the trajectories of each update of an epoch, in whole groups if possible: siblings share a prompt."""

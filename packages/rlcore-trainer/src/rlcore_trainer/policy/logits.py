@@ -9,6 +9,7 @@ GPU, a tile has all columns.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,6 +101,19 @@ def _place(targets_C: Tensor, start: int, columns: int) -> tuple[Tensor, Tensor]
     return column_C.clamp_(0, columns - 1)[:, None], inside_C
 
 
+class Normaliser(NamedTuple):
+    """The log-sum-exp of rows of logits, as two terms in nats.
+
+    Subtract ``largest_C`` from a logit first. The sum of both terms has the size of the logits, so it would round away
+    digits of a log-probability when all logits of a row share an offset.
+    """
+
+    largest_C: Tensor
+    """The largest logit."""
+    log_sum_C: Tensor
+    """The logarithm of the sum of ``exp(logit - largest)``."""
+
+
 class Statistics:
     """Statistics of rows of logits, accumulated tile by tile with a running softmax (Milakov and Gimelshein 2018)."""
 
@@ -133,14 +147,15 @@ class Statistics:
         return largest_C
 
     @property
-    def logsumexp_C(self) -> Tensor:
-        """The log-sum-exp of each row, in nats."""
-        return self._largest_C + self._sum_C.log()
+    def normaliser(self) -> Normaliser:
+        """The two terms of the log-sum-exp of each row."""
+        return Normaliser(self._largest_C, self._sum_C.log())
 
     def logprobs_and_entropy(self) -> tuple[Tensor, Tensor | None]:
         """Return the log-probabilities of the targets, and the entropy if requested."""
-        entropy_C = self._sum_C.log() - self._product_C / self._sum_C if self._with_entropy else None
-        return self._target_C - self.logsumexp_C, entropy_C
+        largest_C, log_sum_C = self.normaliser
+        entropy_C = log_sum_C - self._product_C / self._sum_C if self._with_entropy else None
+        return (self._target_C - largest_C) - log_sum_C, entropy_C
 
 
 class Slope:
@@ -152,14 +167,14 @@ class Slope:
     def __init__(
         self,
         targets_C: Tensor,
-        logsumexp_C: Tensor,
+        normaliser: Normaliser,
         entropy_C: Tensor | None,
         grad_logprobs_C: Tensor | None,
         grad_entropy_C: Tensor | None,
         temperature: float,
     ) -> None:
-        none_C = torch.zeros_like(logsumexp_C)
-        self._targets_C, self._logsumexp_C1 = targets_C, logsumexp_C[:, None]
+        none_C = torch.zeros_like(normaliser.log_sum_C)
+        self._targets_C, self._normaliser = targets_C, normaliser
         self._logprobs_C = (none_C if grad_logprobs_C is None else grad_logprobs_C) / temperature
         self._entropy_C1: Tensor | None = None
         if entropy_C is not None and grad_entropy_C is not None:
@@ -167,11 +182,13 @@ class Slope:
 
     def of_logits(self, start: int, logits_CB: Tensor, memory_CB: Tensor) -> Tensor:
         """Compute the derivative for the columns from ``start``, and overwrite the logits with it."""
-        return self.of_weights(start, logits_CB.sub_(self._logsumexp_C1).exp_(), self._logsumexp_C1[:, 0], memory_CB)
+        largest_C = self._normaliser.largest_C
+        return self.of_weights(start, logits_CB.sub_(largest_C[:, None]).exp_(), largest_C, memory_CB)
 
     def of_weights(self, start: int, weights_CB: Tensor, shift_C: Tensor, memory_CB: Tensor) -> Tensor:
         """Compute the same from ``exp(logits - shift)``, as left by `Statistics.add`, and overwrite it."""
-        log_scale_C1 = shift_C[:, None] - self._logsumexp_C1
+        largest_C, log_sum_C = self._normaliser
+        log_scale_C1 = ((shift_C - largest_C) - log_sum_C)[:, None]
         slope_C1 = -self._logprobs_C[:, None]
         if self._entropy_C1 is None:
             grad_CB = weights_CB.mul_(slope_C1 * log_scale_C1.exp())

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlcore_trainer.policy.logits import HeadGradient, Slope, Statistics, Tiles, slices
+from rlcore_trainer.policy.logits import HeadGradient, Normaliser, Slope, Statistics, Tiles, slices
 
 CPU_ELEMENTS, GPU_ELEMENTS = 1 << 24, 1 << 27
 """Number of logits stored at a time: 64 MiB and 512 MiB in float32."""
@@ -117,7 +117,7 @@ def fused_loss(
             metrics.append(numbers)
             if slopes is None or not gradient.wanted:
                 continue
-            slope = Slope(targets_C, statistics.logsumexp_C, entropy_C, *slopes, temperature)
+            slope = Slope(targets_C, statistics.normaliser, entropy_C, *slopes, temperature)
             for tile, (weights_CB, shift_C) in zip(tiles.columns, weights, strict=True):
                 memory_CB = tiles.beside(weights_CB)
                 gradient.add(chunk, tile, slope.of_weights(tile.start, weights_CB, shift_C, memory_CB))
@@ -174,7 +174,7 @@ class _Logprobs(torch.autograd.Function):
         rows = chunk_rows or (TILED_ROWS if head_VD.device.type == "cpu" else _rows_held(head_VD))
         rows = min(rows, max(1, len(hidden_MD)))
         tiles = Tiles(head_VD, rows)
-        logprobs_M, entropy_M, logsumexp_M = (tiles.memory(len(hidden_MD)) for _ in range(3))
+        logprobs_M, entropy_M, largest_M, log_sum_M = (tiles.memory(len(hidden_MD)) for _ in range(4))
         for chunk in slices(len(hidden_MD), rows):
             statistics = Statistics(targets_M[chunk], tiles.dtype, with_entropy=True)
             for tile in tiles.columns:
@@ -182,8 +182,9 @@ class _Logprobs(torch.autograd.Function):
                 statistics.add(tile.start, logits_CB, tiles.beside(logits_CB))
             logprobs_M[chunk], entropy_C = statistics.logprobs_and_entropy()
             assert entropy_C is not None
-            entropy_M[chunk], logsumexp_M[chunk] = entropy_C, statistics.logsumexp_C
-        ctx.save_for_backward(hidden_MD, head_VD, targets_M, logsumexp_M, entropy_M)
+            entropy_M[chunk] = entropy_C
+            largest_M[chunk], log_sum_M[chunk] = statistics.normaliser
+        ctx.save_for_backward(hidden_MD, head_VD, targets_M, largest_M, log_sum_M, entropy_M)
         ctx.set_materialize_grads(False)
         ctx.temperature, ctx.rows = temperature, rows
         return logprobs_M, entropy_M
@@ -191,15 +192,14 @@ class _Logprobs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        hidden_MD, head_VD, targets_M, logsumexp_M, entropy_M = ctx.saved_tensors
+        hidden_MD, head_VD, targets_M, largest_M, log_sum_M, entropy_M = ctx.saved_tensors
         wants_hidden, wants_head = ctx.needs_input_grad[:2]
         gradient = HeadGradient(hidden_MD, head_VD, wants_hidden=wants_hidden, wants_head=wants_head)
         tiles = Tiles(head_VD, ctx.rows)
         for chunk in slices(len(hidden_MD), ctx.rows):
             by_logprobs_C, by_entropy_C = (None if slope_M is None else slope_M[chunk] for slope_M in slopes)
-            slope = Slope(
-                targets_M[chunk], logsumexp_M[chunk], entropy_M[chunk], by_logprobs_C, by_entropy_C, ctx.temperature
-            )
+            normaliser = Normaliser(largest_M[chunk], log_sum_M[chunk])
+            slope = Slope(targets_M[chunk], normaliser, entropy_M[chunk], by_logprobs_C, by_entropy_C, ctx.temperature)
             for tile in tiles.columns:
                 logits_CB = tiles.logits(hidden_MD[chunk], tile, ctx.temperature)
                 gradient.add(chunk, tile, slope.of_logits(tile.start, logits_CB, tiles.beside(logits_CB)))

@@ -10,7 +10,7 @@ import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_complete, cpu_threads
+from rlcore.models.weights import check_loaded, check_types, cpu_threads
 from rlcore.types import LossMask, TokenIds
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
 from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.finite import first_non_finite
 from rlcore_trainer.policy.logprobs import FusedLoss, LossOfChunk, fused_loss, logprobs_and_entropy
 
 TOKENIZER_FILES = (
@@ -41,12 +42,13 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
     A quantised model is the base of an adapter, and none of its weights are trained.
 
     Raises:
-        UserError: the configuration, weights or tokenizer are missing or damaged, the vocabulary is smaller than the
-            tokenizer's, the weights are already quantised, or the architecture does more to logits than a plain output
-            layer.
+        UserError: the configuration, weights or tokenizer are missing or damaged, or do not belong together, the
+            vocabulary is smaller than the tokenizer's, the weights are already quantised, or the architecture does more
+            to logits than a plain output layer.
     """
     check_folder(folder)
     _check_whole(folder)
+    check_types(folder)
     chosen = _dtype(dtype, device)
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
     quantised = loading_options(quantization, dtype=chosen, device=device)
@@ -63,7 +65,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
         raise _unreadable("the model", error, folder) from error
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)
-    check_complete(loading["missing_keys"], folder)
+    check_loaded(loading, folder)
     if quantised:
         keep_layout(model)
     else:
@@ -72,6 +74,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
         torch.set_num_threads(threads)
     model.requires_grad_(not quantised).train(False)
     _check_vocabulary(model, folder)
+    _check_finite(model, folder)
     _check_packed(model, folder)
     return model
 
@@ -194,6 +197,17 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
             found=f"{tokens} tokens, {rows} embeddings",
             where=str(folder),
             fix="use the tokenizer that the model was trained with",
+        )
+
+
+def _check_finite(model: PreTrainedModel, folder: Path) -> None:
+    name = first_non_finite(dict(model.named_parameters()))
+    if name is not None:
+        raise UserError(
+            "the weights of a model must be finite",
+            found=f"NaN or infinity in {name}",
+            where=str(folder),
+            fix="choose another checkpoint, or download the model again",
         )
 
 

@@ -7,7 +7,8 @@
             model/             a Hugging Face model folder or a peft adapter folder, with the tokenizer files
             optimiser.pt       state of the strategy and the trainer
             collection.json    state of dynamic sampling: data position and carried groups; only if enabled
-            trainer.json       step, updates, best evaluation, and the size of every file
+            trainer.json       step, updates, best evaluation
+            manifest.json      format, and the size and checksum of every file
         best -> 000040         by evaluation accuracy, then reward; the latest on ties
         last -> 000040
         reference/             the reference policy of the KL term, if it is not the original model
@@ -29,13 +30,12 @@ from typing import Any
 
 import torch
 from rlcore.atomic_files import beside, sweep
-from rlcore.errors import UserError
-from rlcore.runs.checkpoint_folder import read_checkpoint
+from rlcore.errors import UserError, WriteError
+from rlcore.runs.checkpoint_folder import check_checkpoint, write_manifest
 from safetensors import SafetensorError
 
 from rlcore_trainer.policy.policy import Policy
 
-FORMAT = 1
 COLLECTION = "collection.json"
 
 
@@ -75,7 +75,7 @@ class Checkpoints:
             collection: state of dynamic sampling, as plain JSON values
 
         Raises:
-            UserError: the checkpoint cannot be written.
+            WriteError: the checkpoint cannot be written.
         """
         target = self.folder / f"{progress.step:06d}"
         with _making(target) as partial:
@@ -83,9 +83,9 @@ class Checkpoints:
             torch.save(dict(state), partial / "optimiser.pt")
             if collection:
                 (partial / COLLECTION).write_text(json.dumps(collection), encoding="utf-8")
-            sizes = {str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)}
-            trainer = {"format": FORMAT, "progress": asdict(progress), "files": sizes}
-            (partial / "trainer.json").write_text(json.dumps(trainer, indent=2) + "\n", encoding="utf-8")
+            trainer = json.dumps({"progress": asdict(progress)}, indent=2)
+            (partial / "trainer.json").write_text(trainer + "\n", encoding="utf-8")
+            write_manifest(partial, progress.step)
         with _told(target):
             self._settle(progress)
         return target
@@ -128,22 +128,24 @@ class Checkpoints:
 def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
     """Return progress, ``state`` and ``collection`` of a checkpoint. The model is in its folder ``model``.
 
+    The checksums of the files are not compared, because ``rlcore run --resume`` has done so.
+
     Raises:
         UserError: the checkpoint is incomplete or damaged.
     """
-    trainer = read_checkpoint(folder)
-    fix = "resume from another folder in checkpoints/"
+    check_checkpoint(folder, checksums=False)
+    name = "trainer.json"
     try:
-        progress = Progress(**trainer["progress"])
-    except (KeyError, TypeError) as error:
-        raise UserError("the checkpoint is incomplete", found=str(error), where=str(folder), fix=fix) from None
-    try:
-        state = torch.load(folder / "optimiser.pt", map_location=map_location, weights_only=True)
-    except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        found = f"optimiser.pt: {type(error).__name__}"
+        progress = Progress(**json.loads((folder / name).read_text(encoding="utf-8"))["progress"])
+        name = "optimiser.pt"
+        state = torch.load(folder / name, map_location=map_location, weights_only=True)
+        name = COLLECTION
+        collection = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).is_file() else {}
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        found = f"{name}: {type(error).__name__}"
+        fix = "resume from another folder in checkpoints/"
         raise UserError("the checkpoint is damaged", found=found, where=str(folder), fix=fix) from error
-    collection = folder / COLLECTION
-    return progress, state, json.loads(collection.read_text(encoding="utf-8")) if collection.is_file() else {}
+    return progress, state, collection
 
 
 def _files(folder: Path) -> list[Path]:
@@ -178,11 +180,11 @@ def _told(target: Path) -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         room = next(folder for folder in target.parents if folder.is_dir())
-        raise UserError(
+        raise WriteError(
             "the checkpoint cannot be written",
             found=f"{first}; {shutil.disk_usage(room).free / 1e6:,.1f} MB are free",  # torch.save does not say why
             where=str(target),
-            fix="free disk space; earlier checkpoints are intact, and --resume continues from the last one",
+            fix="free disk space, then use --resume, which continues from the last checkpoint or else starts again",
         ) from error
 
 

@@ -16,6 +16,7 @@ from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
+from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
@@ -43,6 +44,8 @@ def check(run: RunSession) -> list[str]:
         ProblemsError: settings conflict; each problem has an origin and a fix.
         UserError: an advantage or a loss cannot be imported.
     """
+    if run.resume_from is not None:
+        check_checkpoint(run.resume_from, checksums=False)
     algorithm = run.resolved.options.get("algorithm")
     if not isinstance(algorithm, AlgorithmConfig):
         return []  # the trainer defines its own table
@@ -89,6 +92,10 @@ def _notes(run: RunSession) -> list[str]:
     aggregation = algorithm.aggregation or traits.aggregation
     if traits.level == "sequence" and aggregation != "seq-mean-token-mean":
         found.append(f"aggregation={aggregation} with one ratio per trajectory gives long trajectories more weight")
+    if traits.one_advantage and _differs_between_tokens(run, algorithm):
+        name, advantage = algorithm.loss.id, algorithm.advantage.id
+        instead = "; gspo-token gives each token its own" if name == "gspo" else ""
+        found.append(f"{advantage} gives each token its own advantage, but {name} trains all with their mean{instead}")
     if algorithm.rollout_importance_sampling.mode != "none" and not comparable(run.config.rollout):
         found.append(
             "the engine's log-probabilities assume temperature 1 and the full vocabulary, but sampling uses other "
@@ -102,6 +109,14 @@ def _notes(run: RunSession) -> list[str]:
             "still favors shorter trajectories"
         )
     return found
+
+
+def _differs_between_tokens(run: RunSession, algorithm: AlgorithmConfig) -> bool:
+    """Return whether the advantages of a trajectory's tokens differ."""
+    traits, kl = advantage_traits(run.load("advantage", algorithm.advantage.id)), algorithm.kl
+    discounts = getattr(run.resolved.options.get("algorithm.advantage"), "gamma", 1.0) < 1
+    spread = algorithm.turn_rewards != "none" or (kl.coefficient > 0 and kl.target == "reward")
+    return traits.reads_tokens and (traits.needs_critic or discounts or spread)
 
 
 class _Conflicts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,15 @@ from rlcore_trainer.training.warmup import warm_up
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
+
+
+CHECKED = {
+    "loss/total": "loss",
+    "gradient_norm": "gradient norm",
+    "critic/loss": "loss of the critic",
+    "critic/gradient_norm": "gradient norm of the critic",
+}
+"""Names of the metrics of a step that must be finite."""
 
 
 class PolicyGradientTrainer:
@@ -189,6 +199,7 @@ class PolicyGradientTrainer:
             stopped=session.stopping,
         )
         session.advance(0)
+        session.require_finite_weights("the end of the warm-up")
         if session.stopping():
             return False
         # Reinforcement learning starts from this policy with a new optimiser.
@@ -254,10 +265,13 @@ class PolicyGradientTrainer:
         result = self._updater.run(
             rollout.groups, learning_rate=rate, key=(seed, step), baselines=baselines, critic_only=critic_only
         )
+        checked = {CHECKED[name]: value for name, value in result.metrics.items() if name in CHECKED}
+        unchanged = None if result.updates or self._critic is not None else self
+        self.session.require_finite(checked, f"step {step}", unchanged=unchanged)
         self.session.policy.version += result.updates
         metrics = {**rollout.metrics, **result.metrics}
         metrics |= {"learning_rate": rate, "data/epoch": float(rollout.epoch)}
-        metrics |= {"updates": float(result.updates), "updates/skipped": float(result.skipped)}
+        metrics["updates"] = float(result.updates)
         return metrics
 
     def _evaluate(self, step: int) -> dict[str, float]:
@@ -270,7 +284,7 @@ class PolicyGradientTrainer:
             self._require_scores(groups, "the first evaluation")
         metrics = evaluation_metrics(groups, success=self._run.config.evaluation.success)
         accuracy, reward = metrics.get("evaluation/accuracy"), metrics.get("evaluation/reward")
-        if accuracy is not None and reward is not None:
+        if accuracy is not None and reward is not None and math.isfinite(accuracy + reward):
             best = session.progress
             if best.best_step is None or (accuracy, reward) >= (best.best_accuracy, best.best_reward):
                 session.advance(step, best_step=step, best_accuracy=accuracy, best_reward=reward)

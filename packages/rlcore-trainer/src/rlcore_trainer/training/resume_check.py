@@ -28,9 +28,10 @@ def problems(run: RunSession, critic: CriticConfig, kl: KlConfig) -> Iterator[Pr
         reason = f"{error.message}: {error.found}\nfix: {error.fix}"
         return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=reason)
 
-    if critic.model is not None:
-        was_head = _was_head(run.resume_from)
-        if was_head is not None and was_head != (critic.model == "head"):
+    if critic.model is not None and (was_head := _was_head(run.resume_from)) is not None:
+        before = configuration_before(run.resume_from).get("critic", {}).get("model", critic.model)
+        moved = before not in ("copy", "head") and not Path(before).expanduser().exists()
+        if was_head != (critic.model == "head") or (before != critic.model and not moved):
             yield problem("critic.model", critic.model, another_critic(critic.model, was_head=was_head))
     warmup = run.resolved.options.get("warmup")
     warmed_up = isinstance(warmup, WarmupConfig) and warmup.steps > 0

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlcore.runs.directory import last_checkpoint
+
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.policy.policy import TokenPolicy
 from rlcore_trainer.training import checkpoint
 from rlcore_trainer.training.checkpoint import Checkpoints, Progress
+from rlcore_trainer.training.divergence import require_finite, require_finite_tensors
 from rlcore_trainer.training.start import starting_policy
 
 if TYPE_CHECKING:
@@ -131,11 +135,48 @@ class TrainingSession:
         """Mark a step as completed, with ``best_step`` and related values if it is the best."""
         self.progress = replace(self.progress, step=step, updates=self.policy.version, **best)
 
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The newest checkpoint of this run; None if there is none, or in a process that does not write them."""
+        return last_checkpoint(self.run.directory.path) if self.run.directory else None
+
+    def require_finite(self, numbers: Mapping[str, float], when: str, *, unchanged: Resumable | None = None) -> None:
+        """Stop the run if a number of a step is NaN or infinite. The numbers are the same in all processes.
+
+        Args:
+            numbers: values by name
+            when: the step, for the message
+            unchanged: the trainer, if it and the policy are still those of the last completed step, which is then saved
+
+        Raises:
+            DivergenceError: a number is not finite.
+        """
+        if all(map(math.isfinite, numbers.values())):
+            return
+        if unchanged is not None and self.progress.updates:
+            self.save_unsaved(unchanged)
+        require_finite(numbers, when, kept=self.last_checkpoint)
+
+    def require_finite_weights(self, when: str, **state: object) -> None:
+        """Stop the run if a trained weight, or a tensor of ``state``, is NaN or infinite.
+
+        Raises:
+            DivergenceError: a tensor is not finite.
+        """
+        trained = {name: one for name, one in self.policy.module.named_parameters() if one.requires_grad}
+        require_finite_tensors({"weights": trained, **state}, when, kept=self.last_checkpoint)
+
     def save(self, trainer: Resumable) -> None:
-        """Write a checkpoint of the last completed step, if the run has a directory."""
+        """Write a checkpoint of the last completed step, if the run has a directory.
+
+        Raises:
+            DivergenceError: the weights or the state of the optimizer are not finite. All processes raise it.
+            UserError: the checkpoint cannot be written.
+        """
+        state = {**self.strategy.state(), **trainer.state()}
+        self.require_finite_weights(f"step {self.progress.step}", optimizer=state)
         if self.checkpoints is None:
             return
-        state = {**self.strategy.state(), **trainer.state()}
         path = self.checkpoints.save(self.progress, self.policy, state, collection=trainer.collection())
         self._saved_step = self.progress.step
         self.run.checkpoint_saved(self.progress.step, path)

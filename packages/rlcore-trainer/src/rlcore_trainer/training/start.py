@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from rlcore.models.folder import check_checksums
 
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.lora_config import lora_table
@@ -31,7 +32,10 @@ def starting_policy(
         return CausalLanguageModel(load_policy(checkpoint or folder, dtype=asked.dtype, device=device), folder)
     from rlcore_trainer.policy.lora import attach
 
-    adapter = checkpoint or (Path(table.adapter).expanduser() if table.adapter is not None else None)
+    adapter = checkpoint
+    if adapter is None and table.adapter is not None:
+        adapter = Path(table.adapter).expanduser()
+        check_checksums(adapter)
     policy = CausalLanguageModel.load(folder, dtype=asked.dtype, device=device, quantization=asked.quantization)
     attach(policy.module, table, base=folder, seed=run.config.seed, adapter=adapter, dropout=dropout)
     return policy

@@ -129,7 +129,10 @@ class SupervisedTrainer:
         loss = supervised_gradient(policy, strategy, batch, config.max_tokens_per_batch)
         norm, updated = strategy.step(rate, config.max_gradient_norm)
         policy.train(False)
-        policy.version += updated
+        self.session.require_finite(
+            {"loss": loss, "gradient norm": norm}, f"step {step}", unchanged=None if updated else self
+        )
+        policy.version += 1
         return {
             "loss": loss,
             "gradient_norm": norm,
@@ -138,8 +141,7 @@ class SupervisedTrainer:
             "conversations": float(len(batch)),
             "data/epoch": step / steps_of_epoch(count, config.conversations_per_step),
             "data/unused": float(self._data.unused),
-            "updates": float(updated),
-            "updates/skipped": float(not updated),
+            "updates": 1.0,
         }
 
     def _evaluate(self, step: int) -> dict[str, float]:
@@ -150,6 +152,7 @@ class SupervisedTrainer:
             budget = self._config.max_tokens_per_batch
             total, tokens = total_loss(session.policy, session.strategy, self.evaluation_sequences, budget)
             loss = total / tokens
+            session.require_finite({"evaluation loss": loss}, f"step {step}")
             metrics |= {"evaluation/loss": loss, "evaluation/perplexity": _perplexity(loss)}
             if step and loss < self._best_loss:
                 self._best_loss = loss

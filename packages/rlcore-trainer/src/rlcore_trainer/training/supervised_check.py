@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.abilities import ConversationDataset, DemonstrationDataset
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import DataError
+from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.wording import counted
 
 from rlcore_trainer.training import lora_check
@@ -27,6 +28,8 @@ def check(run: RunSession) -> list[str]:
         ProblemsError: settings conflict.
         DataError: the data has nothing to train on or to evaluate.
     """
+    if run.resume_from is not None:
+        check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
     if problems := [*_conflicts(run, config), *lora_check.problems(run, reinforcement=False)]:
         raise ProblemsError(problems)

@@ -37,7 +37,7 @@ class Encoded:
     cut: int = 0
     """Truncated to the limit."""
     untrained: int = 0
-    """Skipped because they have no assistant tokens, possibly after truncation."""
+    """Skipped because no assistant tokens remain after truncation."""
 
     def sentence(self, what: str, limit: int) -> str:
         """Return the counts as a sentence; empty if all are 0."""
@@ -73,11 +73,11 @@ def encode(
     """Encode conversations with the run's chat format. The trained tokens are those that a rollout would sample.
 
     Raises:
-        DataError: a conversation is longer than ``limit``, and ``on_long`` is ``raise``.
+        DataError: a conversation has no assistant message, or is longer than ``limit`` and ``on_long`` is ``raise``.
     """
     found = Encoded()
     for place, one in enumerate(conversations, start=1):
-        ids, mask = chat_format.conversation(one.messages, one.tools)
+        ids, mask = conversation_tokens(one, chat_format, f"conversation {place}")
         if len(ids) > limit:
             if config.on_long == "raise":
                 raise DataError(
@@ -96,6 +96,27 @@ def encode(
         else:
             found.untrained += 1
     return found
+
+
+def conversation_tokens(
+    demonstration: Demonstration, chat_format: ChatFormat, name: str
+) -> tuple[Sequence[int], Sequence[bool]]:
+    """Return the tokens of a conversation, and which of them are trained.
+
+    Raises:
+        DataError: no token is trained, because the conversation ``name`` has no assistant message.
+    """
+    ids, mask = chat_format.conversation(demonstration.messages, demonstration.tools)
+    if not any(mask):
+        messages = demonstration.messages
+        roles = ", ".join(message.role for message in messages) or "no messages"
+        raise DataError(
+            f"{name} needs an assistant message to train on",
+            found=f"{roles}, beginning {messages[0].text[:60]!r}" if messages else roles,
+            where="the training data",
+            fix="end it with the answer of the assistant, or remove it",
+        )
+    return ids, mask
 
 
 def training_conversations(dataset: Dataset, config: SupervisedConfig, *, seed: int) -> Sequence[Demonstration]:

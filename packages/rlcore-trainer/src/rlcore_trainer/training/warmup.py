@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.policy import Policy
+from rlcore_trainer.training.divergence import require_finite
+from rlcore_trainer.training.supervised_data import conversation_tokens
 from rlcore_trainer.training.supervised_loss import supervised_gradient
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def warm_up(
     each update and ends the phase early.
 
     Raises:
-        DataError: the dataset has no demonstrations, or too few.
+        DataError: the dataset has no demonstrations or too few, or one of them has no assistant message.
+        DivergenceError: the loss or the gradient is not finite.
     """
     wanted = config.steps * config.demonstrations_per_step
     if not isinstance(dataset, DemonstrationDataset):
@@ -57,7 +60,9 @@ def warm_up(
     policy.train()
     updates = 0
     for step in range(1, config.steps + 1):
-        sequences = list(_encoded(islice(stream, config.demonstrations_per_step), chat_format))
+        first = (step - 1) * config.demonstrations_per_step + 1
+        demonstrations = enumerate(islice(stream, config.demonstrations_per_step), start=first)
+        sequences = [_encoded(one, place, chat_format) for place, one in demonstrations]
         if not sequences:
             raise DataError(
                 f"the warm-up needs {counted(wanted, 'demonstration')}",
@@ -65,14 +70,14 @@ def warm_up(
                 where="warmup.steps",
                 fix=f"set warmup.steps={step - 1}, or add demonstrations",
             )
-        loss = 0.0
-        if any(sequence.trained for sequence in sequences):
-            loss = supervised_gradient(policy, strategy, sequences, trainer.max_tokens_per_batch)
+        loss = supervised_gradient(policy, strategy, sequences, trainer.max_tokens_per_batch)
         rate = learning_rate(
             step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.steps // 10, schedule="cosine"
         )
-        _, updated = strategy.step(rate, trainer.max_gradient_norm)
-        updates += updated
+        norm, _ = strategy.step(rate, trainer.max_gradient_norm)
+        when = f"warm-up step {step}"
+        require_finite({"loss": loss, "gradient norm": norm}, when, key="warmup.learning_rate")
+        updates += 1
         if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:
             say(f"warm-up {step:4d}/{config.steps}  loss {loss:7.4f} nats per token")
         if stopped():
@@ -81,7 +86,6 @@ def warm_up(
     return updates
 
 
-def _encoded(demonstrations: Iterable[Demonstration], chat_format: ChatFormat) -> Iterator[TrainingSequence]:
-    for demonstration in demonstrations:
-        token_ids, loss_mask = chat_format.conversation(demonstration.messages, demonstration.tools)
-        yield TrainingSequence(token_ids=TokenIds(token_ids), loss_mask=LossMask(loss_mask))
+def _encoded(demonstration: Demonstration, place: int, chat_format: ChatFormat) -> TrainingSequence:
+    token_ids, loss_mask = conversation_tokens(demonstration, chat_format, f"demonstration {place}")
+    return TrainingSequence(token_ids=TokenIds(token_ids), loss_mask=LossMask(loss_mask))

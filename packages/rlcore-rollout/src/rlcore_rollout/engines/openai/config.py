@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
+from rlcore.config.schema import Table
 from rlcore.config.secrets import SECRET_VALUE, is_secret
 from rlcore.errors import UserError
 
@@ -66,10 +67,8 @@ def _keys(value: object) -> Iterator[str]:
             yield from _keys(item)
 
 
-class OpenAIEngineConfig(BaseModel):
+class OpenAIEngineConfig(Table):
     """The endpoint, its model and the limits for requests."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     model: Annotated[str, Field(min_length=1)]
     """Name of the model at the endpoint."""

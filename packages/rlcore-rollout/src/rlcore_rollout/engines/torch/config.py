@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+from rlcore.config.schema import Table
 
 
-class TorchEngineConfig(BaseModel):
+class TorchEngineConfig(Table):
     """Batching of the engine that samples in this process."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     slots: Annotated[int, Field(ge=1, le=4096)] = 64
     """Number of sequences that are decoded together. Further calls wait in order of arrival."""

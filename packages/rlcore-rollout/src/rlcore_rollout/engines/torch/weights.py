@@ -15,7 +15,7 @@ from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import base_of
 from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_complete, cpu_threads
+from rlcore.models.weights import check_loaded, check_types, cpu_threads
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.projections import Projection, concatenate, interleave, pair_rows, projection
@@ -108,6 +108,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise _unreadable(error, folder) from error
+    check_types(folder)
     if config.model_type not in FAMILIES:
         raise _unsupported(f"model_type {config.model_type!r}", str(folder))
     device = context.device
@@ -126,7 +127,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise _unreadable(error, folder) from error
     model, loading = loaded
-    check_complete(loading["missing_keys"], folder)
+    check_loaded(loading, folder)
     module: torch.nn.Module = model.eval()
     if device == "cpu" and (threads := cpu_threads(sum(p.numel() for p in module.parameters()))):
         torch.set_num_threads(threads)

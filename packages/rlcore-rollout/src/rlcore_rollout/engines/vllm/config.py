@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+from rlcore.config.schema import Table
 
 DECIDED = {
     "model": "model.path",
@@ -25,10 +26,8 @@ DECIDED = {
 """vLLM arguments that ``arguments`` may not contain, with the key that sets each (None: set by rlcore itself)."""
 
 
-class VllmEngineConfig(BaseModel):
+class VllmEngineConfig(Table):
     """Options of vLLM."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     tensor_parallel_size: Annotated[int, Field(ge=1)] = 1
     """GPUs that share one copy of the model."""

@@ -13,6 +13,7 @@ import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import base_of
+from rlcore.models.weights import check_types
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
@@ -60,6 +61,7 @@ class VllmEngine:
             folder = base_of(folder)
         if folder is None or not (folder / "config.json").is_file():
             raise UserError("the vllm engine needs a Hugging Face folder", found=str(folder), fix="set model.path")
+        check_types(folder)
         self._config, self._folder = config, folder
         self._launch = prepare(
             config,

@@ -45,7 +45,7 @@ def gae(
 class Gae:
     """The `gae` estimator as a configurable component; the critic is trained on its λ-returns."""
 
-    traits = AdvantageTraits(needs_critic=True)
+    traits = AdvantageTraits(needs_critic=True, reads_tokens=True)
 
     class Config(Table):
         """Keys of ``algorithm.advantage``."""

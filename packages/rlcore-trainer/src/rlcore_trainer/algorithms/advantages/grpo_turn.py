@@ -65,7 +65,7 @@ def grpo_turn(
 class GrpoTurn:
     """The `grpo_turn` estimator as a configurable component."""
 
-    traits = AdvantageTraits(compares_siblings=True)
+    traits = AdvantageTraits(compares_siblings=True, reads_tokens=True)
 
     class Config(Table):
         """Keys of ``algorithm.advantage``."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 from rlcore.config.schema import Table
 
-from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput
+from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +35,8 @@ def reinforce_plus_plus(
 
 class ReinforcePlusPlus:
     """The `reinforce_plus_plus` estimator as a configurable component."""
+
+    traits = AdvantageTraits(reads_tokens=True)
 
     class Config(Table):
         """Keys of ``algorithm.advantage``."""

@@ -30,7 +30,7 @@ def remax(rewards_NT: Tensor, baselines_N: Tensor, mask_NT: Tensor) -> tuple[Ten
 class Remax:
     """The `remax` estimator as a configurable component."""
 
-    traits = AdvantageTraits(needs_baseline=True)
+    traits = AdvantageTraits(needs_baseline=True, reads_tokens=True)
 
     def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
         """Return the advantages of a rollout."""

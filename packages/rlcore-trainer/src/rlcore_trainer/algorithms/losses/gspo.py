@@ -43,7 +43,7 @@ def gspo(
 class Gspo:
     """The `gspo` loss as a configurable component."""
 
-    traits = LossTraits(token_wise=False, level="sequence", aggregation="seq-mean-token-mean")
+    traits = LossTraits(token_wise=False, level="sequence", one_advantage=True, aggregation="seq-mean-token-mean")
 
     class Config(Table):
         """Keys of ``algorithm.loss``."""

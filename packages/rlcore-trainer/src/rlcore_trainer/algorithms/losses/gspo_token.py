@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore_trainer.algorithms.interface import LossInputs, LossOutput
+from rlcore_trainer.algorithms.interface import LossInputs, LossOutput, LossTraits
 from rlcore_trainer.algorithms.losses.gspo import Gspo
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def gspo_token(
 
 class GspoToken(Gspo):
     """The `gspo_token` loss as a configurable component, with the keys of `gspo`."""
+
+    traits = LossTraits(token_wise=False, level="sequence", aggregation="seq-mean-token-mean")
 
     def __call__(self, inputs: LossInputs) -> LossOutput:
         """Return the loss of a micro-batch."""

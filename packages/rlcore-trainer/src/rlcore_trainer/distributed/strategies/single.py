@@ -124,10 +124,25 @@ class SingleProcess:
         return {"optimiser": self._prepared().state_dict(), "masters": masters}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state` of the same model."""
-        self._prepared().load_state_dict(state["optimiser"])
+        """Restore a `state` of the same model. The settings of the optimiser stay those of `prepare`.
+
+        Raises:
+            UserError: the state is of weights in another precision.
+        """
+        optimiser, masters = self._prepared(), list(self._split())
+        if len(masters) != len(state["masters"]):
+            raise UserError(
+                "a resumed run cannot change the precision of its weights",
+                found=f"{'reduced' if masters else 'float32'} precision; the checkpoint has the other",
+                where="model.dtype",
+                fix="set model.dtype to the precision that the run started with",
+            )
+        settings = [{key: group[key] for key in ("betas", "weight_decay")} for group in optimiser.param_groups]
+        optimiser.load_state_dict(state["optimiser"])
+        for group, own in zip(optimiser.param_groups, settings, strict=True):
+            group.update(own)
         with torch.no_grad():
-            for (_, master), saved in zip(self._split(), state["masters"], strict=True):
+            for (_, master), saved in zip(masters, state["masters"], strict=True):
                 master.copy_(saved)
 
     def _prepared(self) -> torch.optim.Optimizer:

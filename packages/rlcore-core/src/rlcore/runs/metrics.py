@@ -1,0 +1,59 @@
+"""Read ``metrics.jsonl``, and find gaps in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlcore.wording import counted
+
+Line = tuple[dict[str, Any] | None, bytes]
+"""A line as an object, None if it is damaged, and its bytes without the newline."""
+
+
+def metrics_lines(path: Path) -> list[Line]:
+    """The lines of a ``metrics.jsonl``, including damaged ones; empty if there is no file."""
+    content = path.read_bytes() if path.exists() else b""
+    return [(_parsed(raw), raw) for raw in content.split(b"\n") if raw]
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a ``metrics.jsonl``; damaged lines, for example after a kill, are skipped."""
+    return [row for row, _ in metrics_lines(path) if row is not None]
+
+
+def metrics_gap(lines: Sequence[Line], *, last: int) -> str | None:
+    """A description of damaged lines and of steps without a line, from step 1 to ``last``; None if there are none."""
+    missing = _between(sorted({row["step"] for row, _ in lines if row is not None and 1 <= row["step"] <= last}), last)
+    damaged = sum(row is None for row, _ in lines)
+    found = [f"no line for {_listed(missing)}"] if missing else []
+    found += [f"{counted(damaged, 'damaged line')}"] if damaged else []
+    return ", ".join(found) or None
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
+    try:
+        data = json.loads(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("step"), int) else None
+
+
+def _between(steps: Sequence[int], last: int) -> list[tuple[int, int]]:
+    """The first and last number of each range from 1 to ``last`` that is missing in the sorted steps."""
+    pairs = zip([0, *steps], [*steps, last + 1], strict=True)
+    return [(before + 1, after - 1) for before, after in pairs if after - before > 1]
+
+
+def _listed(ranges: Sequence[tuple[int, int]]) -> str:
+    shown = [str(first) if first == last else f"{first} to {last}" for first, last in ranges[:4]]
+    if more := len(ranges) - len(shown):
+        shown.append(f"{more} more")
+    many = len(ranges) > 1 or ranges[0][0] != ranges[0][1]
+    listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
+    return f"steps {listed}" if many else f"step {listed}"
+
+
+__all__ = ["Line", "metrics_gap", "metrics_lines", "read_metrics"]

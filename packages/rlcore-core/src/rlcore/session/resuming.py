@@ -1,0 +1,106 @@
+"""Check what a resumed run cannot change, and what its checkpoint contains, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcore.config.layers import DEFAULT, KeyPath, Layer
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.config.resolve import Resolved
+from rlcore.config.schema import RunConfig, Table
+from rlcore.config.write import toml_value
+from rlcore.errors import UserError
+from rlcore.models.fingerprint import fingerprint_of_folder
+from rlcore.models.folder import BUILTIN, local_folder
+from rlcore.runs.directory import Resumption
+
+MODEL = ("model", "path")
+
+
+def check_unchanged(before: Layer, resolved: Resolved) -> None:
+    """Reject changes of keys that only affect the start of a run; a table lists them in its attribute ``FIXED``.
+
+    Args:
+        before: the recorded configuration of the run
+        resolved: the configuration with which it is resumed
+
+    Raises:
+        ProblemsError: lists every such change.
+    """
+    now = resolved.tree()
+    problems = []
+    fixed = [pair for path in _fixed(resolved) for pair in _pairs(path, _value(before.tree, path), _value(now, path))]
+    for path, old, new in fixed:
+        if new == old or resolved.origin(path) == DEFAULT or (path == MODEL and _same_model(old, new)):
+            continue
+        recorded = f"the value of this run is {toml_value(old)}" if old is not None else "it is not set in this run"
+        problems.append(
+            Problem(
+                kind="refused",
+                path=".".join(path),
+                value=toml_value(new),
+                origin=resolved.origin(path),
+                reason=f"a resumed run cannot change this key; {recorded}\nfix: remove it, or start a new run",
+            )
+        )
+    if problems:
+        raise ProblemsError(problems)
+
+
+def resumed_lines(found: Resumption) -> Iterator[str]:
+    """What a resumed run prints about its earlier records."""
+    if found.changed:
+        yield f"changed   {', '.join(found.changed)}: results may differ from an uninterrupted run"
+    if found.gap is not None:
+        yield f"gap       metrics.jsonl has {found.gap}"
+    if found.superseded:
+        yield f"moved     {found.superseded} to {found.superseded.folder}: later than the checkpoint, and not used"
+
+
+def _fixed(resolved: Resolved) -> Iterator[KeyPath]:
+    yield from (tuple(key.split(".")) for key in sorted(RunConfig.FIXED))
+    for table, options in resolved.options.items():
+        if isinstance(options, Table):
+            yield from ((*table.split("."), key) for key in sorted(options.FIXED))
+
+
+def _pairs(path: KeyPath, old: Any, new: Any) -> Iterator[tuple[KeyPath, Any, Any]]:
+    """The recorded and the current value of a key, or of each key in a table."""
+    if not isinstance(old, Mapping) and not isinstance(new, Mapping):
+        yield path, old, new
+        return
+    tables = [value if isinstance(value, Mapping) else {} for value in (old, new)]
+    for key in sorted({*tables[0], *tables[1]}):
+        yield from _pairs((*path, key), tables[0].get(key), tables[1].get(key))
+
+
+def _value(tree: Mapping[str, Any], path: KeyPath) -> Any:
+    value: Any = tree
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value == "null" else value
+
+
+def _same_model(old: str | None, new: str) -> bool:
+    """Whether two folders have the same weights. A folder that was moved or deleted cannot be compared."""
+    if old is None or old.startswith(BUILTIN):
+        return False
+    before, now = _folder(old), _folder(new)
+    if before is None or now is None:
+        return now is not None
+    try:
+        return fingerprint_of_folder(before) == fingerprint_of_folder(now)
+    except UserError:
+        return False
+
+
+def _folder(path: str) -> Path | None:
+    try:
+        return local_folder(path)
+    except UserError:
+        return None
+
+
+__all__ = ["check_unchanged", "resumed_lines"]

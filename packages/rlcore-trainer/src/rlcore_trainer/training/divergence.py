@@ -1,0 +1,49 @@
+"""Stop a run whose numbers are no longer finite, before they reach a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlcore.errors import DivergenceError
+
+from rlcore_trainer.policy.finite import first_non_finite
+
+
+def require_finite(
+    numbers: Mapping[str, float], when: str, *, kept: Path | None = None, key: str = "trainer.learning_rate"
+) -> None:
+    """Check the numbers of a step, which are the same in all processes.
+
+    Args:
+        numbers: values by name
+        when: the step, for the message
+        kept: the last checkpoint
+        key: the key of the learning rate
+
+    Raises:
+        DivergenceError: a number is NaN or infinite.
+    """
+    for name, value in numbers.items():
+        if not math.isfinite(value):
+            raise diverged(f"the {name} is {value} at {when}", kept=kept, key=key)
+
+
+def require_finite_tensors(tensors: Mapping[str, object], when: str, *, kept: Path | None = None) -> None:
+    """Check all tensors in nested mappings and sequences.
+
+    Raises:
+        DivergenceError: a tensor contains NaN or infinity.
+    """
+    if (name := first_non_finite(tensors)) is not None:
+        raise diverged(f"{name} contains NaN or infinity at {when}", kept=kept)
+
+
+def diverged(message: str, *, kept: Path | None, key: str = "trainer.learning_rate") -> DivergenceError:
+    """Return the error that names the last checkpoint and what to change."""
+    return DivergenceError(
+        message,
+        found=f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before",
+        fix=f"lower {key} or trainer.max_gradient_norm, set model.dtype=float32, or inspect the data of this step",
+    )
