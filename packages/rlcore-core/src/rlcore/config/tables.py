@@ -18,7 +18,7 @@ from rlcore.config.fields import (
     number_type,
 )
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
-from rlcore.config.messages import Problem, ProblemsError, nearest_key
+from rlcore.config.messages import Problem, ProblemsError, most_similar, nearest_key
 from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
 
 Model = type[BaseModel] | Literal["missing"] | None
@@ -160,8 +160,8 @@ class TableValidator:
     def _report_unknown_keys(self) -> None:
         for path in dict.fromkeys(self.unknown):
             shown = ".".join(path)
-            near = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
-            near = near or self.nearest_dialect_key(shown)
+            own = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
+            near = most_similar(shown, (own, self.nearest_dialect_key(shown)))
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if near is not None:
