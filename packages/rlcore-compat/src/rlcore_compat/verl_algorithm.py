@@ -117,7 +117,9 @@ def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
     """A key that is used unless the selected estimator or loss does not read it."""
 
     def read(value: Any, words: Words) -> Several:
-        return Several({ours: value} if words.get(chooser, "vanilla" if chooser == _LOSS else readers[0]) in readers else {})
+        return Several(
+            {ours: value} if words.get(chooser, "vanilla" if chooser == _LOSS else readers[0]) in readers else {}
+        )
 
     return Meaning(ours=ours, why=why, read=read)
 
