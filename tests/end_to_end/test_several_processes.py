@@ -218,7 +218,7 @@ def test_stopped_run_resumes_identically(equal_rows: None, tmp_path: Path) -> No
         assert process.poll() is None, output.read_text(encoding="utf-8")
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=300) == 0, output.read_text(encoding="utf-8")
+    assert process.wait(timeout=300) == 130, output.read_text(encoding="utf-8")
     text = output.read_text(encoding="utf-8")
     assert text.count("stopping ") == text.count("stopped ") == 1
     assert max(numbers(run)) < 3

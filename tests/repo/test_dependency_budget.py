@@ -6,9 +6,8 @@ import pytest
 from workspace import closure, members
 
 CORE = frozenset(
-    {"pluggy", "pydantic", "click", "rich", "packaging"}
+    {"pluggy", "pydantic", "click", "packaging"}
     | {"annotated-types", "pydantic-core", "typing-extensions", "typing-inspection"}  # of pydantic
-    | {"markdown-it-py", "mdurl", "pygments"}  # of rich
 )
 TOKENIZERS = frozenset(
     {"tokenizers", "huggingface-hub", "filelock", "fsspec", "hf-xet", "pyyaml", "tqdm"}
@@ -17,14 +16,15 @@ TOKENIZERS = frozenset(
 TORCH = frozenset(
     {"torch", "numpy", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "setuptools"}
     | {"transformers", "safetensors", "regex", "typer", "shellingham", "annotated-doc"}
+    | {"rich", "markdown-it-py", "mdurl", "pygments"}  # of typer
 )
 
 BUDGET = {
-    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl"},
+    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS,
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
-    "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl"},
+    "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-string-equal": CORE,

@@ -169,7 +169,7 @@ def test_earlier_reward_failure_is_removed_when_scored_again(rlcore: Run, toy: A
     (toy.work / "rewards.py").write_text(REWARDS)
     cut = judged("y", 0.5, stop=Stop.LENGTH).replace(reward=None, rewards={})
     write_groups(Path("some.jsonl.gz"), [group(cut)])
-    assert rlcore("data", "rescore", "some.jsonl.gz", "reward.0.id=rewards.py:stubborn", "out=failed").status == 0
+    assert rlcore("data", "rescore", "some.jsonl.gz", "reward.0.id=rewards.py:stubborn", "out=failed").status == 1
     (failed,) = next(read_groups(Path("failed/rescored-some.jsonl.gz"))).trajectories
     assert failed.failure is not None
     assert failed.failure.boundary is Boundary.REWARD

@@ -12,7 +12,6 @@ from rlcore.cli.layering import gather
 from rlcore.config.messages import ProblemsError, nearest_key
 from rlcore.config.requirements import unmet
 from rlcore.config.resolve import Resolved, resolve
-from rlcore.config.secrets import is_secret, mask_arguments
 from rlcore.errors import ConfigError, NotInstalledError, UserError
 from rlcore.plugins.registry import Registry
 
@@ -163,14 +162,6 @@ def test_nearest_key_prefers_siblings_then_equal_names() -> None:
     assert nearest_key("width", known) == "b.c.width"
     assert nearest_key("lr", known) == "learning_rate"
     assert nearest_key("zzz", known) is None
-
-
-def test_secrets_are_recognised_by_name() -> None:
-    secret = ["api_key", "judge.api_key", "password", "hf_token", "--api-key", "token", "client_secret"]
-    assert all(is_secret(key) for key in secret)
-    assert not any(is_secret(key) for key in ["max_new_tokens", "eos_token", "tokens", "key", "pad_token"])
-    masked = mask_arguments(["run", "reward.judge.api_key=sk-1", "url=https://me:pass@host/x", "seed=1"])
-    assert masked == ["run", "reward.judge.api_key=**********", "url=https://**********@host/x", "seed=1"]
 
 
 def test_resolving_imports_nothing_heavy(toy: Any) -> None:

@@ -160,6 +160,11 @@ def test_old_names_of_vision_language_models_are_found(huggingface: Write, peft_
         (LORA, {"rank_pattern": {"(": 2}}, "rank_pattern contains '('"),
         ({**LORA, f"{Q}.lora_B.weight": torch.full((8, 2), float("inf"))}, {}, f"such as {Q}"),
         ({**LORA, "lm_head.weight": random(3, 3)}, {}, "[3, 3], expected [11, 6]"),
+        ({f"{Q}.lora_A.weight": random(0, 6), f"{Q}.lora_B.weight": random(8, 0)}, {"r": 0}, "A [0, 6]"),
+        ({f"{Q}.lora_A.weight": torch.tensor(1.0), f"{Q}.lora_B.weight": random(8, 2)}, {}, "A []"),
+        ({**LORA, f"{Q}.lora_B.weight": random(8, 2).int()}, {}, "lora_B.weight is I32"),
+        ({**LORA, f"{Q}.lora_magnitude_vector": random(3)}, {"use_dora": True}, "3 magnitudes"),
+        ({**LORA, f"{Q}.lora_B.bias": random(3)}, {}, "[3], expected [8]"),
     ],
 )
 def test_invalid_adapter_raises(
@@ -266,6 +271,21 @@ def test_verl_adapter_checkpoint_is_merged_with_its_alpha(huggingface: Write, tm
     assert exported.keys() == {f"base_model.model.{name}" for name in LORA}
 
 
+def test_exported_names_select_only_the_adapted_modules(tmp_path: Path) -> None:
+    """Other layers have a q_proj without an adapter; a module in a sequence has a number as its name."""
+    source = tmp_path / "in"
+    source.mkdir()
+    adapted = {f"{name}.lora_{part}.weight": random(2, 2) for name in (Q, "merger.mlp.0") for part in "AB"}
+    adapted |= {f"{Q}.bias": random(2), "score.weight": random(2, 2)}
+    others = {"model.layers.1.self_attn.q_proj.weight": random(2, 2), "model.layers.0.mlp.c_fc.weight": random(2, 2)}
+    up = {f"model.layers.0.mlp.c_fc.lora_{part}.weight": random(2, 2) for part in "AB"}
+    torch.save({**adapted, **up, **others}, source / "pytorch_model.bin")
+    (source / "lora_train_meta.json").write_text('{"r": 2, "lora_alpha": 6}')
+    merge(source, tmp_path / "out", adapter=True)
+    settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert settings["target_modules"] == ["c_fc", "merger.mlp.0", Q]
+
+
 def test_exported_adapter_merges_like_the_checkpoint(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     base, adapter = huggingface(BASE), peft_adapter(LORA, {"use_rslora": True})
     merge(adapter, tmp_path / "exported", adapter=True)
@@ -287,7 +307,9 @@ def test_exported_adapter_keeps_the_base_fingerprint(huggingface: Write, peft_ad
     with pytest.raises(UserError) as caught:
         merge(tmp_path / "exported", tmp_path / "out", base=other)
     assert about_base[FINGERPRINT] in str(caught.value.found)
-    merge(tmp_path / "exported", tmp_path / "out", base=base)
+    merged = merge(tmp_path / "exported", tmp_path / "out", base=base)
+    assert [note for note in merged.notes if "trained on the base in nf4" in note]
+    assert [note for note in json.loads((tmp_path / "out" / "rlcore-merge.json").read_text())["notes"] if "nf4" in note]
 
 
 def test_export_of_a_full_model_raises(huggingface: Write, tmp_path: Path) -> None:

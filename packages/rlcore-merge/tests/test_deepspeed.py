@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -130,3 +131,21 @@ def test_truncated_vector_raises(tmp_path: Path) -> None:
         merge(tmp_path / "in", tmp_path / "out")
     assert "b.weight" in str(caught.value.found)
     assert caught.value.where == str(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [torch.arange(20.0)[::2], torch.zeros(4, 4).t(), torch.tensor(1.0), torch.zeros(0), 5],
+    ids=["strided", "transposed", "scalar", "empty", "number"],
+)
+def test_vector_of_another_form_raises(tmp_path: Path, vector: Any) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    state = {"zero_stage": 2, "partition_count": 1, "single_partition_of_fp32_groups": [vector]}
+    torch.save({"optimizer_state_dict": state}, source / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    model = {"param_shapes": [{"w": torch.Size([4, 4])}], "module": {}, "buffer_names": []}
+    torch.save(model, source / "mp_rank_00_model_states.pt")
+    with pytest.raises(UserError) as caught:
+        merge(source, tmp_path / "out")
+    assert caught.value.where == str(source)
+    assert not (tmp_path / "out").exists()

@@ -124,6 +124,8 @@ def test_files_other_than_weights_are_copied(huggingface: Write, tmp_path: Path)
         ({"vocab_size": 11}, "vocab_size is 11"),
         ({"hidden_size": 8}, "hidden_size is 8"),
         ({"num_hidden_layers": 3}, "such as 2"),
+        ({"num_hidden_layers": 10**12}, "such as 2"),
+        ({"num_hidden_layers": 3, "text_config": [1]}, "such as 2"),
         ({"num_hidden_layers": 1}, "has 2 layers, num_hidden_layers is 1"),
     ],
 )
@@ -183,17 +185,37 @@ def test_initial_model_is_not_a_checkpoint_of_the_run(huggingface: Write, tmp_pa
     assert all_of(tmp_path / "out")["w"].item() == 1.0
 
 
+def test_empty_output_folder_is_filled(huggingface: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, out = huggingface(TENSORS), tmp_path / "out"
+    out.mkdir()
+    merge(base, out)
+    assert all_of(out).keys() == TENSORS.keys()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for path in (".", tmp_path / "here"):
+        with pytest.raises(UserError) as caught:
+            merge(base, path)
+        assert caught.value.found == "the current folder"
+        assert caught.value.where == str(path)
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    with pytest.raises(UserError) as caught:
+        merge(base, tmp_path / "link")
+    assert caught.value.where == str(tmp_path / "link")
+    assert {path.name for path in tmp_path.iterdir()} == {"base", "out", "here", "link"}
+
+
 def test_existing_output_raises_and_is_unchanged(huggingface: Write, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
     with pytest.raises(UserError) as caught:
         merge(huggingface(TENSORS), tmp_path / "out")
     assert str(caught.value).splitlines() == [
         "the output folder already exists",
-        "  found  0 entries",
+        "  found  1 entries",
         f"  from   {tmp_path / 'out'}",
         "  fix    pass another --out, or remove the folder first",
     ]
-    assert list((tmp_path / "out").iterdir()) == []
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["file"]
 
 
 def test_full_disk_raises_before_anything_is_written(
@@ -309,33 +331,47 @@ def test_comparison_lists_the_differences(huggingface: Write) -> None:
     changed = {**TENSORS, "model.layers.0.w.weight": TENSORS["model.layers.0.w.weight"] + 0.5}
     changed["model.layers.1.w.weight"] = TENSORS["model.layers.1.w.weight"].float()
     changed["model.layers.1.count"] = torch.tensor([7])
+    changed["model.layers.1.empty"] = torch.zeros(0, 3, dtype=torch.int64)
     changed["new"] = changed.pop("model.layers.1.flags")
     left, right = huggingface(changed, name="left"), huggingface(TENSORS, name="right")
     rows = {row.name: row for row in compare(left, right).rows}
     assert rows.keys() == {
         "model.layers.0.w.weight",
-        "model.layers.1.w.weight",
         "model.layers.1.count",
         "model.layers.1.flags",
+        "model.layers.1.empty",
         "new",
     }
+    assert rows["model.layers.1.empty"].problem == "dtype I64, the reference's is F32"
     assert rows["model.layers.0.w.weight"].difference == pytest.approx(0.5, abs=1e-6)
-    assert rows["model.layers.1.w.weight"].problem == "dtype F32, the reference's is BF16"
     assert "shape" in rows["model.layers.1.count"].problem
     assert compare(left, left).equal
     assert not compare(left, right, tolerance=1.0).equal
 
 
-def test_dtype_difference_within_a_tolerance_is_a_note(huggingface: Write, tmp_path: Path) -> None:
-    wide = huggingface({"w": torch.tensor([1.0, 1.001]), "n": torch.tensor([2])})
+def test_different_dtypes_are_compared_in_the_narrower_one(huggingface: Write, tmp_path: Path) -> None:
+    wide = huggingface({"w": torch.tensor([1.0, 1.001, 3.14159]), "n": torch.tensor([2])})
     merge(wide, tmp_path / "half", dtype="bf16")
-    assert not compare(tmp_path / "half", wide).equal
-    assert not compare(tmp_path / "half", wide, tolerance=1e-4).equal
-    near = compare(tmp_path / "half", wide, tolerance=1e-2)
+    near = compare(tmp_path / "half", wide)
     assert near.equal
-    assert near.notes == ("1 tensor with a different dtype, such as w: dtype BF16, the reference's is F32",)
-    assert f"note: {near.notes[0]}" in list(lines(near))
-    assert compare(wide, wide, tolerance=1e-2).notes == ()
+    note = "1 tensor with a different dtype, such as w: dtype BF16, the reference's is F32; compared as BF16"
+    assert near.notes == (note,)
+    assert f"note: {note}" in list(lines(near))
+    assert compare(wide, tmp_path / "half").equal
+    assert compare(wide, wide).notes == ()
+    other = huggingface({"w": torch.tensor([1.0, 1.001, 3.2]), "n": torch.tensor([2])}, name="other")
+    apart = compare(tmp_path / "half", other)
+    assert [row.name for row in apart.rows] == ["w"]
+    assert compare(tmp_path / "half", other, tolerance=0.1).equal
+    merge(wide, tmp_path / "other-half", dtype="fp16")
+    assert "compared as F32" in compare(tmp_path / "half", tmp_path / "other-half").notes[0]
+    assert not compare(tmp_path / "half", tmp_path / "other-half").equal
+
+
+def test_difference_of_float64_is_not_rounded_away(huggingface: Write) -> None:
+    left = huggingface({"w": torch.tensor([1.0], dtype=torch.float64)}, name="left")
+    right = huggingface({"w": torch.tensor([1.0 + 1e-12], dtype=torch.float64)}, name="right")
+    assert not compare(left, right).equal
 
 
 def test_nan_on_one_side_is_a_difference(huggingface: Write) -> None:

@@ -65,7 +65,7 @@ def test_builtins_and_attributes_of_modules_raise(value: Any) -> None:
 def test_damaged_pickle_raises() -> None:
     with pytest.raises(UserError) as caught:
         pickles.load(io.BytesIO(b"\x80\x02}q\x00(X"), "here")
-    assert "UnpicklingError" in str(caught.value.found)
+    assert "damaged" in str(caught.value.found)
     assert caught.value.where == "here"
 
 

@@ -10,9 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import UserError
+from rlcore_merge.assembled import Assembled
+from rlcore_merge.boxes import Piece, tile
 from rlcore_merge.elements import KINDS
+from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.sharding import Mesh, Placement, box, chunk
-from rlcore_merge.tensors import Assembled, MappedFile, Piece, Stored, ranges
+from rlcore_merge.tensors import Stored, ranges
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,36 @@ def test_any_range_of_any_grid_of_blocks_equals_numpy(
     start = numbers[0] % whole.size
     count = numbers[1] % (whole.size - start) + 1
     assert np.array_equal(tensor.read(start, count), whole.reshape(-1)[start : start + count])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    shape=st.lists(st.integers(0, 4), max_size=3).map(tuple),
+    data=st.data(),
+)
+def test_boxes_tile_exactly_if_they_cover_each_element_once(shape: tuple[int, ...], data: st.DataObject) -> None:
+    number = st.integers(-1, 4)
+    side = st.tuples(*(number for _ in shape))
+    boxes = data.draw(st.lists(st.tuples(side, side), max_size=4))
+    if data.draw(st.booleans()) and shape:  # a split, which random boxes rarely are
+        cut = data.draw(st.integers(0, shape[0]))
+        boxes = [((0,) * len(shape), (cut, *shape[1:])), ((cut, *(0 for _ in shape[1:])), (shape[0] - cut, *shape[1:]))]
+        boxes += data.draw(st.lists(st.sampled_from(boxes), max_size=1))
+    counts = np.zeros([12] * len(shape), int)
+    valid = all(number >= 0 for box in boxes for part in box for number in part)
+    for offsets, lengths in boxes if valid else ():
+        counts[tuple(slice(at, at + length) for at, length in zip(offsets, lengths, strict=True))] += 1
+    expected = np.zeros_like(counts)
+    expected[tuple(slice(0, length) for length in shape)] = 1
+    assert tile(shape, boxes) == (valid and (bool(np.array_equal(counts, expected)) or 0 in shape))
+
+
+def test_overlapping_parts_that_leave_a_gap_do_not_tile() -> None:
+    assert not tile((4, 2), [((0, 0), (2, 2)), ((1, 0), (2, 2))])
+    assert not tile((4,), [((0,), (2,)), ((3,), (2,))])
+    assert tile((), [((), ())])
+    assert not tile((), [((), ()), ((), ())])
+    assert not tile((2,), [])
 
 
 def test_strided_tensor_is_read_in_row_major_order(file: MappedFile) -> None:

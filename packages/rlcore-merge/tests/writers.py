@@ -1,4 +1,4 @@
-"""Write checkpoints of four processes with torch: ``python writers.py FOLDER``."""
+"""Write checkpoints of four, two and one processes with torch: ``python writers.py FOLDER``."""
 
 from __future__ import annotations
 
@@ -97,6 +97,55 @@ def write_processes(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+class Process:
+    """What accelerate's function for saving needs of an accelerator."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.process_index, self.num_processes = rank, world
+
+    def wait_for_everyone(self) -> None:
+        """Wait for all processes."""
+        dist.barrier()
+
+
+def save_by_accelerate(folder: Path, model: nn.Module, process: Process) -> None:
+    """The files of accelerate's FSDP without DCP: of each process, and of rank 0 with the full state dict."""
+    from accelerate import PartialState
+    from accelerate.utils.dataclasses import FullyShardedDataParallelPlugin
+    from accelerate.utils.fsdp_utils import save_fsdp_model
+
+    PartialState(cpu=True)  # required by accelerate's logger
+    for kind in ("SHARDED_STATE_DICT", "FULL_STATE_DICT"):
+        plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type=kind)
+        save_fsdp_model(plugin, process, model, str(folder / kind), use_dcp=False)
+
+
+def write_small(rank: int, folder: str, world: int) -> None:
+    """Write the files of meshes with dimensions of size 1, as every run on one GPU has."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="1")  # required by accelerate, but not used
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous-{world}", rank=rank, world_size=world)
+    for sizes in ((world,), (1, world), (world, 1), (1, world, 1)):
+        names = ("outer", "inner", "last")[: len(sizes)]
+        mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+        out = Path(folder) / f"mesh-{'x'.join(map(str, sizes))}"
+        out.mkdir(exist_ok=True)
+        weight = two_layers()[0].weight.detach()
+        splits = {f"axis-{axis}": [*([Replicate()] * (len(sizes) - 1)), Shard(axis)] for axis in (0, 1)}
+        splits |= {"outer": [Shard(0), *([Replicate()] * (len(sizes) - 1))], "nested": [Shard(0)] * len(sizes)}
+        state = {name: distribute_tensor(weight, mesh, places) for name, places in splits.items()}
+        state["part-of-the-mesh"] = distribute_tensor(weight, mesh[names[-1]], [Replicate()])
+        torch.save(state, out / f"model_world_size_{world}_rank_{rank}.pt")
+    model = Model()
+    fully_shard(model, mesh=init_device_mesh("cpu", (world,), mesh_dim_names=("dp_shard",)))
+    (Path(folder) / f"fsdp2-of-{world}").mkdir(exist_ok=True)
+    torch.save(model.state_dict(), Path(folder) / f"fsdp2-of-{world}" / f"model_world_size_{world}_rank_{rank}.pt")
+    dcp.save({"model": model.state_dict()}, checkpoint_id=f"{folder}/dcp-of-{world}")
+    save_by_accelerate(Path(folder) / f"accelerate-of-{world}", model, Process(rank, world))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
     import warnings
 
@@ -104,3 +153,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     # With fork torch is imported once instead of five times.
     torch.multiprocessing.start_processes(write_processes, (sys.argv[1],), nprocs=4, start_method="fork")
+    for count in (1, 2):
+        torch.multiprocessing.start_processes(write_small, (sys.argv[1], count), nprocs=count, start_method="fork")

@@ -8,9 +8,11 @@
     │   ├── DataError          an invalid data file or row, with file, row and field
     │   ├── PluginError        a missing, broken or incompatible plugin
     │   ├── NotInstalledError  a missing package of rlcore or library
+    │   ├── NotScoredError     no trajectory could be scored, exit code 1
     │   └── WriteError         a file of a run that cannot be written, for example on a full disk
     ├── EngineError            an engine that crashed, hung or returned invalid output
     │   └── ContextFullError   a conversation that fills the context of the model
+    ├── ComponentExitError     a component that tried to end the process
     ├── DivergenceError        training whose loss, gradient or weights are no longer finite: exit code 1
     ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
     └── EnvironmentFailure     an environment that failed: the trajectory is not scored
@@ -23,26 +25,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
+
+from rlcore.escaping import printable
 
 
 class RlcoreError(Exception):
     """Base class of all errors that rlcore raises deliberately."""
 
+    exit_status: ClassVar[int] = 1
+    """The exit status of a command that ends with this error."""
+
 
 class ExplainedError(RlcoreError):
-    """An error with the parts of its message: what is wrong, what was found, where it came from, how to fix it."""
+    """An error with the parts of its message: what is wrong, what was found, where it came from, how to fix it.
+
+    As a text, the error is safe to show: secrets are masked, and nothing in it can begin a line or control a terminal.
+    """
 
     def __init__(self, message: str, *, found: str | None = None, where: str | None = None, fix: str | None = None):
         self.message, self.found, self.where, self.fix = message, found, where, fix
         super().__init__(message)
 
     def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The message, what was found, where and the fix. Further lines of a part are indented below it."""
         rows = [("found", self.found), ("from", self.where), ("fix", self.fix)]
-        return "\n".join([self.message, *(f"  {name:<6} {text}" for name, text in rows if text)])
+        lines = self._headline()
+        for name, text in rows:
+            first, *others = (text or "").split("\n")
+            lines += [f"  {name:<6} {first}", *(f"         {line}" for line in others)] if text else []
+        return [printable(line) for line in lines]
+
+    def _headline(self) -> list[str]:
+        return [self.message]
 
 
 class UserError(ExplainedError):
     """Bad input. The command prints the message without a traceback and exits with code 2."""
+
+    exit_status = 2
 
 
 class ConfigError(UserError):
@@ -65,6 +89,12 @@ class WriteError(UserError):
     """A file of a run that cannot be written, for example on a full disk. The run is kept and can be resumed."""
 
 
+class NotScoredError(UserError):
+    """No trajectory could be scored. The input may be right, and a reward, environment or service failed."""
+
+    exit_status = 1
+
+
 class EngineError(RlcoreError):
     """An engine that crashed, hung or returned invalid output."""
 
@@ -75,6 +105,10 @@ class ContextFullError(EngineError):
 
 class DivergenceError(ExplainedError):
     """Training whose loss, gradient or weights are no longer finite. The command exits with code 1."""
+
+
+class ComponentExitError(RlcoreError):
+    """A component called ``sys.exit`` or ``os._exit``, which would end the run without a result."""
 
 
 class ProcessError(RlcoreError):

@@ -11,6 +11,7 @@ from typing import Any
 from rlcore.errors import UserError
 
 from rlcore_merge.json_files import read_object
+from rlcore_merge.source_files import inside
 from rlcore_merge.tensors import Tensor
 
 _UNSUPPORTED = ("target_parameters", "layer_replication", "trainable_token_indices", "alora_invocation_tokens")
@@ -43,7 +44,7 @@ def from_folder(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None
         folder / "lora_train_meta.json",
     ):
         if path.is_file():
-            settings = read_object(path)
+            settings = read_object(inside(path, folder))
             break
     else:
         settings = {}

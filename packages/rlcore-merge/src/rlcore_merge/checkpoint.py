@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rlcore.errors import UserError
 from rlcore.models.adapter import FINGERPRINT
 
+from rlcore_merge.source_files import inside
+
 if TYPE_CHECKING:
     from rlcore_merge.tensors import Tensor
 
@@ -71,8 +73,10 @@ def plain_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     """The tensors under the names of the model's modules, with the prefixes of wrapper classes removed.
 
     Raises:
-        UserError: two tensors have the same name.
+        UserError: two tensors have the same name, or a name cannot be written.
     """
+    for name in tensors:
+        _check_name(name, where)
     names = {name: _plain(name) for name in tensors}
     if names and all(name.startswith("module.") for name in names.values()):
         names = {name: plain.removeprefix("module.") for name, plain in names.items()}
@@ -85,6 +89,13 @@ def plain_names(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     return {names[name]: tensor for name, tensor in tensors.items()}
 
 
+def _check_name(name: object, where: str) -> None:
+    """Reject names that a safetensors file cannot contain."""
+    valid = isinstance(name, str) and name not in {"", "__metadata__"}
+    if not valid or name != str(name).encode("utf-8", "ignore").decode("utf-8"):
+        raise UserError("a tensor has an invalid name", found=ascii(name)[:100], where=where)
+
+
 def _plain(name: str) -> str:
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
@@ -94,11 +105,11 @@ def _plain(name: str) -> str:
 def config_folders(folder: Path, base: Path | None, *names: str) -> list[Path]:
     """Folders with config and tokenizer: the named subfolders, the folder of the weights, its parents, and the base."""
     places = [
-        *(folder / name for name in names),
-        folder,
-        folder.parent / "huggingface",
-        folder.parent,
-        folder.parent.parent,
+        *((folder / name, folder) for name in names),
+        (folder, folder),
+        (folder.parent / "huggingface", folder.parent),
+        (folder.parent, folder.parent),
+        (folder.parent.parent, folder.parent.parent),
     ]
-    found = [place for place in places if (place / "config.json").is_file()]
-    return [*found[:1], *([base] if base is not None else [])]
+    found = next(((place, outer) for place, outer in places if (place / "config.json").is_file()), None)
+    return [*([inside(*found)] if found is not None else []), *([base] if base is not None else [])]

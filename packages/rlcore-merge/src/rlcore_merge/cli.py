@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rlcore.errors import UserError
+from rlcore.terminal import overwrite, say
 from rlcore.wording import counted
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class MergeCommand(click.Command):
     "--target_dir",
     "out",
     type=click.Path(path_type=Path),
-    help="Output folder. It must not exist and appears only when it is complete.",
+    help="Output folder. It must be empty or not exist, and is written completely or not at all.",
 )
 @click.option(
     "--dtype",
@@ -70,7 +71,7 @@ class MergeCommand(click.Command):
     "--tolerance",
     default=0.0,
     show_default=True,
-    help="Largest difference that --check accepts. If it is set, dtypes may differ.",
+    help="Largest difference that --check accepts. Different dtypes are compared in the narrower one.",
 )
 @click.option("--adapter", is_flag=True, help="Write the adapter instead of merging it.")
 @click.option("--lora-alpha", type=float, help="Alpha of an adapter, if the checkpoint does not record it.")
@@ -144,11 +145,11 @@ def merge(
                 progress=progress,
             )
         for note in merged.notes:
-            click.echo(f"note: {note}", err=True)
+            say(f"note: {note}", err=True)
         _print_summary(merged)
     status = 0 if reference is None else _check(out or source, reference, base, tolerance)
     if repository is not None and out is not None and status == 0:
-        click.echo(f"uploaded to {upload.upload(out, repository, private=private)}")
+        say(f"uploaded to {upload.upload(out, repository, private=private)}")
     return status
 
 
@@ -162,7 +163,7 @@ def _source(source: Path | None, local_dir: Path | None, backend: str | None, wi
     for option, given in without_effect.items():
         if given:
             why = "only the weights are read, no model is built"
-            click.echo(f"note: --{option.replace('_', '-')} has no effect: {why}", err=True)
+            say(f"note: --{option.replace('_', '-')} has no effect: {why}", err=True)
     if source is not None and local_dir is not None:
         raise click.UsageError("pass the folder once: as SOURCE or as --local_dir")
     found = source or local_dir
@@ -175,7 +176,7 @@ def _print_summary(merged: Merged) -> None:
     from rlcore_merge.comparison_table import size
 
     what = f"{counted(merged.tensors, 'tensor')}, {size(merged.bytes)} in {merged.seconds:.1f} s ({merged.layout})"
-    click.echo(f"wrote {merged.folder}: {what}")
+    say(f"wrote {merged.folder}: {what}")
 
 
 def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
@@ -190,14 +191,14 @@ def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
     comparison: Comparison = compare(left, right, base=base, tolerance=tolerance, layouts=layouts)
     folders = [layouts.find(folder.expanduser()) for folder in (left, right)]
     if all(layout == "huggingface" for _, layout in folders):
-        logits, note = largest_difference(folders[0][0], folders[1][0])
+        dtype = "float32" if comparison.rounded_to is None else comparison.rounded_to.torch_name
+        logits, note = largest_difference(folders[0][0], folders[1][0], dtype=dtype)
     else:
         logits, note = None, "one of the checkpoints is not a Hugging Face folder"
     if logits is not None and logits <= tolerance:
         logits = 0.0
     comparison = replace(comparison, logits=logits, logits_note=note)
-    for line in lines(comparison):
-        click.echo(line)
+    say(*lines(comparison))
     return 0 if comparison.equal else 1
 
 
@@ -212,11 +213,10 @@ class _Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._percent >= 0:
-            sys.stderr.write("\r\x1b[K")
+            overwrite()
 
     def _show(self, done: int, total: int) -> None:
         percent = 100 * done // max(total, 1)
         if percent != self._percent:
             self._percent = percent
-            sys.stderr.write(f"\r{percent:3d} % of {total / 1e9:.2f} GB")
-            sys.stderr.flush()
+            overwrite(f"{percent:3d} % of {total / 1e9:.2f} GB")

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlcore_merge.elements import Kind
 from rlcore_merge.json_files import read_object
+from rlcore_merge.source_files import inside
 from rlcore_merge.tensors import Tensor, size_of
 
 _WEIGHTS = (
@@ -43,7 +44,7 @@ def read_config(folders: Iterable[Path]) -> dict[str, Any] | None:
     for folder in folders:
         path = folder / "config.json"
         if path.is_file():
-            return read_object(path)
+            return read_object(inside(path, folder))
     return None
 
 
@@ -53,17 +54,23 @@ def is_quantised(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def copy(folders: Sequence[Path], out: Path) -> list[str]:
-    """Copy the files other than weights, each from the first folder that has it. Return their names."""
+    """Copy the files other than weights, each from the first folder that has it. Return their names.
+
+    Raises:
+        UserError: a file is a link to a place outside of its folder.
+    """
     copied: list[str] = []
     for folder in folders:
         for path in sorted(folder.iterdir()):
             if path.name in copied or path.suffix in _WEIGHTS or not _COPIED.fullmatch(path.name) or not path.is_file():
                 continue
-            shutil.copyfile(path, out / path.name)
+            shutil.copyfile(inside(path, folder), out / path.name)
             copied.append(path.name)
         templates = folder / "additional_chat_templates"
         if templates.is_dir() and templates.name not in copied:
-            shutil.copytree(templates, out / templates.name)
+            (out / templates.name).mkdir()
+            for path in sorted(templates.glob("*.jinja")):
+                shutil.copyfile(inside(path, folder), out / templates.name / path.name)
             copied.append(templates.name)
     return copied
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rlcore.wording import counted
 
 from rlcore_merge.checkpoint import Request
+from rlcore_merge.companions import read_config
+from rlcore_merge.elements import Kind, narrower
 from rlcore_merge.layouts import Layouts
+from rlcore_merge.merging import Ready, prepare
+from rlcore_merge.published_names import published
 from rlcore_merge.tensor_difference import difference
 from rlcore_merge.tensors import Tensor
 from rlcore_merge.writing import output_kind
@@ -24,6 +29,8 @@ class Row:
     problem: str
     dtypes: str = ""
     """A description of the two dtypes, if they differ."""
+    rounded_to: Kind | None = None
+    """The kind in which floating-point tensors of different dtypes were compared."""
     difference: float | None = None
     """The largest absolute difference; None if the shapes differ or one side lacks the tensor."""
 
@@ -41,6 +48,8 @@ class Comparison:
     logits_note: str = ""
     notes: tuple[str, ...] = ()
     """Accepted differences."""
+    rounded_to: Kind | None = None
+    """The kind in which tensors of different dtypes were compared; None if no dtypes differ."""
 
     @property
     def equal(self) -> bool:
@@ -56,7 +65,10 @@ def compare(
     tolerance: float = 0.0,
     layouts: Layouts | None = None,
 ) -> Comparison:
-    """Compare names, shapes, values and, without a tolerance, dtypes.
+    """Compare names, shapes and values.
+
+    The names may be those of the modules or the published ones. If dtypes differ, both sides are rounded to the
+    narrower one, and the result contains a note.
 
     Args:
         left: a folder of any layout
@@ -69,23 +81,33 @@ def compare(
         UserError: one of the checkpoints is incomplete.
     """
     layouts = layouts or Layouts()
-    mine, other = (_tensors(Path(folder).expanduser(), base, layouts) for folder in (left, right))
+    sides = [_ready(Path(folder).expanduser(), base, layouts) for folder in (left, right)]
+    config = read_config(sides[0].companions) or read_config(sides[1].companions) or {}
+    mine, other = (_published(side.tensors, config) for side in sides)
     found = list(_rows(mine, other, tolerance))
     rows = [row for row in found if row.problem]
     rows.sort(key=lambda row: -np.inf if row.difference is None else -row.difference)
-    rounded = [row for row in found if row.dtypes] if tolerance else []
+    rounded = [row for row in found if row.rounded_to is not None]
     notes = []
     if rounded:
         first = rounded[0]
         notes.append(f"{counted(len(rounded), 'tensor')} with a different dtype, such as {first.name}: {first.dtypes}")
-    return Comparison(tensors=len(mine.keys() & other.keys()), rows=tuple(rows), notes=tuple(notes))
+    return Comparison(
+        tensors=len(mine.keys() & other.keys()),
+        rows=tuple(rows),
+        notes=tuple(notes),
+        rounded_to=rounded[0].rounded_to if rounded else None,
+    )
 
 
-def _tensors(folder: Path, base: str | Path | None, layouts: Layouts) -> Mapping[str, Tensor]:
-    from rlcore_merge.merging import prepare
-
+def _ready(folder: Path, base: str | Path | None, layouts: Layouts) -> Ready:
     request = Request(base=None if base is None else Path(base).expanduser())
-    return prepare(layouts.open(folder, request), request, layouts).tensors
+    return prepare(layouts.open(folder, request), request, layouts)
+
+
+def _published(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    names = published(tensors, config)
+    return {names[name]: tensor for name, tensor in tensors.items()}
 
 
 def _rows(left: Mapping[str, Tensor], right: Mapping[str, Tensor], tolerance: float) -> Iterator[Row]:
@@ -97,13 +119,23 @@ def _rows(left: Mapping[str, Tensor], right: Mapping[str, Tensor], tolerance: fl
         if mine.shape != other.shape:
             yield Row(name=name, problem=f"shape {list(mine.shape)}, the reference's is {list(other.shape)}")
             continue
-        worst = difference(mine, other)
+        kinds = output_kind(mine), output_kind(other)
+        common = narrower(*kinds)
+        worst = difference(mine, other, common)
         problems = []
         dtypes = ""
-        if output_kind(mine) is not output_kind(other):
-            dtypes = f"dtype {output_kind(mine).name}, the reference's is {output_kind(other).name}"
-            if not tolerance:
+        if kinds[0] is not kinds[1]:
+            dtypes = f"dtype {kinds[0].name}, the reference's is {kinds[1].name}"
+            if common is None:
                 problems.append(dtypes)
+            else:
+                dtypes += f"; compared as {common.name}"
         if not worst <= tolerance:
             problems.append("values")
-        yield Row(name=name, problem="; ".join(problems), dtypes=dtypes, difference=worst)
+        yield Row(
+            name=name,
+            problem="; ".join(problems),
+            dtypes=dtypes,
+            difference=worst,
+            rounded_to=common if dtypes else None,
+        )

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlcore.errors import UserError
 
-LAYER = re.compile(r"^(?P<stack>(?:.*\.)?(?:layers|h|blocks))\.(?P<index>\d+)\.(?P<rest>.+)$")
+LAYER = re.compile(r"^(?P<stack>(?:.*\.)?(?:layers|h|blocks))\.(?P<index>\d{1,9})\.(?P<rest>.+)$")
 VISION = re.compile(r"(^|\.)(visual|vision\w*|audio\w*|image_\w+)\.")
 _AHEAD = re.compile(r"(^|\.)mtp\.")
 _EMBEDDING = re.compile(r"embed|emb\.|wte|embd")
@@ -22,6 +22,12 @@ _FIRST_NORM = re.compile(r"^(input_layernorm|ln_1)\.(weight|bias)$")
 _IN_EVERY_LAYER = re.compile(r"(_proj|_layernorm|ln_\d|c_attn|c_fc)\.(weight|bias)$")
 """Tensors that the first layer has too. In some models it lacks the scales of its input."""
 _LAST_NORM = re.compile(r"^((?!.*embed)\w*norm\w*|ln_\w+)\.weight$")
+
+
+def text_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the decoder, which a model with several parts has in ``text_config``."""
+    text = config.get("text_config")
+    return {**config, **(text if isinstance(text, dict) else {})}
 
 
 def check_complete(names: Iterable[str], config: Mapping[str, Any], where: str, *, quantised: bool = False) -> None:
@@ -39,7 +45,7 @@ def check_complete(names: Iterable[str], config: Mapping[str, Any], where: str, 
     """
     if config.get("auto_map"):
         return
-    text = {**config, **(config.get("text_config") or {})}
+    text = text_settings(config)
     layers, outside = _only_stack(names, text)
     if not layers or not isinstance(text.get("vocab_size"), int):
         return
@@ -124,9 +130,8 @@ def _has_output(config: Mapping[str, Any]) -> bool:
     """Whether config.json says that the output layer is not tied to the embedding."""
     architectures = config.get("architectures")
     named = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
-    text = config.get("text_config") or {}
     # In a composite model the outer value takes precedence.
-    untied = config.get("tie_word_embeddings", text.get("tie_word_embeddings")) is False
+    untied = {**text_settings(config), **config}.get("tie_word_embeddings") is False
     return untied and any(name.endswith("ForCausalLM") for name in named)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rlcore.errors import UserError
 from rlcore.wording import counted
 
-from rlcore_merge.completeness import LAYER, VISION
+from rlcore_merge.completeness import LAYER, VISION, text_settings
 from rlcore_merge.tensors import Tensor
 
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings)\.weight$")
@@ -31,7 +31,7 @@ def check(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) 
             wrapper class.
     """
     _check_names(tensors, config, where)
-    text = {**config, **(config.get("text_config") or {})}
+    text = text_settings(config)
     embedding = next((name for name in tensors if _EMBEDDING.search(name) and not VISION.search(name)), None)
     wrong = []
     if embedding is not None and len(tensors[embedding].shape) == 2:
@@ -83,9 +83,10 @@ def _layers(tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> list[str]
     if not stacks:
         return []
     stack = max(stacks, key=lambda name: len(stacks[name]))
-    missing = sorted(set(range(wanted)) - stacks[stack])
-    if missing:
-        return [f"{stack} lacks {len(missing)} of {counted(wanted, 'layer')}, such as {missing[0]}"]
+    missing = wanted - sum(index < wanted for index in stacks[stack])
+    if missing > 0:
+        first = next(index for index in range(wanted) if index not in stacks[stack])
+        return [f"{stack} lacks {missing} of {counted(wanted, 'layer')}, such as {first}"]
     # Some models have extra layers for multi-token prediction at the end; an encoder-decoder has two stacks.
     ahead = text.get("num_nextn_predict_layers")
     most = wanted + (ahead if isinstance(ahead, int) else 0)

@@ -16,6 +16,11 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
+def refuse_state(self: object, state: Any) -> None:
+    """The ``__setstate__`` of classes with objects that a pickle can name: a pickle must not change them."""
+    raise TypeError(f"the state of {type(self).__name__} cannot be set")
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of element: its name in safetensors files, its name in torch, and its numpy dtype."""
@@ -24,6 +29,8 @@ class Kind:
     torch_name: str
     storage: np.dtype[Any]
     floating: bool
+
+    __setstate__ = refuse_state
 
     @property
     def size(self) -> int:
@@ -85,6 +92,15 @@ def from_float32(values_E: npt.NDArray[np.float32], kind: Kind) -> Array:
         with np.errstate(over="ignore"):
             return values_E.astype(np.float16)
     return values_E.astype(kind.storage, copy=False)
+
+
+def narrower(one: Kind, other: Kind) -> Kind | None:
+    """The kind to compare two kinds in: the narrower one, F32 for F16 and BF16, and None unless both are floating."""
+    if not (one.floating and other.floating):
+        return None
+    if one.size == other.size:
+        return one if one is other else KINDS["F32"]
+    return min(one, other, key=lambda kind: kind.size)
 
 
 def convert(stored_E: Array, source: Kind, target: Kind) -> Array:

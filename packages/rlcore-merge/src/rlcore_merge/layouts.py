@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.errors import UserError, did_you_mean
 
+from rlcore_merge.source_files import inside
 from rlcore_merge.specs import MergerSpec
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ OWN = (
         looked_for="model_world_size_W_rank_R.pt (verl's FSDP)",
     ),
     MergerSpec(
+        id="accelerate-fsdp",
+        target="rlcore_merge.sources.fsdp:open_accelerate",
+        summary="accelerate's FSDP files of each process, without torch.distributed.checkpoint.",
+        looked_for="pytorch_model_fsdp_0_rankR.bin (accelerate's FSDP with use_dcp=False)",
+    ),
+    MergerSpec(
         id="torch-dcp",
         target="rlcore_merge.sources.dcp:open_folder",
         summary="torch.distributed.checkpoint, and accelerate's FSDP folders.",
@@ -54,6 +61,7 @@ OWN = (
     ),
 )
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_RANK_OF_ACCELERATE = re.compile(r"pytorch_model_fsdp_(0_)?rank\d+\.bin")
 _WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -73,6 +81,8 @@ def own_layout(folder: Path) -> str | None:
         return "peft"
     if any(name.startswith("model_world_size_") and name.endswith(".pt") for name in names):
         return "verl-fsdp"
+    if any(_RANK_OF_ACCELERATE.fullmatch(name) for name in names):
+        return "accelerate-fsdp"
     if ".metadata" in names:
         return "torch-dcp"
     if any(name.endswith("_optim_states.pt") and "zero_pp_rank_" in name for name in names):
@@ -138,10 +148,10 @@ class Layouts:
             self._raise_not_a_folder(source)
         for folder in _candidates(source):
             if (layout := own_layout(folder)) is not None:
-                return folder, layout
+                return inside(folder, source), layout
         for folder in _candidates(source):
             if (layout := self.of(folder)) is not None:
-                return folder, layout
+                return inside(folder, source), layout
         if _is_run(source):
             from rlcore.models.folder import no_checkpoint
 

@@ -12,10 +12,13 @@ from typing import Any
 PROMPT = "The quick brown fox jumps over the lazy dog. 12 * 7 ="
 
 
-def largest_difference(left: Path, right: Path, prompt: str = PROMPT) -> tuple[float | None, str]:
+def largest_difference(
+    left: Path, right: Path, prompt: str = PROMPT, *, dtype: str = "float32"
+) -> tuple[float | None, str]:
     """The largest absolute difference of the logits in float32, or None and the reason why it was not computed.
 
-    One model is loaded at a time. Without a tokenizer the prompt consists of the token ids 0 to 15.
+    Weights are rounded to ``dtype`` first. One model is loaded at a time. Without a tokenizer the prompt consists of
+    the token ids 0 to 15.
     """
     if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
         return None, "transformers is not installed"
@@ -25,7 +28,7 @@ def largest_difference(left: Path, right: Path, prompt: str = PROMPT) -> tuple[f
     try:
         ids = _ids(left, prompt)
         with _silent():
-            outputs = [_logits(folder, ids) for folder in (left, right)]
+            outputs = [_logits(folder, ids, dtype) for folder in (left, right)]
     except (ImportError, OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     if outputs[0].shape != outputs[1].shape:
@@ -58,14 +61,14 @@ def _ids(folder: Path, prompt: str) -> list[int]:
     return [int(token) for token in AutoTokenizer.from_pretrained(folder)(prompt)["input_ids"]]
 
 
-def _logits(folder: Path, ids: list[int]) -> Any:
+def _logits(folder: Path, ids: list[int], dtype: str) -> Any:
     import torch
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder)
     name = (config.architectures or ["AutoModelForCausalLM"])[0]
     kind = getattr(transformers, name, transformers.AutoModelForCausalLM)
-    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    model = kind.from_pretrained(folder, dtype=getattr(torch, dtype)).float().eval()
     with torch.inference_mode():
         found = model(input_ids=torch.tensor([ids])).logits.float().clone()
     del model

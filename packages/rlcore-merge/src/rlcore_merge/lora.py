@@ -13,31 +13,30 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Any
 
-import numpy as np
 from rlcore.errors import UserError, did_you_mean
 from rlcore.wording import counted
 
 from rlcore_merge import adapter_settings
 from rlcore_merge.checkpoint import Adapter, Checkpoint
-from rlcore_merge.lowrank import Delta, LowRank, Shifted, vector_of
+from rlcore_merge.lowrank import Delta, LowRank, Shifted
 from rlcore_merge.tensors import Tensor, size_of
 
 PARTS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
-_PART = re.compile(rf"^(?P<module>.+)\.(?P<part>{'|'.join(PARTS)})(?P<rest>\..+)?$")
+PART = re.compile(rf"^(?P<module>.+)\.(?P<part>{'|'.join(PARTS)})(?P<rest>\..+)?$")
 _SAVED = re.compile(r"\.modules_to_save\.[^.]+\.")
 _FIX = "pass the base that the adapter was trained on: --base FOLDER"
 
 
 def is_adapter_name(name: str) -> bool:
     """Whether the name is that of an adapter's tensor."""
-    return _PART.match(name) is not None or _SAVED.search(name) is not None
+    return PART.match(name) is not None or _SAVED.search(name) is not None
 
 
 def plain(name: str) -> str:
     """A name without the prefixes and infixes that peft adds."""
     name = re.sub(r"^(base_model\.model\.|base_model\.)", "", name)
     name = _SAVED.sub(".", name).replace(".base_layer.", ".")
-    if match := _PART.match(name):
+    if match := PART.match(name):
         rest = (match["rest"] or "").split(".")[1:]
         last = [rest[-1]] if rest and rest[-1] in {"weight", "bias"} else []
         if match["part"] in {"lora_A", "lora_B"} and not last:
@@ -103,7 +102,7 @@ def apply(base: Checkpoint, adapter: Adapter, *, allow_zero_delta: bool = False)
     modules: dict[str, dict[str, Tensor]] = defaultdict(dict)
     saved: dict[str, Tensor] = {}
     for name, tensor in adapter.tensors.items():
-        if match := _PART.match(name):
+        if match := PART.match(name):
             modules[match["module"]][name[len(match["module"]) + 1 :]] = tensor
         else:
             saved[name] = tensor
@@ -122,7 +121,8 @@ def apply(base: Checkpoint, adapter: Adapter, *, allow_zero_delta: bool = False)
         tensors[target] = LowRank(tensors[target], delta)
         if "lora_B.bias" in parts:
             bias = _find(f"{module}.bias", base, tensors, adapter)
-            tensors[bias] = Shifted(tensors[bias], vector_of(parts["lora_B.bias"]) * np.float32(delta.scale))
+            _same_shape(f"{module}.lora_B.bias", parts["lora_B.bias"], tensors[bias], adapter)
+            tensors[bias] = Shifted(tensors[bias], parts["lora_B.bias"], delta.scale)
     if broken:
         raise UserError(
             "the adapter contains infinities or NaN",
@@ -168,9 +168,10 @@ def _find(name: str, base: Checkpoint, tensors: dict[str, Tensor], adapter: Adap
 def tied(checkpoint: Checkpoint) -> bool:
     """Whether the configuration ties the input and output embeddings."""
     from rlcore_merge.companions import read_config
+    from rlcore_merge.completeness import text_settings
 
     config = read_config(checkpoint.companions) or {}
-    return bool({**(config.get("text_config") or {}), **config}.get("tie_word_embeddings", False))
+    return bool({**text_settings(config), **config}.get("tie_word_embeddings", False))
 
 
 def _untie(base: Checkpoint) -> None:
@@ -206,10 +207,11 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
         raise UserError("the adapter is incomplete", found=f"{module} has no {missing[0]}", where=adapter.where)
     down, up = parts[names[0]], parts[names[1]]
     transposed = embedding or bool(adapter.settings.get("fan_in_fan_out"))
-    inputs, outputs = size_of(down) // max(down.shape[0], 1), up.shape[0]
+    rank, outputs = (factor.shape[0] if factor.shape else 0 for factor in (down, up))
+    inputs = size_of(down) // max(rank, 1)
     wanted = (inputs, outputs) if transposed else (outputs, inputs)
     rows = weight.shape[0] if weight.shape else 0
-    if (rows, size_of(weight) // max(rows, 1)) != wanted or down.shape[0] != size_of(up) // max(outputs, 1):
+    if not rank or (rows, size_of(weight) // max(rows, 1)) != wanted or rank != size_of(up) // max(outputs, 1):
         raise UserError(
             f"the adapter does not fit {module}",
             found=f"B {list(up.shape)} · A {list(down.shape)}, but the weight of the base is {list(weight.shape)}",
@@ -223,7 +225,19 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
             where=adapter.where,
             fix="pass the unquantised base: --base FOLDER",
         )
+    for name, part in parts.items():
+        if not part.kind.floating:
+            raise UserError(
+                "the adapter is quantised", found=f"{module}.{name} is {part.kind.name}", where=adapter.where
+            )
     magnitude = parts.get("lora_magnitude_vector")
+    if magnitude is not None and size_of(magnitude) != rows:
+        raise UserError(
+            f"the adapter does not fit {module}",
+            found=f"{size_of(magnitude)} magnitudes, but the weight of the base is {list(weight.shape)}",
+            where=adapter.where,
+            fix=_FIX,
+        )
     if magnitude is not None and (embedding or len(weight.shape) != 2 or transposed):
         raise UserError(
             f"DoRA on {module} cannot be merged",
@@ -231,13 +245,12 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
             where=adapter.where,
             fix="merge it with peft's merge_and_unload",
         )
-    rank = down.shape[0]
     return Delta(
         down=down,
         up=up,
         scale=scale(module, rank, adapter),
         transposed=transposed,
-        magnitude=None if magnitude is None else vector_of(magnitude),
+        magnitude=magnitude,
     )
 
 

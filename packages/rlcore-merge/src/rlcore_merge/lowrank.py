@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcore_merge.boxes import Shape
 from rlcore_merge.elements import KINDS, Array, Kind, to_float32
-from rlcore_merge.tensors import Shape, Tensor, size_of
+from rlcore_merge.tensors import Stored, Tensor, size_of
 
 Float32 = npt.NDArray[np.float32]
 
@@ -34,7 +35,7 @@ class Delta:
     """B: outputs by rank."""
     scale: float
     transposed: bool
-    magnitude: Float32 | None = None
+    magnitude: Tensor | None = None
     """DoRA's m, one value per output."""
 
     def is_zero(self) -> bool:
@@ -43,8 +44,11 @@ class Delta:
 
     def is_finite(self) -> bool:
         """Whether all factors are free of infinities and NaN."""
-        finite = all(_all_finite(factor) for factor in (self.up, self.down))
-        return finite and (self.magnitude is None or bool(np.isfinite(self.magnitude).all()))
+        return all(_all_finite(factor) for factor in self.factors())
+
+    def factors(self) -> list[Tensor]:
+        """The tensors of the adapter."""
+        return [self.down, self.up, *([self.magnitude] if self.magnitude is not None else [])]
 
     def rows(self, begin: int, end: int) -> Float32:
         """Rows of the scaled product, in the orientation of the weight."""
@@ -110,17 +114,23 @@ class LowRank:
         changed_RO += weight_RO
         if self.delta.magnitude is not None:
             norms = np.linalg.norm(changed_RO, axis=1)
-            changed_RO *= (self.delta.magnitude[begin:end] / norms)[:, None]
+            changed_RO *= (vector_of(self.delta.magnitude)[begin:end] / norms)[:, None]
         flat: npt.NDArray[Any] = changed_RO.reshape(-1)
         return flat[start - begin * row : start - begin * row + count]
+
+    def leaves(self) -> Iterator[Stored]:
+        """See `rlcore_merge.tensors.Tensor.leaves`."""
+        for tensor in (self.weight, *self.delta.factors()):
+            yield from tensor.leaves()
 
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """A bias with the bias of an adapter added."""
+    """A bias with the scaled bias of an adapter added."""
 
     bias: Tensor
-    difference: Float32
+    difference: Tensor
+    scale: float
 
     @property
     def kind(self) -> Kind:
@@ -140,5 +150,11 @@ class Shifted:
     def read(self, start: int, count: int) -> Array:
         """See `rlcore_merge.tensors.Tensor.read`."""
         bias = to_float32(self.bias.read(start, count), self.bias.kind)
-        total: npt.NDArray[Any] = bias + self.difference[start : start + count]
+        difference = to_float32(self.difference.read(start, count), self.difference.kind)
+        total: npt.NDArray[Any] = bias + difference * np.float32(self.scale)
         return total
+
+    def leaves(self) -> Iterator[Stored]:
+        """See `rlcore_merge.tensors.Tensor.leaves`."""
+        yield from self.bias.leaves()
+        yield from self.difference.leaves()

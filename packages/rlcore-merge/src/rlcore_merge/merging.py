@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import UserError
+from rlcore.models.adapter import QUANTIZATION
 
 from rlcore_merge.checkpoint import Checkpoint, Request
 from rlcore_merge.layouts import Layouts
@@ -60,7 +61,7 @@ def merge(
 
     Args:
         source: a folder of any layout, or a folder that contains one
-        out: output folder; it must not exist and appears only when it is complete
+        out: output folder; it must not exist or must be empty, and its files appear only when all are complete
         dtype: ``keep``, ``bf16``, ``fp16`` or ``fp32``; known buffers and integers keep their dtype
         max_shard_size: maximum size of one file, such as ``"5GB"``
         base: the base model of an adapter, if the adapter does not name it; for other checkpoints the folder with
@@ -116,7 +117,8 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
         UserError: the base is unknown, is not the one of the adapter, or lacks a weight.
     """
     from rlcore_merge import lora
-    from rlcore_merge.companions import is_quantised
+    from rlcore_merge.companions import is_quantised, read_config
+    from rlcore_merge.published_names import published
 
     base = None
     tensors, buffers, companions = checkpoint.tensors, checkpoint.buffers, list(checkpoint.companions)
@@ -136,17 +138,31 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
         tensors = lora.apply(holder, checkpoint.adapter, allow_zero_delta=allow_zero_delta)
     if not tensors:
         raise UserError("the checkpoint contains no tensors", where=str(checkpoint.folder))
-    notes = [*checkpoint.notes, *(holder.notes if holder is not checkpoint else [])]
+    notes = [*checkpoint.notes, *(holder.notes if holder is not checkpoint else []), *_quantised_training(checkpoint)]
     tensors = _without_ties(dict(tensors), holder, notes)
+    names = published(tensors, read_config(companions) or {})
+    if len(set(names.values())) != len(names):
+        raise UserError("a tensor occurs under two names", where=str(checkpoint.folder), fix="remove one of the two")
     return Ready(
         checkpoint=checkpoint,
         base=base,
-        tensors=tensors,
-        buffers=buffers,
+        tensors={names[name]: tensor for name, tensor in tensors.items()},
+        buffers=frozenset(names[name] for name in buffers & names.keys()),
         companions=companions,
         notes=notes,
         changes=holder.changes,
     )
+
+
+def _quantised_training(checkpoint: Checkpoint) -> list[str]:
+    adapter = checkpoint.adapter
+    quantization = None if adapter is None else adapter.about_base.get(QUANTIZATION)
+    if quantization in (None, "none"):
+        return []
+    return [
+        f"the adapter was trained on the base in {quantization} and is merged into the unquantised base: the merged "
+        "model computes slightly different values than in training"
+    ]
 
 
 def _base(checkpoint: Checkpoint, request: Request, layouts: Layouts) -> Checkpoint:
@@ -271,7 +287,7 @@ def _write(
                     names=ready.tensors,
                 )
             )
-        writing.write(plan, partial, threads=threads, on_written=on_written)
+        ready.notes.extend(writing.write(plan, partial, threads=threads, on_written=on_written))
         adapter = ready.checkpoint.adapter
         more: dict[str, Any] = {} if adapter is None else {"adapter": dict(adapter.settings)}
         record = provenance.record(

@@ -18,7 +18,16 @@ from rlcore.errors import UserError
 
 
 def check_new(out: Path) -> None:
-    """Raise `UserError` if the output exists."""
+    """Raise `UserError` if the output exists, unless it is an empty folder that a rename can replace."""
+    if out.is_dir() and not out.is_symlink() and not any(out.iterdir()):
+        if not os.path.ismount(out) and out.resolve() != Path.cwd():
+            return
+        raise UserError(
+            "the output folder cannot be replaced",
+            found="a mount point" if os.path.ismount(out) else "the current folder",
+            where=str(out),
+            fix=f"pass a folder inside it, such as {out / 'merged'}",
+        )
     if out.exists() or out.is_symlink():
         raise UserError(
             "the output folder already exists",

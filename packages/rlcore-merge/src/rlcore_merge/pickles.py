@@ -8,7 +8,9 @@ neither torch nor a process group.
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,8 +18,13 @@ from typing import IO, Any, NoReturn, Self
 
 from rlcore.errors import UserError
 
-from rlcore_merge.elements import BY_TORCH_NAME, Kind
-from rlcore_merge.tensors import Shape
+from rlcore_merge.boxes import Shape
+from rlcore_merge.elements import BY_TORCH_NAME, Kind, refuse_state
+
+MOST_NUMBERS = 64
+"""Numbers in a shape."""
+DAMAGED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What reading unexpected content of a pickle raises."""
 
 
 class ForbiddenName(UserError):
@@ -57,12 +64,32 @@ class Record:
         return self.state.get(key, default) if isinstance(self.state, Mapping) else default
 
 
+class Ordered(OrderedDict[Any, Any]):
+    """An ``OrderedDict`` without the attributes that a pickle adds, which could replace its methods."""
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """A storage of a torch file: its key and the kind of its elements, None if its tensors specify the kind."""
 
     kind: Kind | None
     key: str
+    elements: int
+    """Bytes if the kind is None."""
+
+    __setstate__ = refuse_state
+
+    @property
+    def alignment(self) -> int:
+        """Bytes per element."""
+        return 1 if self.kind is None else self.kind.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of all elements."""
+        return self.elements * self.alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +103,8 @@ class Strided:
     shape: Shape
     strides: Shape
 
+    __setstate__ = refuse_state
+
 
 @dataclass(frozen=True, slots=True)
 class Distributed:
@@ -85,48 +114,108 @@ class Distributed:
     shape: Shape
     state: Any
 
-
-def _integers(values: Any) -> Shape:
-    return tuple(int(value) for value in values)
+    __setstate__ = refuse_state
 
 
-def _tensor(storage: Storage, offset: int, shape: Any, strides: Any, *_: Any) -> Strided:
-    if not isinstance(storage, Storage) or storage.kind is None:
-        raise pickle.UnpicklingError("a tensor without a typed storage")
-    return Strided(storage, storage.kind, int(offset), _integers(shape), _integers(strides))
+def whole_number(value: Any) -> int:
+    """A count, an offset or a stride. Raises `ValueError` for any other value, which torch rejects too."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{value} is not a whole number" if type(value) is int else f"{_kind(value)} as a number")
+    return value
 
 
-def _tensor_of_kind(
-    storage: Storage, offset: int, shape: Any, strides: Any, _: Any, __: Any, kind: Any, *___: Any
+def _kind(value: Any) -> str:
+    return type(value).__name__  # not its text, which can be exponentially longer than the pickle
+
+
+def whole_numbers(values: Any) -> Shape:
+    """A shape or strides. Raises `ValueError` for any other value."""
+    if not isinstance(values, tuple | list) or len(values) > MOST_NUMBERS:
+        raise ValueError(f"{_kind(values)} instead of at most {MOST_NUMBERS} whole numbers")
+    return tuple(whole_number(value) for value in values)
+
+
+def _strided(
+    storage: Any, kind: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any = False, metadata: Any = None
 ) -> Strided:
     if not isinstance(storage, Storage) or not isinstance(kind, Kind):
-        raise pickle.UnpicklingError("a tensor of an unknown dtype")
-    return Strided(storage, kind, int(offset), _integers(shape), _integers(strides))
+        raise ValueError("a tensor without a typed storage")
+    _check_gradient(requires_grad, kind)
+    if metadata:  # conj or neg: the elements are stored without a pending conjugation or negation
+        raise ValueError("a pending conjugation or negation; save tensor.resolve_conj().resolve_neg()")
+    shape, strides = whole_numbers(shape), whole_numbers(strides)
+    if len(shape) != len(strides):
+        raise ValueError(f"a tensor with {len(shape)} axes and {len(strides)} strides")
+    return Strided(storage, kind, whole_number(offset), shape, strides)
 
 
-def _parameter(data: Any, *_: Any) -> Any:
+def _check_gradient(requires_grad: Any, kind: Kind) -> None:
+    integer = kind.torch_name.startswith(("int", "uint", "bool"))
+    if type(requires_grad) is not bool or (requires_grad and integer):
+        raise ValueError(f"a gradient of a {kind.torch_name} tensor")
+
+
+# The functions have the signatures of those in torch: pickles with other arguments are damaged.
+def _tensor_v1(storage: Any, offset: Any, shape: Any, strides: Any) -> Strided:
+    return _strided(storage, getattr(storage, "kind", None), offset, shape, strides)
+
+
+def _tensor_v2(
+    storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, metadata: Any = None
+) -> Strided:
+    return _strided(storage, getattr(storage, "kind", None), offset, shape, strides, requires_grad, metadata)
+
+
+def _tensor_v3(
+    storage: Any, offset: Any, shape: Any, strides: Any, requires_grad: Any, hooks: Any, kind: Any, metadata: Any = None
+) -> Strided:
+    if not isinstance(storage, Storage) or storage.kind is not None:
+        raise ValueError("a tensor with two kinds of elements")
+    return _strided(storage, kind, offset, shape, strides, requires_grad, metadata)
+
+
+def _parameter(data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> Any:
+    if isinstance(data, Strided):
+        _check_gradient(requires_grad, data.kind)
+    elif not isinstance(data, Distributed):
+        raise ValueError(f"a parameter of the type {type(data).__name__}")
     return data
 
 
 def _typed(function: Any, type_: Any, arguments: Any, state: Any) -> Any:
     name = getattr(type_, "name", "").rpartition(".")[2]
     if name in {"DTensor", "ShardedTensor"}:
-        return Distributed(name, _integers(arguments[2]), state)
-    if callable(function) and not isinstance(function, type):
+        return Distributed(name, whole_numbers(arguments[2]), state)
+    if isinstance(function, Function):
         return function(*arguments)
-    raise pickle.UnpicklingError(f"a tensor of the type {name or type_!r}")
+    raise pickle.UnpicklingError(f"a tensor of the type {name or _kind(type_)}")
 
 
 def _attribute(owner: Any, name: str) -> Any:
     if isinstance(owner, type) and issubclass(owner, Record):
         return _record(f"{owner.name}.{name}")
     raise ForbiddenName(
-        "the checkpoint was rejected: its pickle contains more than data", found=f"getattr of {owner!r}", fix=_DISTRUST
+        "the checkpoint was rejected: its pickle contains more than data",
+        found=f"getattr of {_kind(owner)}",
+        fix=_DISTRUST,
     )
 
 
 def _size(values: Any = ()) -> Shape:
-    return _integers(values)
+    return whole_numbers(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that a pickle may call. The pickle cannot change it, in contrast to a plain function."""
+
+    call: Callable[..., Any]
+
+    __setstate__ = refuse_state
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The result of the function."""
+        return self.call(*arguments)
 
 
 def _record(name: str) -> type[Record]:
@@ -152,22 +241,22 @@ _STORAGES = {
 }
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": OrderedDict,
-    "builtins.getattr": _attribute,
-    "__builtin__.getattr": _attribute,
+    "collections.OrderedDict": Ordered,
+    "builtins.getattr": Function(_attribute),
+    "__builtin__.getattr": Function(_attribute),
     "builtins.set": set,
     "__builtin__.set": set,
     "builtins.list": list,
     "builtins.dict": dict,
     "builtins.tuple": tuple,
     "builtins.slice": slice,
-    "torch.Size": _size,
-    "torch._utils._rebuild_tensor": _tensor,
-    "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_tensor_v3": _tensor_of_kind,
-    "torch._utils._rebuild_parameter": _parameter,
-    "torch._utils._rebuild_parameter_with_state": _parameter,
-    "torch._tensor._rebuild_from_type_v2": _typed,
+    "torch.Size": Function(_size),
+    "torch._utils._rebuild_tensor": Function(_tensor_v1),
+    "torch._utils._rebuild_tensor_v2": Function(_tensor_v2),
+    "torch._utils._rebuild_tensor_v3": Function(_tensor_v3),
+    "torch._utils._rebuild_parameter": Function(_parameter),
+    "torch._utils._rebuild_parameter_with_state": Function(_parameter),
+    "torch._tensor._rebuild_from_type_v2": Function(_typed),
 }
 
 _MODULES = {
@@ -221,6 +310,7 @@ class Reader(pickle.Unpickler):
         super().__init__(file)
         self._where = where
         self._known: dict[str, Any] = {}
+        self._storages: dict[str, Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         """The object that a name maps to."""
@@ -250,9 +340,22 @@ class Reader(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Storage:
         """A reference to a storage: ``("storage", type, key, device, elements)``."""
-        if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] != "storage":
+        if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] != "storage" or type(pid[2]) is not str:
             raise pickle.UnpicklingError("a persistent id that is not a storage")
-        return Storage(pid[1] if isinstance(pid[1], Kind) else None, str(pid[2]))
+        kind = pid[1] if isinstance(pid[1], Kind) else None
+        if kind is None and getattr(pid[1], "name", "") != "torch.storage.UntypedStorage":
+            raise pickle.UnpicklingError("a storage of an unknown type")
+        storage = Storage(kind, pid[2], whole_number(pid[4]))
+        if self._storages.setdefault(storage.key, storage) != storage:
+            raise pickle.UnpicklingError(f"the storage {storage.key} has two descriptions")
+        return storage
+
+
+def _check_memory(content: bytes) -> None:
+    """Reject an index of the unpickler's memo that no pickle of this length needs: it allocates memory up to it."""
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in {"PUT", "LONG_BINPUT"} and int(argument or 0) > len(content):
+            raise ValueError(f"the index {argument:,} in a pickle of {len(content):,} bytes")
 
 
 def load(file: IO[bytes], where: str) -> Any:
@@ -263,7 +366,9 @@ def load(file: IO[bytes], where: str) -> Any:
         UserError: the pickle is damaged.
     """
     try:
-        return Reader(file, where).load()
+        content = file.read()
+        _check_memory(content)
+        return Reader(io.BytesIO(content), where).load()
     except ForbiddenName as error:
         raise ForbiddenName(error.message, found=error.found, where=where, fix=error.fix) from None
     except Exception as error:  # a damaged pickle raises anything

@@ -11,8 +11,10 @@ from typing import Any
 
 from rlcore.errors import UserError
 
+from rlcore_merge.boxes import Shape
 from rlcore_merge.elements import KINDS, Kind
-from rlcore_merge.tensors import MappedFile, Shape, Stored
+from rlcore_merge.mapped_file import MappedFile
+from rlcore_merge.tensors import Stored
 
 ALIGNMENT = 8
 

@@ -9,15 +9,18 @@ shorter or empty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from typing import Any
 
+import numpy as np
 from rlcore.errors import UserError
 
-from rlcore_merge.pickles import Record, Strided
-from rlcore_merge.tensors import Shape
+from rlcore_merge.boxes import Shape
+from rlcore_merge.elements import Array
+from rlcore_merge.pickles import MOST_NUMBERS, Record, Strided, whole_number, whole_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,9 @@ def placements_of(records: Sequence[Record], name: str, where: str) -> list[Plac
         if placement_type == "Replicate":
             found.append(Placement(None))
         elif placement_type == "Shard":
-            found.append(Placement(int(record.get("dim"))))
+            found.append(Placement(whole_number(record.get("dim"))))
         elif placement_type == "_StridedShard":
-            found.append(Placement(int(record.get("dim")), int(record.get("split_factor"))))
+            found.append(Placement(whole_number(record.get("dim")), whole_number(record.get("split_factor"))))
         else:
             raise UserError(
                 f"{name} cannot be merged",
@@ -107,7 +110,7 @@ def placements_of(records: Sequence[Record], name: str, where: str) -> list[Plac
     return found
 
 
-def mesh_of(record: Record, rank: int, read_ranks: Any) -> Mesh:
+def mesh_of(record: Record, rank: int, read_ranks: Callable[[Strided], Array]) -> Mesh:
     """The mesh in a pickle and the coordinates of a process in it.
 
     Args:
@@ -121,46 +124,55 @@ def mesh_of(record: Record, rank: int, read_ranks: Any) -> Mesh:
     ranks = record.get("mesh")
     if isinstance(ranks, Strided):
         table = read_ranks(ranks)
-        places = [place for place in _indices(table.shape) if int(table[place]) == rank]
+        places = np.argwhere(table == rank).tolist()
         if len(places) != 1:
             raise ValueError(f"rank {rank} occurs {len(places)} times in the mesh")
-        return Mesh(tuple(table.shape), places[0])
-    sizes, strides = _layout(record.get("_layout"))
-    coordinates = record.get("_coordinate_on_dim")
-    if coordinates is None:
-        all_ranks = [int(value) for value in read_ranks(record.get("_rank_map")).reshape(-1)]
-        if rank not in all_ranks:
-            raise ValueError(f"rank {rank} is not in the mesh")
-        place = all_ranks.index(rank)
-        coordinates = [place // stride % size for size, stride in zip(sizes, strides, strict=True)]
-    return Mesh(sizes, tuple(int(value) for value in coordinates))
+        return Mesh(tuple(table.shape), tuple(places[0]))
+    axes = _axes(record.get("_layout"))
+    sizes = tuple(prod(lengths) for lengths, _ in axes)
+    recorded = record.get("_coordinate_on_dim")
+    coordinates = whole_numbers(recorded) if recorded is not None else _coordinates(record, rank, axes, read_ranks)
+    if len(coordinates) != len(sizes) or any(not at < size for at, size in zip(coordinates, sizes, strict=True)):
+        raise ValueError(f"the process {list(coordinates)} is not in a mesh of {list(sizes)}")
+    return Mesh(sizes, coordinates)
 
 
-def _layout(record: Any) -> tuple[Shape, Shape]:
-    if not isinstance(record, Record):
+def _coordinates(
+    record: Record, rank: int, axes: Sequence[tuple[Shape, Shape]], read_ranks: Callable[[Strided], Array]
+) -> Shape:
+    all_ranks = read_ranks(record.get("_rank_map")).reshape(-1).tolist()
+    if rank not in all_ranks:
+        raise ValueError(f"rank {rank} is not in the mesh")
+    place = all_ranks.index(rank)
+    found = []
+    for lengths, strides in axes:
+        coordinate = 0
+        for length, stride in zip(lengths, strides, strict=True):
+            coordinate = coordinate * length + place // stride % length
+        found.append(coordinate)
+    return tuple(found)
+
+
+def _axes(layout: Any) -> list[tuple[Shape, Shape]]:
+    """Lengths and strides of the parts of each dimension, outermost first. A dimension of size 1 has no parts."""
+    if not isinstance(layout, Record):
         raise ValueError("a mesh of an unknown format")
-    axes = record.get("axes")
-    if axes is None:
-        shape, stride = record.get("shape"), record.get("stride")
-        shape, stride = (
-            (shape if isinstance(shape, tuple) else (shape,)),
-            (stride if isinstance(stride, tuple) else (stride,)),
-        )
+    axes = layout.get("axes")
+    if axes is not None:
+        pairs = [(axis.get("shape"), axis.get("stride")) for axis in axes]
     else:
-        shape, stride = [axis.get("shape") for axis in axes], [axis.get("stride") for axis in axes]
-    return tuple(_product(size) for size in shape), tuple(_last(step) for step in stride)
+        shape, stride = layout.get("shape"), layout.get("stride")
+        pairs = list(zip(shape, stride, strict=True)) if isinstance(shape, tuple) else [(shape, stride)]
+    return [(whole_numbers(_flat(shape)), whole_numbers(_flat(stride))) for shape, stride in pairs]
 
 
-def _product(size: Any) -> int:
-    return prod(_product(inner) for inner in size) if isinstance(size, tuple | list) else int(size)
+def _flat(nested: Any) -> list[Any]:
+    return list(islice(_each(nested), MOST_NUMBERS + 1))
 
 
-def _last(step: Any) -> int:
-    return _last(step[-1]) if isinstance(step, tuple | list) else int(step)
-
-
-def _indices(shape: Shape) -> list[Shape]:
-    places: list[Shape] = [()]
-    for length in shape:
-        places = [(*place, index) for place in places for index in range(length)]
-    return places
+def _each(nested: Any) -> Iterator[Any]:
+    if isinstance(nested, tuple | list):
+        for part in nested:
+            yield from _each(part)
+    else:
+        yield nested

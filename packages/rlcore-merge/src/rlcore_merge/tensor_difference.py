@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcore_merge.elements import Array, to_float32
+from rlcore_merge.elements import Array, Kind, convert, to_float32
 from rlcore_merge.tensors import Tensor, ranges, size_of
 from rlcore_merge.writing import RANGE
 
 
-def difference(left: Tensor, right: Tensor) -> float:
-    """The largest absolute difference; infinite if a NaN or an infinity is on one side only."""
+def difference(left: Tensor, right: Tensor, kind: Kind | None = None) -> float:
+    """The largest absolute difference; infinite if a NaN or an infinity is on one side only.
+
+    Both sides are rounded to ``kind`` first, unless it is None.
+    """
     worst = 0.0
     for start, count in ranges(left, RANGE):
         mine, other = left.read(start, count), right.read(start, count)
-        if left.kind is right.kind and np.array_equal(_bits(mine), _bits(other)):
+        if kind is not None:
+            mine, other = convert(mine, left.kind, kind), convert(other, right.kind, kind)
+        if (kind is not None or left.kind is right.kind) and np.array_equal(_bits(mine), _bits(other)):
             continue
-        if left.kind.floating and right.kind.floating:
-            a, b = to_float32(mine, left.kind), to_float32(other, right.kind)
+        if kind is not None and kind.name != "F64":
+            a, b = to_float32(mine, kind), to_float32(other, kind)
         else:
             a, b = mine.astype(np.float64), other.astype(np.float64)
         with np.errstate(invalid="ignore"):

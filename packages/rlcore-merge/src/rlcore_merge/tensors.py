@@ -7,20 +7,23 @@ Legend: ``_E`` elements of a tensor in row-major order.
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import Any, Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 from rlcore.errors import UserError
 
+from rlcore_merge.boxes import Piece, Shape, fill, row_major
 from rlcore_merge.elements import Array, Kind
+from rlcore_merge.mapped_file import MappedFile
+from rlcore_merge.records import COPY_AGAIN, Record
 
-Shape = tuple[int, ...]
+MOST_AXES = 32
+"""Axes of a numpy array."""
+MOST = 2**63 - 1
+"""Bytes of a numpy array."""
 
 
 class Tensor(Protocol):
@@ -37,37 +40,18 @@ class Tensor(Protocol):
     def read(self, start: int, count: int) -> Array:
         """``count`` elements from ``start`` on in row-major order, as a contiguous vector, which may be a view."""
 
+    def leaves(self) -> Iterable[Stored]:
+        """The stored tensors that this one is computed from, and copies of them in other files."""
+
 
 def size_of(tensor: Tensor) -> int:
     """Number of elements."""
     return prod(tensor.shape)
 
 
-class MappedFile:
-    """A file that is mapped into memory at the first read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self.size = path.stat().st_size
-        except OSError as error:
-            raise UserError("a checkpoint file cannot be read", found=str(error), where=str(path)) from None
-
-    @cached_property
-    def buffer(self) -> mmap.mmap | bytes:
-        """Content of the file."""
-        if not self.size:
-            return b""
-        try:
-            with self.path.open("rb") as file:
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise UserError("a checkpoint file cannot be read", found=str(error), where=str(self.path)) from None
-
-
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A tensor at one position of a file, with any strides."""
+    """A tensor in a file, with any strides. All of its elements are inside its record or, without one, its file."""
 
     file: MappedFile
     position: int
@@ -76,19 +60,49 @@ class Stored:
     shape: Shape
     strides: Shape | None = None
     """In elements; None if the tensor is contiguous."""
-    checksum: int | None = None
-    """CRC-32 of the storage, if the file records it and the storage holds only this tensor."""
+    record: Record | None = None
+    """The range of the file that holds it, if the file has a checksum for each range."""
+    copies: tuple[Stored, ...] = ()
+    """The same tensor in other files. They are verified but not read."""
 
     def __post_init__(self) -> None:
-        if self.strides is not None and self.strides == row_major(self.shape):
-            object.__setattr__(self, "strides", None)
-        if self.position + self.span * self.kind.size > self.file.size:
+        strides = self.strides
+        if len(self.shape) > MOST_AXES or min((*self.shape, *(strides or ()), 0)) < 0:
+            self._raise_outside()
+        if prod(length for length in self.shape if length) * self.kind.size > MOST:
+            self._raise_outside()
+        if strides is not None:
+            if len(strides) != len(self.shape):
+                self._raise_outside()
+            usual = row_major(self.shape)
+            differ = [axis for axis, length in enumerate(self.shape) if length > 1 and strides[axis] != usual[axis]]
+            if not differ or not prod(self.shape):
+                object.__setattr__(self, "strides", None)
+        begin, end = (0, self.file.size) if self.record is None else (self.record.position, self.record.end)
+        bytes_needed = self.span * self.kind.size
+        if not bytes_needed:  # of any offset, as in torch
+            object.__setattr__(self, "position", min(max(self.position, begin), end))
+        elif self.position < begin or self.position + bytes_needed > end:
+            self._raise_outside()
+
+    def _raise_outside(self) -> NoReturn:
+        begin, end = (0, self.file.size) if self.record is None else (self.record.position, self.record.end)
+        needed = self.position + size_of(self) * self.kind.size
+        if self.record is None and self.strides is None and needed > end:
             raise UserError(
                 "a checkpoint file is truncated",
-                found=f"{self.file.size:,} bytes, but a tensor ends at {self.position + self.span * self.kind.size:,}",
+                found=f"{end:,} bytes, but a tensor ends at {needed:,}",
                 where=str(self.file.path),
-                fix="copy or save the file again",
+                fix=COPY_AGAIN,
             )
+        strides = "" if self.strides is None else f" and strides {list(self.strides)}"
+        raise UserError(
+            "a checkpoint file is damaged",
+            found=f"a {self.kind.torch_name} tensor of shape {list(self.shape)}{strides} at byte "
+            f"{self.position - begin:,} of {end - begin:,}",
+            where=str(self.file.path),
+            fix=COPY_AGAIN,
+        )
 
     @property
     def span(self) -> int:
@@ -98,6 +112,19 @@ class Stored:
         if not prod(self.shape):
             return 0
         return 1 + sum((length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
+    def checksum(self) -> int | None:
+        """CRC-32 of the elements, if the file records it."""
+        record = self.record
+        if record is None or self.strides is not None or size_of(self) * self.kind.size != record.size:
+            return None
+        return record.checksum
+
+    def leaves(self) -> Iterator[Stored]:
+        """See `Tensor.leaves`."""
+        yield self
+        yield from self.copies
 
     def array(self) -> Array:
         """All elements in their shape as a view of the mapped file."""
@@ -117,156 +144,16 @@ class Stored:
         return out
 
     def reshaped(self, shape: Shape) -> Stored:
-        """The same elements in another shape. The tensor must be contiguous."""
-        assert self.strides is None
-        assert prod(shape) == prod(self.shape)
-        return Stored(self.file, self.position, self.kind, shape, None, self.checksum)
+        """The same elements in another shape. Raises `ValueError` if the tensor is not contiguous."""
+        if self.strides is not None or prod(shape) != prod(self.shape):
+            raise ValueError(f"a tensor of shape {list(self.shape)} cannot be read as {list(shape)}")
+        return Stored(self.file, self.position, self.kind, shape, None, self.record, self.copies)
 
     def part(self, start: int, count: int) -> Stored:
-        """A range of the elements as a vector. The tensor must be contiguous."""
-        assert self.strides is None
-        assert start + count <= prod(self.shape)
-        return Stored(self.file, self.position + start * self.kind.size, self.kind, (count,))
-
-
-class Block(Protocol):
-    """The content of a piece of a tensor."""
-
-    @property
-    def kind(self) -> Kind:
-        """Kind of the elements."""
-
-    @property
-    def shape(self) -> Shape:
-        """Lengths of the axes."""
-
-    def array(self) -> Array:
-        """All elements as a view of a mapped file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A block and the offsets of its first element in the full tensor."""
-
-    offsets: Shape
-    block: Block
-
-
-@dataclass(frozen=True)
-class Assembled:
-    """A tensor assembled from several blocks."""
-
-    kind: Kind
-    shape: Shape
-    pieces: Sequence[Piece] = field(repr=False)
-
-    def read(self, start: int, count: int) -> Array:
-        """See `Tensor.read`. A view if one block contains the range and spans all axes but the first."""
-        if self._by_rows:
-            row = prod(self.shape[1:])
-            for piece in self.pieces:
-                first = piece.offsets[0] * row
-                if first <= start and start + count <= first + prod(piece.block.shape):
-                    return _flat(piece.block.array())[start - first : start - first + count]
-        out = np.empty(count, self.kind.storage)
-        fill(out, start, self.shape, self.pieces)
-        return out
-
-    @cached_property
-    def _by_rows(self) -> bool:
-        return bool(self.shape) and all(piece.block.shape[1:] == self.shape[1:] for piece in self.pieces)
-
-    @property
-    def cuts(self) -> list[int]:
-        """Positions at which a block begins, if the tensor is split along the first axis only."""
-        if not self._by_rows:
-            return []
-        return sorted({piece.offsets[0] * prod(self.shape[1:]) for piece in self.pieces})
-
-
-@dataclass(frozen=True, slots=True)
-class Reshaped:
-    """The elements of an assembled tensor in another shape."""
-
-    whole: Assembled
-    shape: Shape
-
-    @property
-    def kind(self) -> Kind:
-        """Kind of the elements."""
-        return self.whole.kind
-
-    @property
-    def cuts(self) -> list[int]:
-        """See `Assembled.cuts`."""
-        return self.whole.cuts
-
-    def read(self, start: int, count: int) -> Array:
-        """See `Tensor.read`."""
-        return self.whole.read(start, count)
-
-
-def row_major(shape: Shape) -> Shape:
-    """Strides, in elements, of a contiguous tensor."""
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def fill(out_E: Array, start: int, shape: Shape, pieces: Sequence[Piece]) -> None:
-    """Fill a vector with the elements of an assembled tensor from ``start`` on.
-
-    A range is split into a partial first row, full rows and a partial last row. Partial rows are split again along the
-    next axis, so that each step copies a box.
-    """
-    _fill(out_E, start, start + out_E.size, shape, (), pieces)
-
-
-def _fill(out: Array, start: int, stop: int, shape: Shape, prefix: Shape, pieces: Sequence[Piece]) -> None:
-    if start == stop:
-        return
-    axis = len(prefix)
-    if axis == len(shape):
-        _copy_box(out.reshape(()), prefix, (), pieces)
-        return
-    inner = prod(shape[axis + 1 :])
-    first, head = divmod(start, inner)
-    last, tail = divmod(stop, inner)
-    if first == last:
-        _fill(out, head, tail, shape, (*prefix, first), pieces)
-        return
-    done = 0
-    if head:
-        done = inner - head
-        _fill(out[:done], head, inner, shape, (*prefix, first), pieces)
-        first += 1
-    if last > first:
-        box = out[done : done + (last - first) * inner].reshape((last - first, *shape[axis + 1 :]))
-        _copy_box(box, prefix, (first, *(0 for _ in shape[axis + 1 :])), pieces)
-        done += (last - first) * inner
-    if tail:
-        _fill(out[done:], 0, tail, shape, (*prefix, last), pieces)
-
-
-def _copy_box(box: Array, prefix: Shape, lower: Shape, pieces: Sequence[Piece]) -> None:
-    """Copy a box from the blocks: ``prefix`` fixes the leading axes, ``lower`` is the start on the others."""
-    for piece in pieces:
-        own, lengths = piece.offsets, piece.block.shape
-        inside = [index - offset for index, offset in zip(prefix, own, strict=False)]
-        if any(not 0 <= index < length for index, length in zip(inside, lengths, strict=False)):
-            continue
-        into, taken = [], []
-        for axis, low in enumerate(lower, start=len(prefix)):
-            begin = max(low, own[axis])
-            end = min(low + box.shape[axis - len(prefix)], own[axis] + lengths[axis])
-            if begin >= end:
-                break
-            into.append(slice(begin - low, end - low))
-            taken.append(slice(begin - own[axis], end - own[axis]))
-        else:
-            box[tuple(into)] = piece.block.array()[tuple[Any, ...]((*inside, *taken))]
-
-
-def _flat(array: Array) -> Array:
-    return array.reshape(-1)
+        """A range of the elements as a vector. Raises `ValueError` if the tensor is not contiguous or shorter."""
+        if self.strides is not None or not 0 <= start <= start + count <= prod(self.shape):
+            raise ValueError(f"a tensor of shape {list(self.shape)} has no elements {start:,} to {start + count:,}")
+        return Stored(self.file, self.position + start * self.kind.size, self.kind, (count,), None, self.record)
 
 
 def ranges(tensor: Tensor, limit: int) -> Iterator[tuple[int, int]]:

@@ -6,27 +6,22 @@ import io
 import struct
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from rlcore.errors import UserError
 
 from rlcore_merge import pickles
-from rlcore_merge.pickles import Strided
-from rlcore_merge.tensors import MappedFile, Stored, row_major
+from rlcore_merge.mapped_file import MappedFile
+from rlcore_merge.pickles import Distributed, Strided
+from rlcore_merge.records import COPY_AGAIN, Record
+from rlcore_merge.tensors import Stored
 
 _LOCAL_HEADER = 30
 """Bytes of a zip member's local header before its name; it ends with the lengths of name and extra field."""
 _SIGNATURE = b"PK\x03\x04"
 _UTF8 = 0x800
 """The flag of a member with a UTF-8 name."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    position: int
-    size: int
-    checksum: int
+_ENCRYPTED = 0x1 | 0x40 | 0x2000
 
 
 class _Window(io.RawIOBase):
@@ -62,91 +57,151 @@ class TorchFile:
     def __init__(self, file: MappedFile, start: int = 0, size: int | None = None) -> None:
         self.file = file
         where = str(file.path)
-        window = _Window(file, start, file.size - start if size is None else size)
+        size = file.size - start if size is None else size
+        beginning = bytes(file.buffer[start : start + 4])
+        if beginning != _SIGNATURE:
+            raise _not_an_archive(file, beginning)
         try:
-            with zipfile.ZipFile(window) as archive:
-                self._members = {
-                    info.filename.partition("/")[2]: self._member(info, start) for info in archive.infolist()
-                }
-                names = [info.filename for info in archive.infolist()]
-                pickled = archive.read(next(name for name in names if name.endswith("/data.pkl")))
-                order = next((archive.read(name) for name in names if name.endswith("/byteorder")), b"little")
-        except (zipfile.BadZipFile, StopIteration, struct.error, OSError, RuntimeError) as error:
-            raise _unreadable(file, window, error) from None
+            self._records = _table(file, start, size)
+            # Storages are verified when their tensors are read, and all other records here.
+            others = {name: record.read() for name, record in self._records.items() if not name.startswith("data/")}
+            pickled, order = others["data.pkl"], others.get("byteorder", b"little")
+        except UserError:
+            raise
+        except Exception as error:  # a damaged archive raises anything
+            raise _damaged_archive(file, error) from None
         if order != b"little":
             raise UserError(
                 "checkpoints of big-endian machines are not supported",
-                found=order.decode("ascii", "replace"),
+                found=order[:20].decode("ascii", "replace"),
                 where=where,
             )
         self.content: Any = pickles.load(io.BytesIO(pickled), where)
 
-    def _member(self, info: zipfile.ZipInfo, start: int) -> _Member:
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise zipfile.BadZipFile("a compressed record")
-        header = start + info.header_offset
-        self._check_header(info, header)
-        name, extra = struct.unpack("<HH", self.file.buffer[header + _LOCAL_HEADER - 4 : header + _LOCAL_HEADER])
-        return _Member(header + _LOCAL_HEADER + name + extra, info.file_size, info.CRC)
-
-    def _check_header(self, info: zipfile.ZipInfo, header: int) -> None:
-        """Reject a record with a local header that does not match the table of contents: its data would be wrong."""
-        name = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
-        begin = self.file.buffer[header : header + _LOCAL_HEADER + len(name)]
-        if begin[:4] != _SIGNATURE or begin[26:28] != struct.pack("<H", len(name)) or begin[_LOCAL_HEADER:] != name:
-            raise UserError(
-                "a checkpoint file is damaged",
-                found=f"the header of record {info.filename} does not match the table of contents",
-                where=str(self.file.path),
-                fix="copy or save the file again",
-            )
-
     def stored(self, tensor: Strided) -> Stored:
-        """The location of a tensor's elements."""
-        member = self._members.get(f"data/{tensor.storage.key}")
-        if member is None:
+        """The location of a tensor's elements.
+
+        Raises:
+            UserError: the storage is missing or has another size, or the tensor is not inside it.
+        """
+        storage = tensor.storage
+        record = self._records.get(f"data/{storage.key}")
+        if record is None:
             raise UserError(
                 "a checkpoint file is incomplete",
-                found=f"the storage {tensor.storage.key} is missing",
+                found=f"the storage {storage.key} is missing",
                 where=str(self.file.path),
-                fix="copy or save the file again",
+                fix=COPY_AGAIN,
             )
-        size = tensor.kind.size
-        stored = Stored(self.file, member.position + tensor.offset * size, tensor.kind, tensor.shape, tensor.strides)
-        end = stored.position + stored.span * size
-        if end > member.position + member.size:
+        if not storage.size <= record.size < storage.size + storage.alignment:
             raise UserError(
                 "a checkpoint file is damaged",
-                found=f"a tensor of shape {list(tensor.shape)} in a storage of {member.size:,} bytes",
+                found=f"the storage {storage.key} has {record.size:,} bytes instead of {storage.size:,}",
                 where=str(self.file.path),
-                fix="copy or save the file again",
+                fix=COPY_AGAIN,
             )
-        whole = stored.position == member.position and end == member.position + member.size
-        if whole and member.checksum and tensor.strides == row_major(tensor.shape):
-            object.__setattr__(stored, "checksum", member.checksum)
-        return stored
+        position = record.position + tensor.offset * tensor.kind.size
+        return Stored(self.file, position, tensor.kind, tensor.shape, tensor.strides, record)
+
+    def tensors(self) -> dict[str, Stored]:
+        """The tensors of a state dict, which may be under the key ``state_dict``. Other values are ignored.
+
+        Raises:
+            UserError: the file is not a state dict, or it contains tensors in a form that is not supported.
+        """
+        content = self.content
+        if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
+            content = content["state_dict"]
+        where = str(self.file.path)
+        if not isinstance(content, Mapping):
+            raise UserError("the file is not a state dict", found=type(content).__name__, where=where)
+        seen: set[int] = set()
+        others = ((name, value) for name, value in content.items() if not isinstance(value, Strided))
+        lost = [str(name)[:100] for name, value in others if _has_tensors(value, seen)]
+        if lost:
+            raise UserError(
+                "the file is not a complete, flat state dict",
+                found=f"{lost[0]} is a part of a tensor or contains several tensors",
+                where=where,
+                fix="save model.state_dict(), or pass the folder with the files of all processes",
+            )
+        return {name: self.stored(value) for name, value in content.items() if isinstance(value, Strided)}
 
     @property
-    def checksums(self) -> Mapping[str, int]:
+    def checksums(self) -> Mapping[str, int | None]:
         """CRC-32 of every record by name. Together they identify the content."""
-        return {name: member.checksum for name, member in self._members.items()}
+        return {name: record.checksum for name, record in self._records.items()}
 
 
-def _unreadable(file: MappedFile, window: IO[bytes] | _Window, error: Exception) -> UserError:
-    window.seek(0)
-    start = window.read(4)
-    if start == _SIGNATURE:
-        found = f"the end of the archive is missing after {file.size:,} bytes"
-        return UserError(
-            "a checkpoint file is truncated",
-            found=found,
+def _has_tensors(value: Any, seen: set[int]) -> bool:
+    """Whether a container that is not in ``seen`` has tensors at any depth."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Strided | Distributed):
+            return True
+        if isinstance(each, Mapping | list | tuple | set) and id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(each.values() if isinstance(each, Mapping) else each)
+    return False
+
+
+def _table(file: MappedFile, start: int, size: int) -> dict[str, Record]:
+    """The records by their name without the name of the archive."""
+    with zipfile.ZipFile(_Window(file, start, size)) as archive:
+        entries = archive.infolist()
+    # torch.save computes either all checksums or, with set_crc32_options(False), none.
+    recorded = any(info.CRC for info in entries)
+    records: dict[str, Record] = {}
+    for info in entries:
+        prefix, _, name = info.filename.partition("/")
+        record = _record(file, info, start, recorded=recorded)
+        if name in records or prefix != entries[0].filename.partition("/")[0]:
+            raise zipfile.BadZipFile(f"{info.filename} is a second record of this name")
+        if record.end > start + size:
+            raise zipfile.BadZipFile(f"{info.filename} ends after the archive")
+        records[name] = record
+    return records
+
+
+def _record(file: MappedFile, info: zipfile.ZipInfo, start: int, *, recorded: bool) -> Record:
+    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+        raise zipfile.BadZipFile("a compressed record")
+    if info.flag_bits & _ENCRYPTED:
+        raise zipfile.BadZipFile("an encrypted record")
+    header = start + info.header_offset
+    name = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+    begin = file.buffer[header : header + _LOCAL_HEADER + len(name)]
+    if begin[:4] != _SIGNATURE or begin[26:28] != struct.pack("<H", len(name)) or begin[_LOCAL_HEADER:] != name:
+        # The table of contents refers to another place: the data would be wrong.
+        raise UserError(
+            "a checkpoint file is damaged",
+            found=f"the header of record {info.filename} does not match the table of contents",
             where=str(file.path),
-            fix="copy or save the file again",
+            fix=COPY_AGAIN,
         )
-    old = start[:1] == b"\x80"
+    (extra,) = struct.unpack("<H", begin[28:_LOCAL_HEADER])
+    position = header + _LOCAL_HEADER + len(name) + extra
+    return Record(file, position, info.file_size, info.CRC if recorded else None, info.filename)
+
+
+def _not_an_archive(file: MappedFile, beginning: bytes) -> UserError:
+    old = beginning[:1] == b"\x80"
     return UserError(
         "a checkpoint file cannot be read",
-        found="the format of torch before 1.6" if old else f"not a torch.save archive ({error})",
+        found="the format of torch before 1.6" if old else "not a torch.save archive",
         where=str(file.path),
-        fix="load it with torch and save it again" if old else "copy or save the file again",
+        fix="load it with torch and save it again" if old else COPY_AGAIN,
+    )
+
+
+def _damaged_archive(file: MappedFile, error: Exception) -> UserError:
+    if isinstance(error, zipfile.BadZipFile) and str(error) == "File is not a zip file":
+        found = f"the end of the archive is missing after {file.size:,} bytes"
+        return UserError("a checkpoint file is truncated", found=found, where=str(file.path), fix=COPY_AGAIN)
+    return UserError(
+        "a checkpoint file is damaged",
+        found=f"its table of contents cannot be read: {type(error).__name__}: {error}",
+        where=str(file.path),
+        fix=COPY_AGAIN,
     )

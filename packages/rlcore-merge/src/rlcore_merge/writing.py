@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 
 import numpy as np
 from rlcore.errors import UserError
+from rlcore.wording import counted
 from threadpoolctl import threadpool_limits
 
 from rlcore_merge import safetensors_files
 from rlcore_merge.elements import KINDS, REQUESTED, Array, Kind, convert, to_float32
+from rlcore_merge.records import Verification
 from rlcore_merge.tensors import Tensor, ranges
 
 RANGE = 1 << 17
@@ -98,8 +101,8 @@ def plan(
     return Plan(tensors, kinds, tuple(files))
 
 
-def write(plan: Plan, folder: Path, *, threads: int, on_written: Callable[[int], None]) -> None:
-    """Write all files and, if there are several, the index.
+def write(plan: Plan, folder: Path, *, threads: int, on_written: Callable[[int], None]) -> list[str]:
+    """Write all files and, if there are several, the index. Return a note about sources without checksums.
 
     Args:
         plan: the files to write
@@ -108,9 +111,10 @@ def write(plan: Plan, folder: Path, *, threads: int, on_written: Callable[[int],
         on_written: called with the number of bytes after each write
 
     Raises:
-        UserError: a value overflows the dtype.
+        UserError: a value overflows the dtype, or a source is damaged.
         OSError: the disk is full.
     """
+    verification = Verification()
     for file in plan.files:
         descriptor = os.open(folder / file.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
@@ -118,9 +122,10 @@ def write(plan: Plan, folder: Path, *, threads: int, on_written: Callable[[int],
             _put(descriptor, file.header, 0)
             # Each range has a thread; BLAS threads on top would oversubscribe the cores.
             with threadpool_limits(1, "blas"):
-                _in_threads(plan, file, descriptor, threads, on_written)
+                _in_threads(_work(plan, file, descriptor, verification), threads, on_written)
         finally:
             os.close(descriptor)
+    _in_threads(verification.rest(), threads, on_written)
     if len(plan.files) > 1:
         index = {
             "metadata": {"total_size": plan.size - sum(len(file.header) for file in plan.files)},
@@ -128,21 +133,28 @@ def write(plan: Plan, folder: Path, *, threads: int, on_written: Callable[[int],
         }
         stem = plan.files[0].name.partition("-")[0]
         (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    return _without_checksums(verification.unverified)
 
 
-def _in_threads(plan: Plan, file: File, descriptor: int, threads: int, on_written: Callable[[int], None]) -> None:
-    work, lock = _work(plan, file), threading.Lock()
+def _without_checksums(paths: Collection[Path]) -> list[str]:
+    if not paths:
+        return []
+    first = min(paths)
+    return [f"{counted(len(paths), 'file')} saved without checksums, such as {first.name}: damage cannot be detected"]
+
+
+def _in_threads(work: Iterator[Callable[[], int]], threads: int, on_written: Callable[[int], None]) -> None:
+    lock = threading.Lock()
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
             while not failures:
                 with lock:
-                    item = next(work, None)
-                if item is None:
+                    step = next(work, None)
+                if step is None:
                     return
-                key, start, count = item
-                on_written(_write_range(plan, key, start, count, descriptor, file.positions[key]))
+                on_written(step())
         except BaseException as error:
             failures.append(error)
 
@@ -156,10 +168,13 @@ def _in_threads(plan: Plan, file: File, descriptor: int, threads: int, on_writte
         raise failures[0]
 
 
-def _work(plan: Plan, file: File) -> Iterator[tuple[str, int, int]]:
-    for key in file.positions:
-        for start, count in ranges(plan.tensors[key], RANGE):
-            yield key, start, count
+def _work(plan: Plan, file: File, descriptor: int, verification: Verification) -> Iterator[Callable[[], int]]:
+    """Steps that write a file and verify its sources. Each returns the number of bytes that it wrote."""
+    for key, position in file.positions.items():
+        tensor = plan.tensors[key]
+        yield from verification.of(tensor)
+        for start, count in ranges(tensor, RANGE):
+            yield partial(_write_range, plan, key, start, count, descriptor, position)
 
 
 def _write_range(plan: Plan, key: str, start: int, count: int, descriptor: int, position: int) -> int:

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import sys
 
 import click
 
 from rlcore.cli.text import examples
-from rlcore.errors import DivergenceError, EngineError, PluginError, ProcessError, UserError, did_you_mean
+from rlcore.errors import (
+    ComponentExitError,
+    DivergenceError,
+    EngineError,
+    ExplainedError,
+    PluginError,
+    ProcessError,
+    UserError,
+    did_you_mean,
+)
+from rlcore.escaping import printable
 from rlcore.models.weights import let_waiting_threads_sleep
+from rlcore.secrecy import forget, remember_arguments
+from rlcore.session.signals import Terminated, status_of, terminations_raised
+from rlcore.terminal import log_to_terminal, say
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
@@ -83,6 +98,16 @@ def _plugin_command(name: str) -> click.Command | None:
     return command
 
 
+EXIT_STATUS = """\b
+Exit status:
+  0    everything that the command was asked to do is done
+  1    it failed while it ran, a check failed, or nothing could be scored
+  2    bad input: nothing was started
+  70   an unexpected exception, which is a bug
+  130  interrupted (SIGINT); 143  terminated (SIGTERM)"""
+"""The last lines of the help; ``docs/exit-status.md`` explains them."""
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -92,7 +117,8 @@ def _plugin_command(name: str) -> click.Command | None:
         "rlcore plugins list                    list installed plugins",
         "rlcore doctor                          check this machine",
     )
-    + "\n\nPlugins can add commands; rlcore plugins show NAME lists them.",
+    + "\n\nPlugins can add commands; rlcore plugins show NAME lists them.\n\n"
+    + EXIT_STATUS,
 )
 @click.version_option(None, "--version", package_name="rlcore-core", prog_name="rlcore", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -113,25 +139,33 @@ def main() -> int:
 
 
 def exit_status(command: click.Command, name: str) -> int:
-    """Run a command under ``name``. Exit status: 2 bad input, 1 failed engine, process or training, 130 Ctrl-C."""
+    """Run a command under ``name``, print its error, and return the exit status (see `EXIT_STATUS`)."""
+    log_to_terminal()
+    forget()
+    remember_arguments(sys.argv[1:])
     let_waiting_threads_sleep()
     try:
-        status = command.main(prog_name=name, standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+        with terminations_raised():
+            status = command.main(prog_name=name, standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__ if isinstance(error, click.exceptions.Abort) else error
+        say("terminated" if isinstance(cause, Terminated) else "interrupted", err=True)
+        return status_of(cause)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(file=shown)
+        text = shown.getvalue().replace(error.message, printable(error.message))
+        say(*text.rstrip("\n").split("\n"), err=True)
         return error.exit_code
-    except UserError as error:
-        click.echo(f"error: {error}", err=True)
-        return 2
-    except (DivergenceError, EngineError, ProcessError) as error:
-        click.echo(f"error: {error}", err=True)
-        return 1
+    except (UserError, ComponentExitError, DivergenceError, EngineError, ProcessError) as error:
+        first, *others = error.lines() if isinstance(error, ExplainedError) else str(error).split("\n")
+        indent = "" if isinstance(error, ExplainedError) else "  "
+        say(f"error: {first}", *(f"{indent}{line}" for line in others), err=True)
+        return error.exit_status
     except Exception as error:
         if (found := _machine_failure(error)) is None:
             raise
-        click.echo(f"error: {found}\n  fix    free disk space, change the permissions, or use another folder", err=True)
+        fix = "  fix    free disk space, change the permissions, or use another folder"
+        say(f"error: {found}", fix, err=True)
         return 2
     return status if isinstance(status, int) else 0

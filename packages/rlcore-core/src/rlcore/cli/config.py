@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 import types
 import typing
@@ -19,11 +18,12 @@ from rlcore.config.fields import inner_models
 from rlcore.config.layers import file_layer, leaves, merge_layers
 from rlcore.config.resolve import Resolved, resolve
 from rlcore.config.schema import RunConfig
-from rlcore.config.secrets import is_secret
 from rlcore.config.write import toml_text, toml_value
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import run_of
+from rlcore.secrecy import redacted
+from rlcore.terminal import say, say_json
 
 
 @click.group(
@@ -56,11 +56,11 @@ def show(
     resolved = resolve(layered.layers, registry, recipe=layered.recipe)
     tree = resolved.tree()
     if as_json:
-        shown = {".".join(path): value for path, value in leaves(tree) if not is_secret(path[-1], value)}
+        shown = {".".join(path): value for path, value in leaves(tree)}
         rows = {key: {"value": value, "origin": resolved.origin(tuple(key.split(".")))} for key, value in shown.items()}
-        click.echo(json.dumps(rows if origin else shown, indent=2))
+        say_json(rows if origin else shown, indent=2)
     else:
-        click.echo(toml_text(tree, resolved.origin if origin else None), nl=False)
+        say(*toml_text(tree, resolved.origin if origin else None).splitlines())
 
 
 @config.command(epilog="\b\nExamples:\n  rlcore config schema\n  rlcore config schema -p gsm8k-tools --json")
@@ -75,13 +75,11 @@ def schema(plugin: str | None, recipe: str | None, as_json: bool) -> None:
         layered = gather(registry, plugin=plugin, recipe=recipe)
         tables = _tables_of(resolve(layered.layers, registry, recipe=layered.recipe))
     if as_json:
-        click.echo(json.dumps(json_schema(tables), indent=2))
+        say_json(json_schema(tables), indent=2)
         return
-    for row in field_rows(RunConfig, "", skip=set(tables)):
-        click.echo(row)
+    say(*field_rows(RunConfig, "", skip=set(tables)))
     for name, model in tables.items():
-        for row in field_rows(model, name + ".", skip={f"{name}.id"}):
-            click.echo(row)
+        say(*field_rows(model, name + ".", skip={f"{name}.id"}))
 
 
 @config.command(epilog="\b\nExample:\n  rlcore config diff runs/A runs/B")
@@ -94,9 +92,9 @@ def diff(first: str, second: str) -> None:
     width = max((len(key) for key in changed), default=0)
     for key in changed:
         old, new = (toml_value(side[key]) if key in side else "(not set)" for side in (before, after))
-        click.echo(f"{key:<{width}}  {old} → {new}")
+        say(f"{key:<{width}}  {old} → {new}")
     if not changed:
-        click.echo("no differences")
+        say("no differences")
 
 
 def _values(source: str) -> dict[str, Any]:
@@ -106,7 +104,7 @@ def _values(source: str) -> dict[str, Any]:
         if found is None:
             raise UserError(f"{source} is not a run directory", fix="give a run directory or a configuration file")
         path = found[0] / "config.toml"
-    return {".".join(key): value for key, value in leaves(merge_layers([file_layer(path)]).tree)}
+    return {".".join(key): value for key, value in leaves(redacted(merge_layers([file_layer(path)]).tree))}
 
 
 def _tables_of(resolved: Resolved) -> dict[str, type[BaseModel]]:
@@ -159,7 +157,7 @@ def field_rows(
             shown += f" = {toml_value(default)}"
         yield shown
         if field.description:
-            yield textwrap.fill(field.description, 100, initial_indent="    ", subsequent_indent="    ")
+            yield from textwrap.wrap(field.description, 100, initial_indent="    ", subsequent_indent="    ")
 
 
 def _type_name(annotation: Any) -> str:

@@ -12,12 +12,14 @@ from typing import Any
 import click
 
 from rlcore.cli.rescore import purpose_and_step, rescore, stored_rollouts
-from rlcore.cli.text import printable
+from rlcore.cli.text import excerpt, printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
 from rlcore.errors import DataError, NotInstalledError, UserError, did_you_mean
 from rlcore.plugins.registry import Registry
+from rlcore.session.exits import exits_reported
 from rlcore.specs import DatasetSpec
+from rlcore.terminal import say, say_json
 from rlcore.types import media_hash, to_json
 from rlcore.wording import counted
 
@@ -47,12 +49,12 @@ def list_() -> None:
     registry = Registry()
     offers = registry.offers("dataset")
     if not offers:
-        click.echo("no installed plugin provides a dataset")
+        say("no installed plugin provides a dataset")
     width = max((len(offer.spec.id) for offer in offers), default=0)
     for offer in offers:
         spec = offer.spec
         prepare = "prepare, show" if isinstance(spec, DatasetSpec) and spec.prepare else "show"
-        click.echo(f"{spec.id:<{width}}  {spec.summary}  ({prepare}; {offer.plugin.origin})")
+        say(f"{spec.id:<{width}}  {spec.summary}  ({prepare}; {offer.plugin.origin})")
 
 
 @data.command(
@@ -65,6 +67,7 @@ def list_() -> None:
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--help-options", is_flag=True, help="List the options of this dataset.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@exits_reported()
 def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
     """Convert raw files to training data. Options depend on the dataset."""
     registry = Registry()
@@ -75,18 +78,17 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
     if help_options:
         from rlcore.cli.config import field_rows
 
-        for row in field_rows(model, "") if model is not None else ["this dataset takes no options"]:
-            click.echo(row)
+        say(*(field_rows(model, "") if model is not None else ["this dataset takes no options"]))
         return
     values = validate_options(model, override_layers(options), subject=f"the options of rlcore data prepare {name}")
     function = registry.load_for("dataset", spec, spec.prepare)
     summary: Mapping[str, object] = (function(values) if values is not None else function()) or {}
     if as_json:
-        click.echo(json.dumps(dict(summary), default=str))
+        say_json(dict(summary))
         return
     width = max((len(key) for key in summary), default=0)
     for key, value in summary.items():
-        click.echo(f"{key:<{width}}  {value}")
+        say(f"{key:<{width}}  {value}")
 
 
 @data.command(
@@ -101,24 +103,23 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="Number of rows.")
 @click.option("--split", default="train", show_default=True, help="Split of a dataset.")
+@exits_reported()
 def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
     """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset."""
     path = Path(source).expanduser()
     if path.is_dir():
         path = _newest_rollouts(path)
-        click.echo(f"{path}\n")
+        say(str(path), "")
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
         raise _source_not_found(source)
     rows = _file_rows(path) if is_file else _tasks(source, options, split)
     shown = 0
     for number, row in enumerate(itertools.islice(rows, count), start=1):
-        click.echo(f"{'' if number == 1 else chr(10)}row {number}")
-        for line in _row_lines(row):
-            click.echo(line)
+        say(*([] if number == 1 else [""]), f"row {number}", *_row_lines(row))
         shown = number
     if not shown:
-        click.echo("no rows")
+        say("no rows")
 
 
 def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[str, Any]]:
@@ -208,7 +209,9 @@ def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
             yield from (line for message in value for line in _message_lines(message))
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            yield f"  {key}: {printable(text)}"
+            first, *others = excerpt(text)
+            yield f"  {key}: {first}"
+            yield from (f"    {line}" for line in others)
 
 
 def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:

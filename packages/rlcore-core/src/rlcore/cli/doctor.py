@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from rlcore.cli.text import examples
 from rlcore.errors import UserError
+from rlcore.terminal import say, say_json
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
@@ -19,7 +19,7 @@ MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("-p", "--plugin", metavar="NAME", help="Also check the requirements of the plugin's default recipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(run: str | None, plugin: str | None, as_json: bool) -> None:
+def doctor(run: str | None, plugin: str | None, as_json: bool) -> int:
     """Check this machine, or the files of RUN, and suggest fixes. Exit with 1 if a check fails.
 
     RUN is a run directory or a folder in its checkpoints/. Every checkpoint is compared with its checksums.
@@ -32,10 +32,8 @@ def doctor(run: str | None, plugin: str | None, as_json: bool) -> None:
     for check, finding in examine_run(Path(run)) if run is not None else examine(plugin):
         rows.append({"check": check, "status": finding.status, "text": finding.text, "fix": finding.fix})
         if not as_json:
-            click.echo(f"{MARKS[finding.status]} {check:<10} {finding.text}")
-            if finding.fix:
-                click.echo(f"             fix: {finding.fix}")
+            fix = [f"             fix: {finding.fix}"] if finding.fix else []
+            say(f"{MARKS[finding.status]} {check:<10} {finding.text}", *fix)
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
-    if any(row["status"] == "fail" for row in rows):
-        raise click.exceptions.Exit(1)
+        say_json(rows, indent=2)
+    return int(any(row["status"] == "fail" for row in rows))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from rlcore.cli.run import skipped_rows
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import resolve
 from rlcore.episodes.evaluation import Summary, evaluation_request, summarise
-from rlcore.errors import UserError
+from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.registry import Registry
@@ -25,9 +24,11 @@ from rlcore.runs.directory import config_layer, recipe_of, run_of
 from rlcore.runs.output import Output
 from rlcore.runs.records import write_groups
 from rlcore.session.checks import check_run
+from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.specs import EngineSpec
+from rlcore.terminal import say, say_json
 from rlcore.types import Group
 from rlcore.wording import counted
 
@@ -53,6 +54,7 @@ from rlcore.wording import counted
     help="Store the trajectories, for rlcore data show.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@exits_reported()
 def evaluate(
     plugin: str | None,
     recipe: str | None,
@@ -98,15 +100,25 @@ def evaluate(
         groups, seconds = _collect(run, split)
         if save is not None:
             write_groups(save, groups)
+    except BaseException as error:
+        if as_json and not isinstance(error, UserError):
+            say_json({"finished": False})
+        raise
     finally:
         run.finished()
     summary = summarise(groups, success=run.config.evaluation.success)
     if as_json:
         model = run.config.model.path if own_model(run) is None else own_model(run)
         numbers = {"recipe": layered.recipe, "model": model, "split": split, "seconds": seconds}
-        click.echo(json.dumps({**numbers, **dataclasses.asdict(summary)}))
+        say_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary)})
     else:
         _print_table(run, summary, split, seconds)
+    if not summary.scored:
+        raise NotScoredError(
+            f"none of {counted(summary.trajectories, 'trajectory')} could be scored",
+            found="; ".join(summary.errors) or None,
+            fix="fix the failing reward, environment or external service",
+        )
     return 0
 
 
@@ -234,15 +246,8 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _print_table(run: RunSession, summary: Summary, split: str, seconds: float) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    title = f"{run.recipe or run.config.environment.id}, {split}: {counted(summary.tasks, 'task')} in {seconds:.1f} s"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in summary_rows(summary):
-        table.add_row(Text(name), Text(value))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    rows = summary_rows(summary)
+    width = max(len(name) for name, _ in rows)
+    name = run.recipe or run.config.environment.id
+    say(f"{name}, {split}: {counted(summary.tasks, 'task')} in {seconds:.1f} s", "")
+    say(*(f"  {name:<{width}}  {value}" for name, value in rows), "")

@@ -15,7 +15,9 @@ from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.errors import UserError
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.runs.directory import Asked
+from rlcore.secrecy import remember_arguments
 from rlcore.session.processes import speaks_first
+from rlcore.terminal import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -80,9 +82,10 @@ def gather(
     elif plugin is not None or recipe is not None:
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)
+    remember_arguments(overrides)  # a dialect may repeat them
     translated = translate(registry, files=read, overrides=overrides)
-    for line in translated.lines if speaks_first() else ():
-        click.echo(line, err=True)
+    if speaks_first():
+        say(*translated.lines, err=True)
     layers += [*translated.files, *translated.overrides, *override_layers(translated.own)]
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
     return Layered(layers=layers, recipe=name, summary=summary, asked=asked)

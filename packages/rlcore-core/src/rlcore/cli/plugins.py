@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +9,7 @@ import click
 
 from rlcore.cli.text import examples
 from rlcore.plugins.discovery import Plugin, State, discover
+from rlcore.terminal import say, say_json
 from rlcore.wording import counted
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def plugins() -> None:
 @plugins.command("list", epilog=examples("rlcore plugins list", "rlcore plugins list --check --json"))
 @click.option("--check", is_flag=True, help="Import plugins and call their hooks; exit with 1 on problems.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_plugins(check: bool, as_json: bool) -> None:
+def list_plugins(check: bool, as_json: bool) -> int:
     """List installed plugins. They are imported only with --check."""
     found, offered = discover(), dict[Key, Offered]()
     if check:
@@ -43,13 +42,13 @@ def list_plugins(check: bool, as_json: bool) -> None:
         offered = _offered(registry)
         found = [replace(plugin, complaints=complaints.get(_key(plugin), ())) for plugin in registry.plugins.all()]
     if as_json:
-        click.echo(json.dumps([_as_json(plugin, offered) for plugin in found], indent=2, ensure_ascii=False))
+        say_json([_as_json(plugin, offered) for plugin in found], indent=2)
     else:
         _print_table(found, offered)
         if not check:
-            click.echo("\n· found, not imported; --check imports plugins and lists their components")
-    if check and any(plugin.complaints or plugin.state not in (State.OK, State.DISABLED) for plugin in found):
-        sys.exit(1)
+            say("", "· found, not imported; --check imports plugins and lists their components")
+    failed = any(plugin.complaints or plugin.state not in (State.OK, State.DISABLED) for plugin in found)
+    return int(check and failed)
 
 
 @plugins.command(epilog=examples("rlcore plugins show gsm8k-tools", "rlcore plugins show core --json"))
@@ -63,14 +62,14 @@ def show(name: str, as_json: bool) -> None:
     offered = _offered(registry)
     plugin = registry.plugin(name)
     if as_json:
-        click.echo(json.dumps(_as_json(plugin, offered), indent=2, ensure_ascii=False))
+        say_json(_as_json(plugin, offered), indent=2)
         return
     _print_table([plugin], {})
     for kind, rows in offered.get(_key(plugin), {}).items():
-        click.echo(f"\n{kind.replace('_', ' ')}")
+        say("", kind.replace("_", " "))
         width = max(len(row["id"]) for row in rows)
         for row in rows:
-            click.echo(f"  {row['id']:<{width}}  {row['summary']}".rstrip())
+            say(f"  {row['id']:<{width}}  {row['summary']}".rstrip())
 
 
 def _offered(registry: Registry) -> dict[Key, Offered]:
@@ -113,11 +112,11 @@ def _print_table(found: list[Plugin], offered: dict[Key, Offered]) -> None:
         counts = ", ".join(counted(len(rows), kind.replace("_", " ")) for kind, rows in kinds.items())
         state = counts if plugin.state is State.OK and offered else plugin.state.value
         mark = "!" if plugin.usable and plugin.complaints else MARKS.get(plugin.state, "✗")
-        click.echo(f"{mark} {plugin.name:<{name_width}}  {plugin.origin:<{origin_width}}  {state}".rstrip())
+        say(f"{mark} {plugin.name:<{name_width}}  {plugin.origin:<{origin_width}}  {state}".rstrip())
         complaints = [text for one in plugin.complaints for text in (one.problem, f"fix: {one.fix}")]
         notes = [f"note: {note}" for note in plugin.notes]
         for text in (plugin.problem, plugin.fix and f"fix: {plugin.fix}", *complaints, *notes):
             if text:
-                click.echo(f"    {text}")
+                say(f"    {text}")
     if not found:
-        click.echo("no plugins are installed; run pip install rlcore")
+        say("no plugins are installed; run pip install rlcore")

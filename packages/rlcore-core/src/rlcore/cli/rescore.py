@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import time
@@ -16,11 +15,13 @@ import click
 
 from rlcore.atomic_files import beside, told
 from rlcore.cli.text import printable
-from rlcore.errors import DataError, UserError
+from rlcore.errors import DataError, NotScoredError, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import config_layer
 from rlcore.runs.records import read_groups, write_groups
+from rlcore.session.exits import exits_reported
 from rlcore.session.rescoring import STATES, Comparison, Plan, plan, rescored
+from rlcore.terminal import say, say_json
 from rlcore.types import Group
 from rlcore.wording import counted
 
@@ -39,6 +40,7 @@ LONGEST_REASON = 160
 @click.argument("source", metavar="RUN|FILE")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
+@exits_reported()
 def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
     """Score stored trajectories again, with the same or other rewards, and show the differences.
 
@@ -62,15 +64,23 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
             for file in files:
                 write_groups(folder / f"rescored-{file.name}", session.score(file))
     if as_json:
-        click.echo(json.dumps({name: _as_json(comparison) for name, comparison in session.found.items()}))
-        return
-    click.echo(f"rewards   {', '.join(f'{reward.id} (weight {reward.weight:g})' for reward in how.rewards)}")
-    click.echo("\n" + "\n".join(_table(session.found)))
+        say_json({name: _as_json(comparison) for name, comparison in session.found.items()})
+    else:
+        _print(session.found, how, files)
+    if not any(comparison.now.scored for comparison in session.found.values()):
+        reasons = sum((comparison.reasons for comparison in session.found.values()), Counter[str]())
+        found = "; ".join(f"{count} times {reason}" for reason, count in reasons.most_common(3))
+        raise NotScoredError("no trajectory could be scored", found=found or None, fix="fix the failing reward")
+
+
+def _print(found: Mapping[str, Comparison], how: Plan, files: Sequence[Path]) -> None:
+    say(f"rewards   {', '.join(f'{reward.id} (weight {reward.weight:g})' for reward in how.rewards)}")
+    say("", *_table(found))
     for purpose in dict.fromkeys(purpose_and_step(file)[0] for file in files):
-        mine = [session.found[_name(file)] for file in files if purpose_and_step(file)[0] == purpose]
-        click.echo("\n" + "\n".join(_counts(purpose, mine)))
+        mine = [found[_name(file)] for file in files if purpose_and_step(file)[0] == purpose]
+        say("", *_counts(purpose, mine))
     if how.out is not None:
-        click.echo(f"\nwritten   {how.out}: {counted(len(files), 'file')}")
+        say("", f"written   {how.out}: {counted(len(files), 'file')}")
 
 
 class _Session:
@@ -90,7 +100,7 @@ class _Session:
             if time.monotonic() - self._told >= PROGRESS_EVERY_S:
                 self._told = time.monotonic()
                 place = f"file {self._files.index(file) + 1} of {len(self._files)}"
-                click.echo(f"{counted(self._groups, 'group')} scored, {place}", err=True)
+                say(f"{counted(self._groups, 'group')} scored, {place}", err=True)
             yield now
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,12 +30,14 @@ from rlcore.runs.directory import (
 )
 from rlcore.runs.output import Output
 from rlcore.session.checks import check_run
+from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.processes import Processes, local_rank, processes_of, rank, speaks_first, world_size
 from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
-from rlcore.session.signals import stops_handled
+from rlcore.session.signals import interruption, status_of, stops_handled
 from rlcore.specs import StrategySpec, TrainerSpec
+from rlcore.terminal import say, say_json, traceback_lines
 from rlcore.wording import counted
 
 
@@ -69,6 +68,7 @@ def _refused_once() -> Iterator[None]:
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
+@exits_reported()
 def run(
     plugin: str | None,
     recipe: str | None,
@@ -114,7 +114,7 @@ def run(
     trial = RunSession(RunPlan(resolved=resolved, resume_from=checkpoint), registry)
     notes = check_run(trial)
     if dry_run:
-        click.echo("".join(f"# note: {note}\n" for note in notes) + resolved.text(), nl=False)
+        say(*(f"# note: {note}" for note in notes), *resolved.text().splitlines())
         return 0
     processes = processes_of(trial, sys.argv[1:])
     if callable(processes):
@@ -137,10 +137,12 @@ def run(
             job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: there is no checkpoint'}")
         for line in changes:
             job.say(line)
-        metrics = _train(job, trainer, new=folder is None, skip=("console",) if as_json else ())
-    if job.is_main:
-        _last_lines(job, metrics, as_json)
-    return 0
+        metrics = _train(job, trainer, new=folder is None, as_json=as_json)
+    if not job.is_main:
+        return 0
+    finished = _is_finished(job)
+    _last_lines(job, metrics, as_json, finished=finished)
+    return 0 if finished else 128 + (job.stop_signal or 0)
 
 
 def _begin(
@@ -192,7 +194,7 @@ def _told_by_main(processes: Processes) -> Iterator[None]:
         shared = (UserError, DivergenceError, EngineError, ProcessError, KeyboardInterrupt)
         if processes.is_main or not isinstance(failure, shared):
             raise
-        status = 130 if isinstance(failure, KeyboardInterrupt) else 2 if isinstance(failure, UserError) else 1
+        status = status_of(failure) if isinstance(failure, KeyboardInterrupt) else failure.exit_status
         raise click.exceptions.Exit(status) from failure
     finally:
         logging.disable(warned)
@@ -238,13 +240,20 @@ def skipped_rows(run: RunSession, *splits: str) -> list[str]:
     return [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]
 
 
+def _is_finished(job: RunSession) -> bool:
+    """Whether no stop was requested, or only after the last step."""
+    options = job.resolved.options.get("trainer")
+    steps = options.steps if isinstance(options, StepsConfig) else None
+    return not job.stop_requested or (steps is not None and job.last_step is not None and job.last_step >= steps)
+
+
 def _train(
-    job: RunSession, trainer: Callable[[RunSession], Trainer], *, new: bool, skip: tuple[str, ...]
+    job: RunSession, trainer: Callable[[RunSession], Trainer], *, new: bool, as_json: bool
 ) -> Mapping[str, float]:
     """Train with trackers open and signals handled. The result or error goes to the log and to observers."""
     error: BaseException | None = None
     try:
-        job.open_trackers(skip=skip)
+        job.open_trackers(skip=("console",) if as_json else ())
         job.started()
         with stops_handled(_stopping(job)):
             return trainer(job).train()
@@ -254,14 +263,17 @@ def _train(
             with suppress(UserError):
                 job.directory.put_back()
         with suppress(UserError):  # the log may be what failed
-            job.note(f"failed: {type(failure).__name__}: {failure}")
+            first, *others = str(failure).split("\n")
+            job.note(f"failed: {type(failure).__name__}: {first}", *(f"    {line}" for line in others))
             if not isinstance(failure, UserError):
-                job.note("".join(traceback.format_exception(failure)))
+                job.note(*traceback_lines(failure))
         raise
     finally:
         job.finished(error)
         if error is not None and job.directory is not None:
             _leave(job.directory, error, new=new, resumed=job.resume_from is not None)
+            if as_json and job.directory.checkpoints.is_dir():
+                _last_lines(job, {}, as_json, finished=False)
 
 
 def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed: bool) -> None:
@@ -271,11 +283,11 @@ def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed:
         return  # it was removed while the run was active; the error reports that
     if new and refused and directory.is_blank:
         directory.remove()
-        click.echo(f"the run did not start; {directory.path} was removed", err=True)
+        say(f"the run did not start; {directory.path} was removed", err=True)
         return
-    click.echo(f"the run ended early; the log is {directory.path / 'output.log'}", err=True)
+    say(f"the run ended early; the log is {directory.path / 'output.log'}", err=True)
     if isinstance(error, WriteError) or (checkpoints_of(directory.path) and not (resumed and refused)):
-        click.echo(f"resume with: rlcore run --resume {directory.path}", err=True)
+        say(f"resume with: rlcore run --resume {directory.path}", err=True)
 
 
 def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:
@@ -283,22 +295,23 @@ def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         if job.stop_requested:
-            raise KeyboardInterrupt
-        job.request_stop()
+            raise interruption(number)
+        job.request_stop(number)
         job.say("stopping  after this step, with a checkpoint; interrupt again to stop immediately")
 
     return handle
 
 
-def _last_lines(job: RunSession, metrics: Mapping[str, float], as_json: bool) -> None:
+def _last_lines(job: RunSession, metrics: Mapping[str, float], as_json: bool, *, finished: bool) -> None:
     assert job.directory is not None
     path = job.directory.path
     best = best_checkpoint(path)
     if as_json:
-        numbers = {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
-        click.echo(json.dumps({"directory": str(path), "best": str(best) if best else None, "metrics": numbers}))
+        numbers = {name: float(value) for name, value in metrics.items()}
+        paths = {"directory": str(path), "best": str(best) if best else None}
+        say_json({"finished": finished, **paths, "metrics": numbers})
         return
-    if job.stop_requested:
+    if not finished:
         job.say(f"stopped   resume with: rlcore run --resume {path}")
     job.say(f"run       {path}")
     if best is not None:

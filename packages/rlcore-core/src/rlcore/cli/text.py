@@ -1,6 +1,8 @@
-"""Help texts, and escaping of untrusted text for the terminal."""
+"""Help texts, and excerpts of long texts."""
 
 from __future__ import annotations
+
+from rlcore import escaping
 
 
 def examples(*lines: str) -> str:
@@ -9,6 +11,12 @@ def examples(*lines: str) -> str:
 
 
 def printable(text: str, limit: int = 600) -> str:
-    """Escape control characters, so that data cannot control the terminal, and truncate long texts."""
-    safe = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    """A text as one printable line, truncated if it is long."""
+    safe = escaping.printable(text)
     return safe if len(safe) <= limit else f"{safe[:limit]}… ({len(safe)} characters)"
+
+
+def excerpt(text: str, limit: int = 600) -> list[str]:
+    """The lines of a text, truncated if it is long."""
+    shown = text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+    return shown.split("\n")

@@ -12,6 +12,7 @@ from typing import Any
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
 from rlcore.errors import did_you_mean
+from rlcore.secrecy import remember_arguments, remember_secrets
 
 SHORT_FORMS = {"model": "path", "environment": "id", "trainer": "id", "strategy": "id", "executor": "id"}
 """``model=PATH`` is short for ``model.path=PATH``. For other tables, the value is the ``id`` of the component."""
@@ -27,12 +28,15 @@ BARE_LIST = re.compile(rf"\[\s*({BARE_WORD.pattern}(?:\s*,\s*{BARE_WORD.pattern}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Values from one source, with their origins."""
+    """Values from one source, with their origins. No message shows the secrets among the values."""
 
     tree: Mapping[str, Any]
     origins: Mapping[KeyPath, str]
     problems: tuple[Problem, ...] = ()
     """Problems found while reading the source, reported together with all others."""
+
+    def __post_init__(self) -> None:
+        remember_secrets(self.tree)
 
     def origin(self, path: KeyPath) -> str:
         """The origin of the value at ``path``, or of its nearest parent."""
@@ -171,6 +175,7 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
     """
     layers: list[Layer] = []
     problems: list[Problem] = []
+    remember_arguments(overrides)
     for text in overrides:
         key, equals, value = text.partition("=")
         path = tuple(key.strip().split("."))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
 from rlcore.errors import ConfigError
+from rlcore.escaping import printable
 from rlcore.wording import counted
 
 
@@ -27,9 +28,13 @@ class Problem:
     """The docstring of the field."""
 
     def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The key and its value, and indented below it the origin, the reason and the docstring. Safe to show."""
         shown = self.path if self.value is None else f"{self.path} = {self.value}"
-        rows = [f"from {self.origin}", *self.reason.splitlines(), *((self.doc or "").splitlines())]
-        return "\n".join([f"  {self.kind:<11}  {shown}", *(f"      {row}" for row in rows if row)])
+        rows = [f"from {self.origin}", *self.reason.split("\n"), *((self.doc or "").split("\n"))]
+        return [printable(line) for line in (f"  {self.kind:<11}  {shown}", *(f"      {row}" for row in rows if row))]
 
 
 class ProblemsError(ConfigError):
@@ -37,8 +42,11 @@ class ProblemsError(ConfigError):
 
     def __init__(self, problems: Sequence[Problem], *, subject: str = "the run's configuration") -> None:
         self.problems = tuple(problems)
-        count = f"{counted(len(problems), 'problem')} in {subject}"
-        super().__init__("\n\n".join([count, *map(str, self.problems)]))
+        self._count = f"{counted(len(problems), 'problem')} in {subject}"
+        super().__init__("\n\n".join([self._count, *map(str, self.problems)]))
+
+    def _headline(self) -> list[str]:
+        return [self._count, *(line for problem in self.problems for line in ("", *problem.lines()))]
 
 
 def nearest_key(path: str, known: Iterable[str]) -> str | None:

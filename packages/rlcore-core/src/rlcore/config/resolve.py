@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from rlcore.config.dialects import install_hint, nearest_dialect_key
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers, nearest_origin
+from rlcore.config.masking import check_secrets, masked_tree
 from rlcore.config.messages import Problem
 from rlcore.config.requirements import check_requirements
 from rlcore.config.schema import ComponentTable, RewardTable, RolloutTable, RunConfig, Table, TrackersTable
@@ -76,13 +78,19 @@ class Resolved:
         return toml_text(self.tree(), self.origin, following=unset)
 
     def tree(self) -> dict[str, Any]:
-        """All values as plain data, including defaults and component tables. The result resolves to itself."""
+        """All values as plain data, including defaults and component tables. The result resolves to itself.
+
+        Secrets are masked, and left out if they are defaults.
+        """
+        return masked_tree(self._tree(), self.origin)
+
+    def _tree(self) -> dict[str, Any]:
         tree = self.config.model_dump(mode="json")
         rollout = dict(RolloutTable().model_dump())
         tree["rollout"] = {key: value for key, value in tree["rollout"].items() if key in rollout}
         tree["trackers"] = {
             "use": tree["trackers"]["use"],
-            **{k: dict(v) for k, v in self.tracker_options.items() if v},
+            **{k: to_jsonable_python(dict(v)) for k, v in self.tracker_options.items() if v},
         }
         tree["reward"] = [
             {"id": table.id, "weight": table.weight, **_dump(options)}
@@ -140,6 +148,7 @@ def resolve_rewards(merged: Merged, registry: Registry, others: type[Others]) ->
     Raises:
         ConfigError: all problems in these tables.
     """
+    check_secrets(merged.tree, merged)
     resolver = _Resolver(merged, registry, "", "run")
     resolver.validator.known = {"reward", "reward.0.id", "reward.0.weight"}
     tables, options = resolver.rewards()
@@ -164,6 +173,8 @@ class _Resolver:
 
     def resolve(self) -> Resolved:
         tree = self.merged.tree
+        unread = {*TRAINING_ONLY, "trackers"} if self.purpose == "evaluation" else frozenset()
+        check_secrets({key: value for key, value in tree.items() if key not in unread}, self.merged)
         extra = self._trainer_tables()
         own = {key: value for key, value in tree.items() if key in RunConfig.model_fields}
         for table in COMPONENT_TABLES:  # a table that only has other keys keeps the default component

@@ -17,9 +17,10 @@ from rlcore.config.fields import (
     non_finite,
     number_type,
 )
-from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, merge_layers
+from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers
+from rlcore.config.masking import is_secret_field, remember_secret_fields
 from rlcore.config.messages import Problem, ProblemsError, most_similar, nearest_key
-from rlcore.config.secrets import MASK, SECRET_VALUE, is_secret, mask_arguments
+from rlcore.secrecy import MASK, SECRET_VALUE, is_secret, redacted
 
 Model = type[BaseModel] | Literal["missing"] | None
 """A component's model. None: it takes no keys. ``missing``: its import failed, which is already reported."""
@@ -70,10 +71,12 @@ class TableValidator:
         self.problems: list[Problem] = list(merged.problems)
         self.unknown: list[KeyPath] = []
         self.known: set[str] = set()
+        self.secret: set[str] = set()
 
     def finish(self, subject: str = "the run's configuration") -> None:
         """Raise `ConfigError` with all problems, if there are any."""
         self._report_unknown_keys()
+        self._report_invalid_text()
         if self.problems:
             raise ProblemsError(sorted(self.problems, key=lambda problem: problem.origin == DEFAULT), subject=subject)
 
@@ -84,7 +87,9 @@ class TableValidator:
         if model is None:
             self.unknown += [(*path, key) for key in values]
             return None
-        self.known |= {".".join((*path, key)) for key in keys_of(model)}
+        keys = {".".join((*path, key)): tuple(key.split(".")) for key in keys_of(model)}
+        self.known |= set(keys)
+        self.secret |= {name for name, key in keys.items() if is_secret_field(model, key)}
         if model.model_config.get("extra", "ignore") == "ignore":  # ignored keys are errors too
             names = set(model.model_fields) | {field.alias for field in model.model_fields.values()}
             self.unknown += [(*path, key) for key in values if key not in names]
@@ -96,6 +101,7 @@ class TableValidator:
 
         A single string is accepted where the model needs a list of strings.
         """
+        remember_secret_fields(model, values, path, self.merged)
         values = _wrap_strings(model, values)
         booleans = set()
         for place, value, kind in _bools_for_numbers(model, values):  # pydantic accepts true as 1
@@ -132,13 +138,14 @@ class TableValidator:
             )
             return
         secret = any(detail["type"] == SECRET_VALUE for detail in details)
+        secret = secret or is_secret_field(model, place[len(path) :])
         self.bad(place, details[0]["input"], "\nor: ".join(messages), doc, secret=secret)
 
     def bad(self, path: KeyPath, value: object, reason: str, doc: str | None = None, *, secret: bool = False) -> None:
         """Report an invalid value. A secret is masked, and so is the override that sets it."""
-        secret = secret or is_secret(path[-1])
+        secret = secret or is_secret(".".join(path))
         origin = self.merged.origin(path)
-        shown = MASK if secret else repr(value)
+        shown = MASK if secret else repr(redacted(value))
         shown = shown if len(shown) <= 80 else shown[:79] + "…"
         problem = Problem(
             kind="bad value",
@@ -157,6 +164,13 @@ class TableValidator:
         if problem not in self.problems:
             self.problems.append(problem)
 
+    def _report_invalid_text(self) -> None:
+        """Report texts with lone surrogates, which no configuration file can hold."""
+        reported = {problem.path for problem in self.problems}
+        for path, value in leaves(self.merged.tree):
+            if ".".join(path) not in reported and not _is_unicode((*path, value)):
+                self.bad(path, value, "is not valid Unicode text")
+
     def _report_unknown_keys(self) -> None:
         for path in dict.fromkeys(self.unknown):
             shown = ".".join(path)
@@ -172,7 +186,9 @@ class TableValidator:
                 reason = f"{parent or 'it'} takes no keys"
             if near is None and not parent and self.hint:
                 reason += f"\n{self.hint}"
-            (origin,) = mask_arguments([self.merged.origin(path)])
+            origin = self.merged.origin(path)
+            if near is not None and (near in self.secret or is_secret(near)):
+                origin = origin.partition("=")[0]  # a misspelled key may have a secret value
             self.problems.append(Problem(kind="unknown key", path=shown, origin=origin, reason=reason))
 
 
@@ -223,6 +239,13 @@ def _existing(values: Any, location: KeyPath, kind: str) -> KeyPath:
             continue
         place = (*place, part)
     return place
+
+
+def _is_unicode(value: Any) -> bool:
+    """Whether a value, or the values of a list, can be encoded as UTF-8."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_unicode, value))
+    return not isinstance(value, str) or value.encode("utf-8", "replace") == value.encode("utf-8", "surrogatepass")
 
 
 def _first_index(key: str) -> str:

@@ -1,4 +1,8 @@
-"""Write a configuration as TOML, with the origin of each value as a comment."""
+"""Write a configuration as TOML, with the origin of each value as a comment.
+
+The text has no control characters besides line breaks: strings and keys contain escapes instead, which a TOML parser
+reads back, and comments contain visible escapes.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from rlcore.config.layers import DEFAULT
+from rlcore.config.layers import COMMAND_LINE, DEFAULT
 from rlcore.config.origins import KeyPath
-from rlcore.config.secrets import is_secret, mask_arguments
+from rlcore.escaping import is_printable, printable
+from rlcore.secrecy import mask_arguments
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -21,7 +26,7 @@ def toml_text(
     *,
     following: Collection[KeyPath] = (),
 ) -> str:
-    """The tree as TOML. Secrets become a comment. None is omitted when it is the default, else written as ``"null"``.
+    """The tree as TOML. None is omitted when it is the default, else written as ``"null"``.
 
     Args:
         tree: plain data
@@ -47,15 +52,9 @@ def _table(
         if _is_table(value):
             continue
         where = origin((*path, key)) if origin else None
-        if is_secret(key, value):
-            if value is not None:
-                values.append((f"# {_key(key)}: a secret, not written", ""))
-        elif value is not None or (where not in {None, DEFAULT}):
-            note = "  # " + " ".join(mask_arguments([where.replace("command line: ", "")])[0].split()) if where else ""
-            if where and where.startswith("command line: "):
-                note = note.replace("  # ", "  # command line: ", 1)
+        if value is not None or (where not in {None, DEFAULT}):
             comment = "# " if (*path, key) in following else ""
-            values.append((f"{comment}{_key(key)} = {toml_value(value)}", note))
+            values.append((f"{comment}{_key(key)} = {toml_value(value)}", _note(where) if where else ""))
     width = max((len(text) for text, note in values if note and len(text) <= 60), default=0)
     lines += [f"{text:<{width}}{note}".rstrip() for text, note in values]
     for key, value in tree.items():
@@ -69,6 +68,13 @@ def _table(
                 _table(item, (*path, key, str(index)), inner, origin, following, lines)
 
 
+def _note(origin: str) -> str:
+    """A comment without secrets. It has no two spaces, because these begin a comment."""
+    place = COMMAND_LINE if origin.startswith(COMMAND_LINE) else ""
+    (text,) = mask_arguments([origin.removeprefix(COMMAND_LINE)])
+    return f"  # {place}{' '.join(printable(' '.join(text.split())).split())}"
+
+
 def _is_table(value: Any) -> bool:
     if isinstance(value, Mapping):
         return bool(value)
@@ -80,7 +86,17 @@ def _key(key: str) -> str:
 
 
 def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A basic string. TOML has no lone surrogates: they become visible escapes."""
+    return "".join(map(_character, json.dumps(text, ensure_ascii=False)))
+
+
+def _character(character: str) -> str:
+    if is_printable(character):
+        return character
+    code = ord(character)
+    if 0xD800 <= code < 0xE000:
+        return f"\\\\u{code:04x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def toml_value(value: Any) -> str:

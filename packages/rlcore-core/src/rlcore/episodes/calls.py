@@ -11,6 +11,7 @@ from typing import Any
 
 from rlcore.episodes import threads
 from rlcore.episodes.threads import run_in_thread
+from rlcore.secrecy import redact
 
 LONGEST_DESCRIPTION = 2000
 
@@ -37,7 +38,7 @@ def describe(error: BaseException, function: object = None) -> str:
         text += f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno} in {frames[-1].name})"
     elif place := place_of(function):
         text += f" ({place.rpartition('/')[2]})"
-    return text[:LONGEST_DESCRIPTION]
+    return redact(text)[:LONGEST_DESCRIPTION]
 
 
 def place_of(function: object) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from rlcore.errors import did_you_mean
 from rlcore.plugins.discovery import Complaint, Plugin
 from rlcore.plugins.loading import source_line
+from rlcore.secrecy import redact
 
 HEAVY = ("torch", "numpy", "transformers", "vllm", "ray")
 """Modules that a plugin module must not import, because every command imports the plugin module."""
@@ -55,7 +56,7 @@ def describe(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     line = source_line(error)
     where = f" ({Path(line).name})" if line else ""
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}{where}"
+    return f"{type(error).__name__}: {redact(text).splitlines()[0] if text else 'no message'}{where}"
 
 
 def _import(plugin: Plugin) -> object:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -25,6 +24,7 @@ from rlcore.errors import did_you_mean
 from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
 from rlcore.plugins.importing import BrokenPlugin, describe, import_plugin
 from rlcore.specs import Spec
+from rlcore.terminal import say
 
 log = logging.getLogger("rlcore.plugins")
 
@@ -134,9 +134,9 @@ class Plugins:
             if not arguments and answer is not None:
                 answer = list(answer)
         except BaseException as error:
-            print(f"rlcore plugins: {plugin.name} {call} raised {error!r}", file=sys.stderr)
+            say(f"rlcore plugins: {plugin.name} {call} raised {error!r}", err=True)
             raise
-        print(f"rlcore plugins: {plugin.name} {call} -> {_short(answer)}", file=sys.stderr)
+        say(f"rlcore plugins: {plugin.name} {call} -> {_short(answer)}", err=True)
         return answer
 
     def _register_all(self, manager: pluggy.PluginManager) -> None:

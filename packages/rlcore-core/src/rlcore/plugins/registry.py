@@ -206,7 +206,7 @@ class Registry:
         return PluginError(
             f"there is no {_label(kind)} {id!r}",
             found=f"available: {', '.join(ids)}" if ids else "no installed plugin provides one",
-            fix="\n         ".join(hint for hint in hints if hint) or "rlcore plugins list --check",
+            fix="\n".join(hint for hint in hints if hint) or "rlcore plugins list --check",
         )
 
 

@@ -33,7 +33,6 @@ from rlcore.atomic_files import sweep, told, write_whole
 from rlcore.config.layers import Layer, leaves
 from rlcore.config.origins import KeyPath, parse_toml, read_text
 from rlcore.config.resolve import Resolved
-from rlcore.config.secrets import mask_arguments
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.runs.blobs import BlobStore
@@ -49,6 +48,7 @@ from rlcore.runs.lock import take_lock
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
 from rlcore.runs.superseded import Superseded, supersede
 from rlcore.runs.surroundings import changed_versions, surroundings
+from rlcore.secrecy import mask_arguments
 
 LONGEST_NAME_BYTES = 200
 """Maximum length of a run name in bytes; file systems allow 255."""
@@ -261,7 +261,7 @@ def check_name(resolved: Resolved) -> None:
     if config.name is None:
         return
     where = resolved.origin(("name",))
-    plain = Path(config.name).name == config.name and config.name not in {"", ".", ".."} and "\0" not in config.name
+    plain = Path(config.name).name == config.name and config.name not in {"", ".", ".."} and config.name.isprintable()
     if not plain or len(os.fsencode(config.name)) > LONGEST_NAME_BYTES:
         raise UserError(f"name = {config.name!r} is not a valid folder name", where=where, fix="choose a plain name")
     if config.layout == "stamped":

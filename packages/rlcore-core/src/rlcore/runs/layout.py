@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlcore.atomic_files import told, write_whole
-from rlcore.config.secrets import mask_arguments
+from rlcore.escaping import printable
+from rlcore.secrecy import mask_arguments
 
 EXPLAINS = ("config.toml", "asked.toml", "environment.json")
 """The files that are copied to ``backup/``."""
@@ -57,7 +58,7 @@ def back_up(folder: Path, argv: Sequence[str]) -> None:
             with told(backup / name):
                 shutil.copyfile(folder / name, backup / name)
     earlier = (backup / COMMANDS).read_text(encoding="utf-8") if (backup / COMMANDS).is_file() else ""
-    write_whole(backup / COMMANDS, f"{earlier}{shlex.join(mask_arguments(list(argv)))}\n")
+    write_whole(backup / COMMANDS, f"{earlier}{printable(shlex.join(mask_arguments(argv)))}\n")
 
 
 __all__ = ["back_up", "lay_out", "stamped_name"]

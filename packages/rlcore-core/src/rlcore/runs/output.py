@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TextIO
 
 from rlcore.atomic_files import told
+from rlcore.escaping import printable
+from rlcore.terminal import say
 
 
 class Output:
@@ -16,19 +17,17 @@ class Output:
         self._stream = stream
         self.log: Path | None = None
 
-    def say(self, text: str, *, styled: str | None = None) -> None:
-        """Write one or more lines. ``styled`` is the same text with terminal colours, only for the terminal."""
-        stream = self._stream or sys.stdout
-        shown = styled if styled is not None and stream.isatty() else text
-        try:
-            print(shown, file=stream, flush=True)
-        except UnicodeEncodeError:
-            encoding = stream.encoding or "ascii"
-            print(shown.encode(encoding, "replace").decode(encoding), file=stream, flush=True)
-        self.note(text)
+    def say(self, *lines: str) -> None:
+        """Write lines to the terminal and to the log."""
+        say(*lines, stream=self._stream)
+        self.note(*lines)
 
-    def note(self, text: str) -> None:
-        """Write only to the log. Raises `UserError` when it is not writable."""
+    def note(self, *lines: str) -> None:
+        """Write lines only to the log. A line break inside a line is escaped.
+
+        Raises:
+            UserError: the log is not writable.
+        """
         if self.log is not None:
             with told(self.log), self.log.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text + "\n")
+                file.write("".join(f"{printable(line)}\n" for line in lines))

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from rlcore.atomic_files import whole
 from rlcore.errors import DataError
 from rlcore.runs.blobs import BlobStore
+from rlcore.secrecy import without_known
 from rlcore.types import Group, Task, Trajectory, from_json, to_json
 from rlcore.types.codec import DecodeBytes, from_base64
 
@@ -73,7 +74,8 @@ def blobs_of(path: Path) -> BlobStore:
 def write_groups(path: Path, groups: Iterable[Group]) -> None:
     """Write one JSON line per group, atomically. Equal groups give equal bytes; ``.gz`` is compressed.
 
-    Each image is stored once in `blobs_of` the path; the lines contain the hashes.
+    Each image is stored once in `blobs_of` the path; the lines contain the hashes. Secrets of the configuration, which
+    an error of a component may repeat, are masked.
 
     Raises:
         UserError: a file cannot be written.
@@ -82,7 +84,7 @@ def write_groups(path: Path, groups: Iterable[Group]) -> None:
     with whole(path) as raw, _compressed(raw) if path.suffix == ".gz" else nullcontext(raw) as file:
         for group in groups:
             line = json.dumps(to_json(group, encode_bytes=blobs.put), ensure_ascii=False, default=str)
-            file.write(line.encode("utf-8", "surrogatepass") + b"\n")
+            file.write(without_known(line).encode("utf-8", "surrogatepass") + b"\n")
 
 
 def _compressed(raw: BinaryIO) -> gzip.GzipFile:

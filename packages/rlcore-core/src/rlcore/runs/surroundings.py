@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rlcore.config.secrets import mask_arguments
+from rlcore.secrecy import mask_arguments
 
 LIBRARIES = (
     *("rlcore", "rlcore-core", "rlcore-rollout", "rlcore-trainer", "rlcore-merge", "rlcore-compat"),

@@ -178,9 +178,7 @@ def _check_installed(run: RunSession, purpose: Purpose) -> None:
                 advice |= {spec.advice: None} if spec.advice else {}
     if missing:
         first, *rest = missing.values()
-        raise NotInstalledError(
-            first, found="; ".join(rest) or None, fix="\n         ".join([pip_line(list(missing)), *advice])
-        )
+        raise NotInstalledError(first, found="; ".join(rest) or None, fix="\n".join([pip_line(list(missing)), *advice]))
 
 
 def _check_ids(run: RunSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ class RunSession(RunComponents):
         directory: `RunDirectory`, or None (an evaluation, a dry run)
         is_main: whether this process prints and writes files; other processes have no directory, trackers or observers
         trackers: the open trackers by id
+        last_step: the last step whose metrics were logged; None before the first
     """
 
     def __init__(
@@ -50,7 +52,8 @@ class RunSession(RunComponents):
         if directory is not None:
             self._output.log = directory.path / "output.log"
         self._observers = self.registry.plugins.observers() if is_main else None
-        self._stop_requested = False
+        self._stop_signal: int | None = None
+        self.last_step: int | None = None
 
     @classmethod
     def create(
@@ -75,6 +78,7 @@ class RunSession(RunComponents):
         Raises:
             UserError: a tracker cannot write the run's own files, which every run needs.
         """
+        self.last_step = step
         for name, tracker in list(self.trackers):
             try:
                 tracker.log(step, metrics)
@@ -91,20 +95,25 @@ class RunSession(RunComponents):
             write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
         self._tell("rlcore_rollouts_scored", run=self, step=step, purpose=purpose, groups=groups)
 
-    def say(self, text: str) -> None:
-        """Print one line, and write it to ``output.log``."""
+    def say(self, *lines: str) -> None:
+        """Print lines, and write them to ``output.log``. A line break inside a line is escaped."""
         if self.is_main:
-            self._output.say(text)
+            self._output.say(*lines)
 
     @property
     def stop_requested(self) -> bool:
-        """True after SIGINT: finish the step, save and stop."""
-        return self._stop_requested
+        """True after SIGINT or SIGTERM: finish the step, save and stop."""
+        return self._stop_signal is not None
 
-    def note(self, text: str) -> None:
-        """Write only to ``output.log``."""
+    @property
+    def stop_signal(self) -> int | None:
+        """The signal that asked the trainer to stop; None if there was none."""
+        return self._stop_signal
+
+    def note(self, *lines: str) -> None:
+        """Write lines only to ``output.log``."""
         if self.is_main:
-            self._output.note(text)
+            self._output.note(*lines)
 
     def _tell(self, hook: str, **arguments: Any) -> None:
         if self._observers is not None:
@@ -118,9 +127,9 @@ class RunSession(RunComponents):
                 tracker = self.load("tracker", id)(self.resolved.tracker_options.get(id, {}), path)
                 self.trackers.append((id, tracker))
 
-    def request_stop(self) -> None:
-        """Ask the trainer to finish its step, save and stop."""
-        self._stop_requested = True
+    def request_stop(self, number: int = signal.SIGINT) -> None:
+        """Ask the trainer to finish its step, save and stop, because of a signal."""
+        self._stop_signal = self._stop_signal or number
 
     def checkpoint_saved(self, step: int, path: Path) -> None:
         """Notify observers."""

@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+Handler = Callable[[int, FrameType | None], None]
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, raised where the process was: work is undone and closed as after SIGINT."""
+
+
+def interruption(number: int) -> KeyboardInterrupt:
+    """The exception of a signal."""
+    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+
+
+def status_of(error: BaseException | None) -> int:
+    """The exit status after an interruption: 143 for SIGTERM, else 130."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
 
 @contextmanager
-def stops_handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def stops_handled(handle: Handler) -> Iterator[None]:
     """Call ``handle`` for both signals inside the block. Outside of the main thread, the handlers do not change."""
+    with _handled(handle, signal.SIGINT, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def terminations_raised() -> Iterator[None]:
+    """Raise `Terminated` for SIGTERM inside the block, so that engines and files are closed."""
+    owner = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a child process, which ends as it would without this handler
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise Terminated
+
+    with _handled(handle, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
     try:
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handle) for number in numbers}
     except ValueError:  # not the main thread, so the caller keeps the handlers
         yield
         return
@@ -23,4 +61,4 @@ def stops_handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[N
             signal.signal(number, handler)
 
 
-__all__ = ["stops_handled"]
+__all__ = ["Terminated", "interruption", "status_of", "stops_handled", "terminations_raised"]

@@ -106,4 +106,4 @@ class ConsoleTracker:
                 for name, (step, value) in (("first", first), ("best", best), ("last", last))
             ]
         if rows:
-            self._output.say("\n".join([*rows, ""]))
+            self._output.say(*rows, "")

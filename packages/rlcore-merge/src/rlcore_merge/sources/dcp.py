@@ -7,7 +7,7 @@ from those of the optimiser.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -16,11 +16,15 @@ from typing import Any
 from rlcore.errors import UserError
 
 from rlcore_merge import lora, pickles
+from rlcore_merge.assembled import Assembled
+from rlcore_merge.boxes import Piece, Shape, tile
 from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
 from rlcore_merge.elements import Array, Kind
-from rlcore_merge.pickles import Record, Strided
+from rlcore_merge.mapped_file import MappedFile
+from rlcore_merge.pickles import Record, Strided, whole_number, whole_numbers
 from rlcore_merge.provenance import digest
-from rlcore_merge.tensors import Assembled, MappedFile, Piece, Shape, Stored, Tensor
+from rlcore_merge.source_files import inside
+from rlcore_merge.tensors import Stored, Tensor
 from rlcore_merge.torch_files import TorchFile
 
 _MODEL = {"model", "module", "state_dict", "model_state_dict", "app", "policy"}
@@ -33,13 +37,13 @@ _OTHERS = {
 def open_folder(folder: Path, request: Request) -> Checkpoint:
     """Read ``.metadata`` and check that the chunk files are complete. Chunks are opened when they are read."""
     path = folder / ".metadata"
-    with path.open("rb") as file:
+    with inside(path, folder).open("rb") as file:
         metadata = pickles.load(file, str(path))
     if not isinstance(metadata, Record) or not metadata.name.endswith(".Metadata"):
         raise UserError("the file is not metadata of torch.distributed.checkpoint", where=str(path))
     try:
         return _checkpoint(folder, metadata, request)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except pickles.DAMAGED as error:
         found = f"{type(error).__name__}: {error}"
         raise UserError("the checkpoint metadata cannot be read", found=found, where=str(path)) from None
 
@@ -90,11 +94,11 @@ def _tensor(
     kind = entry.get("properties").state[0]
     if not isinstance(kind, Kind):
         raise ValueError(f"{key} has an unknown dtype")
-    shape = tuple(entry.get("size"))
+    shape = whole_numbers(entry.get("size"))
     pieces = []
     for chunk in entry.get("chunks"):
-        offsets, sizes = tuple(chunk.get("offsets")), tuple(chunk.get("sizes"))
-        if not prod(sizes) and prod(shape):
+        offsets, sizes = whole_numbers(chunk.get("offsets")), whole_numbers(chunk.get("sizes"))
+        if 0 in sizes and 0 not in shape:
             continue
         place = ranges.get((key, offsets)) or ranges.get((key, None))
         if place is None:
@@ -106,7 +110,7 @@ def _tensor(
         name = place.get("relative_path")
         if name not in files:
             files[name] = _file(folder, name)
-        begin, length = int(place.get("offset")), int(place.get("length"))
+        begin, length = whole_number(place.get("offset")), whole_number(place.get("length"))
         if begin + length > files[name].size:
             found = f"{files[name].size:,} bytes, but {key} ends at {begin + length:,}"
             raise UserError(
@@ -116,20 +120,20 @@ def _tensor(
                 fix="copy or save the file again",
             )
         pieces.append(Piece(offsets, _Chunk(files[name], begin, length, kind, sizes, key)))
-    covered = sum(prod(piece.block.shape) for piece in pieces)
-    if covered != prod(shape):
+    if not tile(shape, [(piece.offsets, piece.block.shape) for piece in pieces]):
+        held = sum(prod(piece.block.shape) for piece in pieces)
         raise UserError(
             f"the checkpoint does not contain all of {key}",
-            found=f"{covered:,} of {prod(shape):,} elements",
+            found=f"parts with {held:,} of {prod(shape):,} elements"
+            + (", which overlap or exceed its shape" if held >= prod(shape) else ""),
             where=str(folder),
+            fix="save the checkpoint again, or use an earlier one",
         )
     return Assembled(kind, shape, sorted(pieces, key=lambda piece: piece.offsets))
 
 
 def _file(folder: Path, name: str) -> MappedFile:
-    path = folder / name
-    if folder.resolve() not in path.resolve().parents:
-        raise UserError("the metadata refer to a file outside of the folder", found=name, where=str(folder))
+    path = inside(folder / name, folder)
     if not path.is_file():
         raise UserError(
             "a checkpoint file is missing",
@@ -164,3 +168,7 @@ class _Chunk:
     def array(self) -> Array:
         """All elements as a view of the file."""
         return self.stored.array()
+
+    def leaves(self) -> Iterator[Stored]:
+        """See `rlcore_merge.tensors.Tensor.leaves`."""
+        return self.stored.leaves()

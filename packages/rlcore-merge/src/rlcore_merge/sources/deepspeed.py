@@ -16,14 +16,18 @@ from typing import Any
 from rlcore.errors import UserError
 
 from rlcore_merge import lora
+from rlcore_merge.assembled import Assembled, Reshaped
+from rlcore_merge.boxes import Piece, Shape
 from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
 from rlcore_merge.elements import KINDS
-from rlcore_merge.pickles import Record
+from rlcore_merge.mapped_file import MappedFile
+from rlcore_merge.pickles import DAMAGED, Record, Strided, whole_number, whole_numbers
 from rlcore_merge.provenance import identity
-from rlcore_merge.tensors import Assembled, MappedFile, Piece, Reshaped, Shape, Stored, Tensor
+from rlcore_merge.source_files import inside
+from rlcore_merge.tensors import Stored, Tensor
 from rlcore_merge.torch_files import TorchFile
 
-_OPTIMISER = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt")
+_OPTIMISER = re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt")
 _FIX = "copy the files of all nodes into one folder, or use an earlier checkpoint"
 
 
@@ -34,13 +38,16 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         UserError: a file is missing or damaged, or the processes disagree.
     """
     paths = _optimiser_files(folder)
-    files = [TorchFile(MappedFile(path)) for path in paths]
+    files = [TorchFile(MappedFile(inside(path, folder))) for path in paths]
     states = [_state(file, path, len(paths)) for file, path in zip(files, paths, strict=True)]
-    stage = int(_number(states[0].get("zero_stage")))
-    model_paths = _model_files(folder, stage, len(paths))
-    models = [TorchFile(MappedFile(path)) for path in model_paths]
     try:
-        groups = [dict(group) for group in models[0].content["param_shapes"]]
+        stage = whole_number(_number(states[0].get("zero_stage")))
+        model_paths = _model_files(folder, stage, len(paths))
+        models = [TorchFile(MappedFile(inside(path, folder))) for path in model_paths]
+        groups = [
+            {name: whole_numbers(shape) for name, shape in dict(group).items()}
+            for group in models[0].content["param_shapes"]
+        ]
         vectors = [_vectors(file, state, stage) for file, state in zip(files, states, strict=True)]
         tensors = _by_parameter(groups, vectors) if stage == 3 else _by_group(groups, vectors)
         buffers = set(models[0].content.get("buffer_names") or ())
@@ -50,9 +57,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
             tensors[name] = models[0].stored(module[name])
         _frozen(tensors, models, stage)
         _shared(tensors, models[0].content.get("shared_params"))
-    except UserError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except DAMAGED as error:
         found = f"{type(error).__name__}: {error}"
         raise UserError(
             "the checkpoint files do not match each other", found=found, where=str(folder), fix=_FIX
@@ -115,8 +120,8 @@ def _state(file: TorchFile, path: Path, world: int) -> Mapping[str, Any]:
     try:
         state: Mapping[str, Any] = file.content["optimizer_state_dict"]
         count = state["partition_count"]
-        counts = [int(value) for value in count] if isinstance(count, list | tuple) else [int(count)]
-    except (KeyError, TypeError, ValueError):
+        counts = whole_numbers(count if isinstance(count, list | tuple) else [count]) or (0,)
+    except DAMAGED:
         raise UserError(
             "the file is not a ZeRO optimiser state", where=str(path), fix="pass a checkpoint saved with ZeRO"
         ) from None
@@ -136,7 +141,8 @@ def _number(value: Any) -> Any:
 
 def _vectors(file: TorchFile, state: Mapping[str, Any], stage: int) -> list[Stored]:
     key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
-    return [file.stored(vector) for vector in state[key]]
+    vectors: list[Strided] = state[key]
+    return [file.stored(vector).reshaped((prod(vector.shape),)) for vector in vectors]
 
 
 def _by_group(groups: Sequence[Mapping[str, Shape]], vectors: Sequence[Sequence[Stored]]) -> dict[str, Tensor]:
@@ -145,7 +151,7 @@ def _by_group(groups: Sequence[Mapping[str, Shape]], vectors: Sequence[Sequence[
         parts = [of_process[number] for of_process in vectors]
         at = 0
         for name, shape in shapes.items():
-            tensors[name] = _from_ranges(name, tuple(shape), _cut(parts, at, prod(shape)))
+            tensors[name] = _from_ranges(name, shape, _cut(parts, at, prod(shape)))
             at += prod(shape)
     return tensors
 
@@ -164,7 +170,7 @@ def _cut(parts: Sequence[Stored], start: int, count: int) -> list[Stored]:
 def _by_parameter(groups: Sequence[Mapping[str, Shape]], vectors: Sequence[Sequence[Stored]]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     world, at = len(vectors), 0
-    for name, shape in ((name, tuple(shape)) for group in groups for name, shape in group.items()):
+    for name, shape in ((name, shape) for group in groups for name, shape in group.items()):
         each = -(-prod(shape) // world)
         ranges, left = [], prod(shape)
         for of_process in vectors:
@@ -196,11 +202,12 @@ def _frozen(tensors: dict[str, Tensor], models: Sequence[TorchFile], stage: int)
         if stage < 3:
             tensors[name] = parts[0]
             continue
+        shape = whole_numbers(shape)
         left, ranges = prod(shape), []
         for part in parts:
             ranges.append(part.reshaped((prod(part.shape),)).part(0, min(left, prod(part.shape))))
             left -= min(left, prod(part.shape))
-        tensors[name] = _from_ranges(name, tuple(shape), ranges)
+        tensors[name] = _from_ranges(name, shape, ranges)
 
 
 def _shared(tensors: dict[str, Tensor], pairs: Any) -> None:

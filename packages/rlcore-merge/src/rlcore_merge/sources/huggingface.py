@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,9 +9,11 @@ from rlcore.errors import UserError
 
 from rlcore_merge import lora, safetensors_files
 from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
-from rlcore_merge.pickles import Strided
+from rlcore_merge.json_files import read_object
+from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.provenance import digest, identity
-from rlcore_merge.tensors import MappedFile, Tensor
+from rlcore_merge.source_files import inside
+from rlcore_merge.tensors import Tensor
 from rlcore_merge.torch_files import TorchFile
 
 _SINGLE = ("model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin")
@@ -29,7 +30,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
     tensors: dict[str, Tensor] = {}
     identities = {}
     for path in paths:
-        found, identities[path.name] = _read(path)
+        found, identities[path.name] = _read(inside(path, folder))
         for name, tensor in found.items():
             if name in tensors:
                 raise UserError(
@@ -63,7 +64,7 @@ def _files(folder: Path) -> tuple[list[Path], list[str]]:
             return [folder / name], []
     for name in _INDEXES:
         if (folder / name).is_file():
-            return _indexed(folder / name)
+            return _indexed(inside(folder / name, folder))
     for name in _SINGLE[1:]:
         if (folder / name).is_file():
             return [folder / name], []
@@ -72,14 +73,14 @@ def _files(folder: Path) -> tuple[list[Path], list[str]]:
 
 def _indexed(index: Path) -> tuple[list[Path], list[str]]:
     try:
-        places: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        places: Mapping[str, str] = read_object(index)["weight_map"]
         names = sorted(set(places.values()))
         if not all(isinstance(name, str) for name in names):
             raise TypeError(f"a file name is {names[0]!r}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise UserError("the index of the weights cannot be read", found=repr(error), where=str(index)) from None
     for name in names:
-        if "/" in name or "\\" in name or not (index.parent / name).is_file():
+        if "/" in name or "\\" in name or "\0" in name or not (index.parent / name).is_file():
             raise UserError(
                 "a weight file is missing",
                 found=f"no {name}",
@@ -96,11 +97,4 @@ def _read(path: Path) -> tuple[Mapping[str, Tensor], str]:
             length = int.from_bytes(file.read(8), "little")
             return stored, digest(file.read(length))
     archive = TorchFile(MappedFile(path))
-    content = archive.content
-    if isinstance(content, Mapping) and "state_dict" in content and isinstance(content["state_dict"], Mapping):
-        content = content["state_dict"]
-    if not isinstance(content, Mapping):
-        raise UserError("the file is not a state dict", found=type(content).__name__, where=str(path))
-    return {name: archive.stored(value) for name, value in content.items() if isinstance(value, Strided)}, identity(
-        archive
-    )
+    return archive.tensors(), identity(archive)

@@ -10,9 +10,10 @@ from rlcore.models.adapter import FINGERPRINT, QUANTIZATION
 from rlcore_merge import adapter_settings, lora, safetensors_files
 from rlcore_merge.checkpoint import Adapter, Checkpoint, Request
 from rlcore_merge.json_files import read_object
-from rlcore_merge.pickles import Strided
+from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.provenance import digest, identity
-from rlcore_merge.tensors import MappedFile, Tensor
+from rlcore_merge.source_files import inside
+from rlcore_merge.tensors import Tensor
 from rlcore_merge.torch_files import TorchFile
 
 
@@ -22,7 +23,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
     Raises:
         UserError: the weights are missing or damaged.
     """
-    settings = read_object(folder / "adapter_config.json")
+    settings = read_object(inside(folder / "adapter_config.json", folder))
     if request.alpha is not None:
         settings["lora_alpha"] = request.alpha
     adapter_settings.check(settings, str(folder))
@@ -44,14 +45,13 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
 def _weights(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, str], str]:
     path = folder / "adapter_model.safetensors"
     if path.is_file():
-        stored, metadata = safetensors_files.read(path)
+        stored, metadata = safetensors_files.read(inside(path, folder))
         with path.open("rb") as file:
             return path, dict(stored), dict(metadata), digest(file.read(1 << 20))
     path = folder / "adapter_model.bin"
     if path.is_file():
-        archive = TorchFile(MappedFile(path))
-        tensors = {name: archive.stored(value) for name, value in archive.content.items() if isinstance(value, Strided)}
-        return path, dict(tensors), {}, identity(archive)
+        archive = TorchFile(MappedFile(inside(path, folder)))
+        return path, dict(archive.tensors()), {}, identity(archive)
     raise UserError(
         "the adapter has no weights",
         found="only adapter_config.json",

@@ -20,6 +20,7 @@ from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, UserError
 from rlcore.specs import EngineSpec, EnvironmentSpec
+from rlcore.terminal import overwrite
 from rlcore.types import (
     Boundary,
     Completion,
@@ -296,8 +297,8 @@ class _Progress:
         now = time.monotonic()
         if self._visible and now - self._shown_at > 0.1:
             self._shown_at = now
-            print(f"\r  {self._ended}/{self._total} trajectories\x1b[K", end="", file=sys.stderr, flush=True)
+            overwrite(f"  {self._ended}/{self._total} trajectories")
 
     def clear(self) -> None:
         if self._visible:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            overwrite()

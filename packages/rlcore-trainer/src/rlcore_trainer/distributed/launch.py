@@ -21,6 +21,7 @@ from rlcore.runs.surroundings import usable_cores
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
 from rlcore.session.signals import stops_handled
 from rlcore.specs import EngineSpec
+from rlcore.terminal import say
 from rlcore.wording import counted
 
 from rlcore_trainer.distributed.config import DataParallelConfig
@@ -112,7 +113,7 @@ def start(arguments: Sequence[str], count: int) -> int:
                 process.kill()
                 process.wait()
     if untold is not None:
-        print(f"error: {untold}", file=sys.stderr)
+        say(f"error: {untold}", err=True)
         return 1
     return processes[0].returncode
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from rlcore.contracts import ChatFormat
 from rlcore.episodes.evaluation import evaluation_request
-from rlcore.errors import EngineError, UserError
+from rlcore.errors import EngineError, NotScoredError
 from rlcore.types import Group, RolloutRequest, Stop, Task
 
 from rlcore_trainer.training.session import TrainingSession
@@ -95,14 +95,14 @@ def require_scores(groups: Sequence[Group], what: str) -> None:
     """Check that at least one trajectory is scored.
 
     Raises:
-        UserError: no trajectory is scored.
+        NotScoredError: no trajectory is scored.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     if any(trajectory.reward is not None for trajectory in trajectories):
         return
     reasons = Counter(str(one.failure or one.stop) for one in trajectories)
     ((reason, count),) = reasons.most_common(1)
-    raise UserError(
+    raise NotScoredError(
         f"{what} has no scored trajectories out of {len(trajectories)}",
         found=f"{count} times {reason}",
         fix="fix the failing reward, environment or external service",

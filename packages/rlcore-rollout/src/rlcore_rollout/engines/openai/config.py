@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from rlcore.config.schema import Table
-from rlcore.config.secrets import SECRET_VALUE, is_secret
 from rlcore.errors import UserError
+from rlcore.secrecy import SECRET_VALUE, is_secret, remember
 
 OFFICIAL = "https://api.openai.com/v1"
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
@@ -115,4 +115,5 @@ class OpenAIEngineConfig(Table):
                 where=where,
                 fix="export it again",
             )
+        remember(value)
         return value

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import openai
-from rlcore.config.secrets import MASK
 from rlcore.errors import EngineError, UserError
+from rlcore.secrecy import MASK
 from rlcore.types import ChatCompletion, Message, Sampling, ToolSchema
 
 from rlcore_rollout.engines.openai.config import OFFICIAL

@@ -1,0 +1,87 @@
+"""The only way to the terminal: every command prints through this module, which escapes what it prints."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from rlcore.escaping import escaped_json, printable
+from rlcore.secrecy import redact
+
+
+def say(*lines: str, err: bool = False, stream: TextIO | None = None) -> None:
+    """Print lines to stdout, to stderr (``err``) or to another stream. A line break inside a line is escaped."""
+    _write(stream or (sys.stderr if err else sys.stdout), "".join(f"{printable(line)}\n" for line in lines))
+
+
+def say_json(value: object, *, indent: int | None = None) -> None:
+    """Print plain data as JSON. Numbers that are not finite become null."""
+    _write(sys.stdout, json_text(value, indent=indent) + "\n")
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Plain data as JSON without secrets and without control characters."""
+    return escaped_json(json.dumps(_plain(value), indent=indent, ensure_ascii=False, default=str))
+
+
+def overwrite(text: str = "") -> None:
+    """Replace the last line on stderr, which must be a terminal, by a progress text or by nothing."""
+    _write(sys.stderr, f"\r{printable(text)}\x1b[K")
+
+
+class LogHandler(logging.Handler):
+    """Prints log records to stderr, each on one line, followed by an indented traceback if it has one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        try:
+            text = record.getMessage()
+        except Exception as mistake:  # the arguments do not fit the message
+            text = f"{record.msg} ({type(mistake).__name__}: {mistake})"
+        error = record.exc_info[1] if record.exc_info else None
+        say(text, *(traceback_lines(error) if error is not None else ()), err=True)
+
+
+def log_to_terminal() -> None:
+    """Print warnings and errors that no handler of the application receives, in place of Python's own handler."""
+    logging.lastResort = LogHandler(logging.WARNING)
+
+
+def traceback_lines(error: BaseException) -> list[str]:
+    """The traceback of an exception, indented so that none of its lines looks like another record."""
+    return [f"    {line}" for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n")]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {redact(key) if isinstance(key, str) else key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return redact(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+__all__ = [
+    "LogHandler",
+    "json_text",
+    "log_to_terminal",
+    "overwrite",
+    "say",
+    "say_json",
+    "traceback_lines",
+]

@@ -1,0 +1,205 @@
+"""The exit status: 0 only when everything that was asked for is done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from rlcore.cli import EXIT_STATUS, exit_status
+from rlcore.episodes.rewards import SelectedReward
+from rlcore.episodes.scoring import Scorer
+from rlcore.errors import ComponentExitError, EngineError, NotScoredError, ProcessError, UserError
+from rlcore.session.exits import exits_reported
+from rlcore.types import Message, Segment, Task, Trajectory, Turn
+
+Call = Callable[..., Any]
+
+NOT_SCORED = """
+import toy_rl
+from rlcore.types import Boundary, Failure, Group
+class Executor(toy_rl.Executor):
+    def collect(self, request):
+        lost = Failure(boundary=Boundary.REWARD, message="the judge is offline")
+        return [Group(task=group.task, trajectories=tuple(one.replace(reward=None, failure=lost)
+                for one in group.trajectories)) for group in super().collect(request)]
+"""
+EXITS = """
+import os, sys, toy_rl
+class Data(toy_rl.Dataset):
+    Config = toy_rl.DataConfig
+    def tasks(self, split):
+        {call}
+        return super().tasks(split)
+"""
+
+
+def start(toy: Any, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rlcore", *arguments]
+    return subprocess.Popen(
+        command, env=toy.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_run_reports_the_signal_and_is_not_finished(toy: Any, number: int, status: int) -> None:
+    process = start(toy, "run", "-p", "toy", "trainer.steps=50", "trainer.slow_s=0.3", "name=mine", "--json")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "STEP\n":
+            process.send_signal(number)
+            break
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    (line,) = [line for line in out.splitlines() if line.startswith("{")]
+    found = json.loads(line)
+    assert (found["finished"], found["directory"]) == (False, "runs/mine")
+    assert list(Path("runs/mine/checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_run_that_is_interrupted_twice_is_not_finished(toy: Any, number: int, status: int) -> None:
+    process = start(toy, "run", "-p", "toy", "trainer.slow_s=60", "name=mine", "--json")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert any(line == "STEP\n" for line in process.stdout)
+    process.send_signal(number)
+    assert any(line.startswith("stopping") for line in process.stderr)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=15)
+    assert process.returncode == status, err
+    assert json.loads(out)["finished"] is False
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_evaluation_is_not_finished(toy: Any, number: int, status: int) -> None:
+    call = 'import time; print("WAITING", flush=True); time.sleep(60)'
+    executor = f"import toy_rl\nclass Executor(toy_rl.Executor):\n    def collect(self, request):\n        {call}\n"
+    Path("mine.py").write_text(executor, encoding="utf-8")
+    process = start(toy, "eval", "-p", "toy", "executor.id=mine.py:Executor", "--json")
+    assert process.stdout is not None
+    assert any(line == "WAITING\n" for line in process.stdout)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=15)
+    assert process.returncode == status, err
+    assert json.loads(out) == {"finished": False}
+
+
+def test_finished_run_says_so(rlcore: Call) -> None:
+    done = rlcore("run", "-p", "toy", "--json")
+    assert (done.status, json.loads(done.out)["finished"]) == (0, True)
+
+
+def test_stop_after_the_last_step_changes_nothing(rlcore: Call) -> None:
+    source = "import os, signal, toy_rl\nclass Trainer(toy_rl.Trainer):\n    Config = toy_rl.TrainerConfig\n"
+    source += "    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))\n"
+    source += "    def train(self):\n        found = super().train()\n        os.kill(os.getpid(), signal.SIGTERM)\n"
+    Path("mine.py").write_text(source + "        return found\n", encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "trainer.id=mine.py:Trainer", "--json")
+    assert (done.status, json.loads(done.out)["finished"]) == (0, True)
+
+
+def test_evaluation_without_a_score_fails(rlcore: Call) -> None:
+    Path("mine.py").write_text(NOT_SCORED, encoding="utf-8")
+    done = rlcore("eval", "-p", "toy", "executor.id=mine.py:Executor", "--json")
+    assert done.status == 1
+    found = json.loads(done.out)
+    assert (found["finished"], found["scored"]) == (False, 0)
+    assert "the judge is offline" in done.err
+    done = rlcore("eval", "-p", "toy", "executor.id=mine.py:Executor")
+    assert done.status == 1
+    assert "no trajectory was scored" in done.out
+
+
+def test_rescoring_without_a_score_fails(rlcore: Call) -> None:
+    assert rlcore("run", "-p", "toy", "name=mine").status == 0
+    Path("mine.py").write_text("def broken(trajectory, task):\n    raise OSError('offline')\n", encoding="utf-8")
+    done = rlcore("data", "rescore", "runs/mine", "reward.0.id=mine.py:broken")
+    assert done.status == 1
+    assert "offline" in done.err
+    assert rlcore("data", "rescore", "runs/mine").status == 0
+
+
+@pytest.mark.parametrize("call", ["os._exit(0)", "sys.exit(0)", "sys.exit()", "exit(0)", "sys.exit('bye')"])
+@pytest.mark.parametrize("command", ["run", "eval"])
+def test_component_that_ends_the_process_is_reported(toy: Any, command: str, call: str) -> None:
+    Path("mine.py").write_text(EXITS.format(call=call), encoding="utf-8")
+    process = start(toy, command, "-p", "toy", "data.id=mine.py:Data")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, out + err
+    assert "error: a component tried to end the process" in err
+    assert "mine.py:6" in err or "_sitebuiltins" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("end", [lambda: os._exit(0), lambda: sys.exit(0)])
+def test_reward_that_ends_the_process_is_not_scored(end: Callable[[], None]) -> None:
+    def reward(trajectory: Trajectory, task: Task) -> float:
+        end()
+        return 1.0
+
+    turn = Turn(kind="policy", start=0, end=1, messages=(Message(role="assistant", content="x"),))
+    segment = Segment(token_ids=(1,), loss_mask=(True,), logprobs=(0.0,), turns=(turn,))  # type: ignore[arg-type]
+    trajectory = Trajectory(task_id="t", sibling=0, segments=(segment,))
+    selected = SelectedReward(id="r", weight=1.0, scope="trajectory", function=reward, minimum=0.0, maximum=1.0)
+    scorer = Scorer([selected], timeout_s=5)
+    with exits_reported():
+        scored = asyncio.run(scorer.score(trajectory, Task(id="t", messages=())))
+    assert scored.rewards["r"].value is None
+    assert "xit" in (scored.rewards["r"].error or "")
+
+
+def test_child_process_may_exit() -> None:
+    with exits_reported():
+        child = os.fork()
+        if child == 0:
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        with pytest.raises(ComponentExitError):
+            os._exit(0)
+
+
+def test_rlcore_itself_may_end_the_process() -> None:
+    code = (
+        "import os\nfrom rlcore.session.exits import exits_reported\n"
+        "own = {'__name__': 'rlcore_trainer.distributed', 'os': os}\n"
+        "with exits_reported(): exec('os._exit(5)', own)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UserError("bad"), 2),
+        (NotScoredError("nothing"), 1),
+        (EngineError("dead"), 1),
+        (ProcessError("gone"), 1),
+        (ComponentExitError("exit"), 1),
+        (KeyboardInterrupt(), 130),
+        (click.UsageError("no"), 2),
+    ],
+)
+def test_status_of_each_error(error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["fail"])
+    assert exit_status(fail, "fail") == status
+
+
+def test_help_lists_the_exit_statuses(rlcore: Call) -> None:
+    shown = rlcore("--help").out
+    assert all(line.strip() in shown for line in EXIT_STATUS.splitlines()[1:])
+    for number in ("0", "1", "2", "70", "130", "143"):
+        assert f"| {number} |" in (Path(__file__).parents[3] / "docs" / "exit-status.md").read_text(encoding="utf-8")
