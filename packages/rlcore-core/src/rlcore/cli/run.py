@@ -222,7 +222,7 @@ def headline(run: RunSession, layered: Layered) -> list[str]:
         settings.append(counted(config.rollout.group_size, "trajectory") + of_each)
     if isinstance(trainer, ConversationsConfig):
         settings.append(f"{counted(trainer.conversations_per_step, 'conversation')} per step")
-    settings += [counted(steps, "step") if steps else None, f"seed {config.seed}"]
+    settings += [counted(steps, "step") if isinstance(steps, int) else steps, f"seed {config.seed}"]
     brings = f" ({layered.summary})" if layered.summary else ""
     name = f"{layered.recipe or 'no recipe'}{brings}"
     return [

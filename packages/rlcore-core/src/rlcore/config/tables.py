@@ -19,7 +19,7 @@ from rlcore.config.fields import (
 )
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers
 from rlcore.config.masking import is_secret_field, remember_secret_fields
-from rlcore.config.messages import Problem, ProblemsError, nearest_key
+from rlcore.config.messages import Problem, ProblemsError, most_similar, nearest_key
 from rlcore.containment import error_text, plugin_code
 from rlcore.secrecy import MASK, SECRET_VALUE, is_secret, redacted
 
@@ -182,8 +182,8 @@ class TableValidator:
     def _report_unknown_keys(self) -> None:
         for path in dict.fromkeys(self.unknown):
             shown = ".".join(path)
-            near = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
-            near = near or self.nearest_dialect_key(shown)
+            own = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
+            near = most_similar(shown, (own, self.nearest_dialect_key(shown)))
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if near is not None:
