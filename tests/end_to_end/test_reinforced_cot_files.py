@@ -167,6 +167,7 @@ GRPO_SETS = {
     "checkpoint.every": 16,
     "data.evaluation": ["data/multimodal_cot/dev_data.jsonl"],
     "data.train": ["data/multimodal_cot/train_data.jsonl"],
+    "evaluation.every": 0,
     "layout": "stamped",
     "model.path": "qwen/qwen-merged-sft",
     "model.quantization": "none",

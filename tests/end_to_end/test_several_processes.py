@@ -157,8 +157,10 @@ import os, pathlib, signal
 from rlcore.errors import UserError
 from rlcore_trainer.algorithms import AdvantageOutput
 from rlcore_trainer.algorithms.advantages.grpo import grpo
+from rlcore_trainer.distributed import pulse
 
 calls = 0
+pulse.PULSE_S, pulse.MISSED = 0.2, 15
 
 def advantage(inputs):
     """GRPO's, and in its second call in the second process the end."""
@@ -170,6 +172,7 @@ def advantage(inputs):
 '''
 ENDINGS = {
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 1, "SIGKILL"),
+    "stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", 1, "rank 1 of 2 has not responded"),
     "refused": ("raise UserError('no such thing', fix='another thing')", 2, "error: no such thing"),
 }
 

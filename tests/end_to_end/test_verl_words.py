@@ -196,6 +196,16 @@ def test_all_problems_are_reported_together(
     assert "trainer.save_freq ?" in error
 
 
+@pytest.mark.parametrize("key", ["trainer.total_epoch", "trainer.total_epochss", "trainer.totl_epochs"])
+def test_misspelt_key_of_verl_has_no_suggestion_of_another_meaning(
+    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", f"{key}=15") == 2
+    error = capsys.readouterr().err
+    assert "trainer.total_epochs ?" in error
+    assert "trainer.epochs" not in error
+
+
 def test_unknown_key_without_dialect_names_rlcore_compat(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -356,6 +356,35 @@ def test_interrupt_during_start_ends_vllm(untrained: Path, tmp_path: Path) -> No
     assert psutil.wait_procs(children, timeout=60)[1] == []
 
 
+def is_spawned(process: Any) -> bool:
+    """Whether `multiprocessing` started a process, rather than a library that asks for properties of the machine."""
+    import psutil
+
+    try:
+        return "--multiprocessing-fork" in process.cmdline() or "VLLM" in process.name()
+    except psutil.Error:  # it ended meanwhile
+        return False
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.5, 4.0])
+def test_kill_during_start_leaves_no_vllm(delay_s: float, untrained: Path, tmp_path: Path) -> None:
+    import psutil
+
+    script = tmp_path / "samples.py"
+    script.write_text(SAMPLES_FOR_EVER, encoding="utf-8")
+    command = [sys.executable, str(script), str(untrained)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while not any(map(is_spawned, psutil.Process(process.pid).children())):
+                assert process.poll() is None
+                time.sleep(0.01)
+            time.sleep(delay_s)
+            children = psutil.Process(process.pid).children(recursive=True)
+        finally:
+            process.kill()
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
 @pytest.mark.parametrize(
     ("options", "context", "key"),
     [

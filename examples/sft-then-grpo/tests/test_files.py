@@ -340,8 +340,49 @@ pipeline:
     assert found["data.evaluation"] == str(tmp_path / "test.jsonl")
     assert found["rollout.max_new_tokens"] == 768
     assert "data.train" not in found
-    (problem,) = problems_of(write(tmp_path, "eval.yaml", text + "lora_adapter_path: ../adapter\n"))
-    assert "rlcore merge" in problem.reason
+
+
+def adapter_of(folder: Path, base: str) -> None:
+    """An adapter folder without weights that can be loaded."""
+    folder.mkdir()
+    settings = {"peft_type": "LORA", "base_model_name_or_path": base, "r": 4}
+    (folder / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    (folder / "adapter_model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+
+
+def test_evaluation_file_selects_the_adapter_on_its_base(tmp_path: Path) -> None:
+    text = "model_path: owner/base\nlora_adapter_path: ./adapter\npipeline: {test: {test_file: test.jsonl}}\n"
+    (missing,) = problems_of(write(tmp_path, "eval.yaml", text))
+    assert (missing.kind, missing.path) == ("refused", "lora_adapter_path")
+    adapter_of(tmp_path / "adapter", "owner/base")
+    assert sets(write(tmp_path, "eval.yaml", text))["model.path"] == str(tmp_path / "adapter")
+    (wrong,) = problems_of(write(tmp_path, "eval.yaml", text.replace("owner/base", "owner/other")))
+    assert (wrong.kind, wrong.path) == ("refused", "model_path")
+    assert "owner/base" in wrong.reason
+
+
+@pytest.mark.parametrize("key", ["image_dir", "test_image_dir"])
+def test_images_beside_a_text_model_are_refused(key: str, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    config = tmp_path / "model" / "config.json"
+    config.write_text('{"model_type": "qwen2"}', encoding="utf-8")
+    text = "GRPO:\n  model_path: ./model\n  {}: images\n"
+    (problem,) = problems_of(write(tmp_path, "grpo.yaml", text.format(key)))
+    assert (problem.kind, problem.path) == ("refused", key)
+    (builtin,) = problems_of(write(tmp_path, "own.yaml", text.format(key).replace("./model", "builtin:tiny-qwen2")))
+    assert builtin.path == key
+    config.write_text('{"model_type": "qwen2_5_vl", "vision_config": {}}', encoding="utf-8")
+    file = write(tmp_path, "grpo.yaml", text.format(key))
+    assert problems_of(file) == []
+    assert any(f"{key} = " in line and "sets nothing" in line for line in lines(file))
+
+
+def test_do_eval_disables_evaluation(tmp_path: Path) -> None:
+    value = "GRPO:\n  pipeline:\n    val: {do_eval: false}\n"
+    assert sets(write(tmp_path, "grpo.yaml", value))["evaluation.every"] == 0
+    supervised = "SFT:\n  pipeline:\n    val: {do_eval: false}\n"
+    assert sets(write(tmp_path, "sft.yaml", supervised))["evaluation.every"] == 0
+    assert "evaluation.every" not in sets(write(tmp_path, "true.yaml", supervised.replace("false", "true")))
 
 
 def test_rlcore_override_takes_precedence(tmp_path: Path) -> None:

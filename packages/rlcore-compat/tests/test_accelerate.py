@@ -92,3 +92,40 @@ def test_unsupported_distributed_type_is_refused(kind: str, reason: str, tmp_pat
     (problem,) = problems(write(tmp_path, "accelerate.yaml", f"distributed_type: {kind}\nnum_processes: 2\n"))
     assert (problem.kind, problem.path) == ("refused", "distributed_type")
     assert reason in problem.reason
+
+
+GENERATED = """
+compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: "NO"
+downcast_bf16: 'no'
+gpu_ids: all
+machine_rank: 0
+main_training_function: main
+mixed_precision: 'bf16'
+num_machines: 1
+num_processes: 1
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+"""
+"""The keys that ``accelerate config`` writes for one GPU."""
+
+
+@pytest.mark.parametrize(
+    "more", ["", "deepspeed_config: {}\nfsdp_config: {}\nmegatron_lm_config: {}\ntpu_name: null\n"]
+)
+def test_generated_file_for_one_gpu_is_accepted(more: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "single_gpu.yaml", GENERATED + more)
+    assert sets(file) == {"strategy.id": "single"}
+    assert len(read(file).lines) == len((GENERATED + more).splitlines()) - 1
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_splitting_of_sequences_is_refused(size: int, tmp_path: Path) -> None:
+    table = f"parallelism_config:\n  parallelism_config_tp_size: 1\n  parallelism_config_cp_size: {size}\n"
+    found = problems(write(tmp_path, "accelerate.yaml", GENERATED + table))
+    assert [problem.path for problem in found] == ["parallelism_config"] * (size > 1)

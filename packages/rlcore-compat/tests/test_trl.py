@@ -250,7 +250,7 @@ def test_lora_keys_are_used_only_with_use_peft(tmp_path: Path) -> None:
     ("setting", "reason"),
     [
         ("dataset_name: trl-lib/tldr", ".jsonl"),
-        ("reward_funcs: [accuracy_reward]", "reward.0.id"),
+        ("reward_model_name_or_path: a/b", "reward model"),
         ("trust_remote_code: true", "code"),
         ("load_in_8bit: true", "load_in_4bit"),
         ("use_peft: maybe", "true or false"),
@@ -271,3 +271,31 @@ def test_recognised_file_sets_the_grpo_advantage(settings: str, tmp_path: Path) 
 def test_files_of_other_trl_trainers_are_not_claimed(tmp_path: Path) -> None:
     file = write(tmp_path, "rloo.yaml", "num_generations: 8\nnormalize_advantages: true\n")
     assert dialect_of(Registry(), read(file).files[0].tree) is None
+
+
+def test_flat_example_file_is_recognised(tmp_path: Path) -> None:
+    text = "model_name_or_path:\n  a/b\ndataset_name:\n  owner/name\nreport_to:\n  none\nlr_scheduler_type:\n  cosine\n"
+    own = ("data.train=train.jsonl",)
+    found = sets(write(tmp_path, "example.yaml", text + "reward_funcs:\n  - accuracy_reward\n"), own=own)
+    assert found == {
+        "model.path": "a/b",
+        "warmup.steps": 0,
+        "trackers.use": ["console", "jsonl"],
+        "trainer.schedule": "cosine",
+    }
+    printed = lines(str(tmp_path / "example.yaml"), own=own)
+    assert any("dataset_name" in line and "data.train=train.jsonl takes precedence" in line for line in printed)
+    assert any("reward_funcs" in line and "reward.0.id" in line for line in printed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "every"),
+    [
+        ("do_eval: false", 0),
+        ("do_eval: true", None),
+        ("do_eval: false\neval_steps: 10", 0),
+        ("do_eval: false\neval_strategy: steps\neval_steps: 10", 10),
+    ],
+)
+def test_do_eval_disables_evaluation_without_a_strategy(settings: str, every: int | None, tmp_path: Path) -> None:
+    assert sets(grpo(tmp_path, f"{settings}\n")).get("evaluation.every") == every

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rlcore.config.dialects import translate
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer
@@ -16,6 +18,7 @@ from rlcore_compat.verl import VERL
 from rlcore_compat.vocabulary import foreign_value
 
 ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
 REGISTRY = Registry()
 
 
@@ -79,10 +82,20 @@ def test_conflicting_keys_are_rejected() -> None:
     assert agreeing[0] in problem.reason
 
 
-def test_key_with_two_values_is_rejected() -> None:
-    kind, path, reason = problems_of(f"{ACTOR}.optim.lr=1e-6", f"{ACTOR}.optim.lr=1e-5")[0]
-    assert (kind, path) == ("bad value", "trainer.learning_rate")
-    assert f"{ACTOR}.optim.lr=1e-6" in reason
+def test_last_value_of_a_key_counts() -> None:
+    reading = read(f"{ACTOR}.optim.lr=1e-6", "seed=1", f"+{ACTOR}.optim.lr=1e-5")
+    assert reading.layer.problems == ()
+    assert reading.layer.tree == {"trainer": {"learning_rate": 1e-5}}
+    assert reading.layer.origin(("trainer", "learning_rate")).endswith("optim.lr=1e-5")
+    assert reading.lines[0] == f"{ACTOR}.optim.lr=1e-6 sets nothing: +{ACTOR}.optim.lr=1e-5 comes later"
+
+
+@given(st.lists(st.sampled_from(["=1e-6", "=1e-5", "=2e-5"]), min_size=1, max_size=5))
+def test_every_repetition_of_a_key_has_a_line(values: list[str]) -> None:
+    reading = read(*(f"{ACTOR}.optim.lr{value}" for value in values))
+    assert reading.layer.problems == ()
+    assert reading.layer.tree == {"trainer": {"learning_rate": float(values[-1][1:])}}
+    assert len(reading.lines) == len(values)
 
 
 @pytest.mark.parametrize(
@@ -278,3 +291,84 @@ def test_unknown_secret_is_masked() -> None:
 
 def test_verl_keys_and_rlcore_keys_are_disjoint() -> None:
     assert not set(VERL.meanings) & set(keys_of(RunConfig))
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths"),
+    [
+        (("data.max_response_length=100",), {"max_new_tokens": 100}),
+        (("data.max_prompt_length=50",), {"max_context_tokens": 562}),
+        (
+            ("data.max_prompt_length=50", "data.max_response_length=100"),
+            {"max_new_tokens": 100, "max_context_tokens": 150},
+        ),
+        (
+            ("data.max_prompt_length=50", "data.max_response_length=100", f"{ROLLOUT}.response_length=80"),
+            {"max_new_tokens": 80, "max_context_tokens": 130},
+        ),
+        (
+            ("data.max_prompt_length=50", "data.max_response_length=100", f"{ROLLOUT}.max_model_len=120"),
+            {"max_new_tokens": 100, "max_context_tokens": 120},
+        ),
+        ((f"{ROLLOUT}.max_model_len=4096",), {"max_context_tokens": 4096}),
+    ],
+)
+def test_prompt_and_response_length_limit_the_context(settings: tuple[str, ...], lengths: dict[str, int]) -> None:
+    assert tree(*settings) == {"rollout": lengths}
+
+
+def test_invalid_length_is_reported_once() -> None:
+    problems = problems_of("data.max_prompt_length=none", "data.max_response_length=100")
+    assert [problem[:2] for problem in problems] == [("refused", "data.max_prompt_length")]
+
+
+@pytest.mark.parametrize("key", ["truncation=left", "truncation=error", "filter_overlong_prompts=True"])
+def test_overlong_prompts_are_decided_by_the_context(key: str) -> None:
+    reading = read(f"data.{key}")
+    assert not reading.layer.tree
+    assert not reading.layer.problems
+    assert "rollout.max_context_tokens" in reading.lines[0]
+
+
+def test_passes_over_the_data_become_steps() -> None:
+    assert tree("trainer.total_epochs=15") == {"trainer": {"steps": "15 passes"}}
+    assert tree("trainer.total_epochs=1", "trainer.total_training_steps=null") == {"trainer": {"steps": "1 pass"}}
+    assert tree("trainer.total_epochs=15", "trainer.total_training_steps=7") == {"trainer": {"steps": 7}}
+
+
+def test_own_override_replaces_an_unsupported_value() -> None:
+    assert problems_of(f"{ROLLOUT}.name=sglang")[0][:2] == ("refused", f"{ROLLOUT}.name")
+    reading = read(f"{ROLLOUT}.name=sglang", "rollout.engine=torch")
+    assert reading.layer.problems == ()
+    assert reading.lines == [f"{ROLLOUT}.name=sglang sets nothing: rollout.engine=torch takes precedence"]
+
+
+def test_own_override_resolves_a_conflict() -> None:
+    models = ("agent.model_name_or_path=one", "actor_rollout_ref.model.path=two")
+    assert problems_of(*models)
+    assert read(*models, "model=mine").layer.problems == ()
+
+
+def test_keys_of_a_table_are_translated_together() -> None:
+    vllm = f"{ROLLOUT}.engine_kwargs.vllm"
+    found = tree(f"{vllm}.swap_space=16", f"{vllm}.max_model_len=99")
+    assert found == {"rollout": {"vllm": {"arguments": {"swap_space": 16}}, "max_context_tokens": 99}}
+    problems = problems_of(
+        *(f"{ACTOR}.megatron.{key}" for key in ("tensor_model_parallel_size=2", "param_offload=True"))
+    )
+    assert [problem[:2] for problem in problems] == [("refused", f"{ACTOR}.megatron.tensor_model_parallel_size")]
+
+
+@pytest.mark.parametrize(
+    "key", ["actor_rollout_ref.model.mtp_enable", f"{ACTOR}.mode", "agent.lr", f"{ACTOR}.engines.tp"]
+)
+def test_unknown_key_has_no_suggestion_of_another_meaning(key: str) -> None:
+    ((kind, path, reason),) = problems_of(f"{key}=1")
+    assert (kind, path) == ("unknown key", key)
+    assert "did you mean" not in reason
+
+
+def test_critic_checkpointing_follows_the_trainer() -> None:
+    reading = read("critic.model.path=x", "critic.model.enable_gradient_checkpointing=True")
+    assert reading.layer.problems == ()
+    assert "trainer.gradient_checkpointing" in reading.lines[1]

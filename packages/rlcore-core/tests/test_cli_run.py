@@ -345,7 +345,7 @@ def test_failing_tracker_does_not_end_the_run(toy: Any, capsys: pytest.CaptureFi
     run.trackers.append(("broken", Broken()))
     run.log(1, {})
     run.log(2, {})
-    assert capsys.readouterr().out.count("tracker broken failed") == 1
+    assert capsys.readouterr().out.count("tracker 'broken' failed") == 1
     run.finished()
 
 

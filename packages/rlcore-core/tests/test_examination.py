@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -156,3 +157,39 @@ def test_checking_installed_plugins_imports_no_heavy_libraries() -> None:
     code += f"examine(Registry()); print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+LOUD = """
+import click
+from rlcore import CommandSpec, DatasetSpec, RewardSpec, hookimpl
+@hookimpl
+def rlcore_rewards():
+    print("from a hook")
+    yield RewardSpec(id="loud", target="acme_rl_plugin:Reward")
+@hookimpl
+def rlcore_datasets():
+    yield DatasetSpec(id="loud", target="acme_rl_plugin:Reward", prepare="acme_rl_plugin:prepare")
+def prepare():
+    print("from a component")
+    return {"rows": 3}
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plugins", "list", "--check", "--json"),
+        ("plugins", "show", "acme-rl", "--json"),
+        ("data", "prepare", "loud", "--json"),
+    ],
+)
+def test_output_of_plugins_does_not_reach_the_json(
+    arguments: tuple[str, ...], install: Install, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("acme-rl", LOUD)
+    monkeypatch.setattr(sys, "argv", ["rlcore", *arguments])
+    with contextlib.suppress(SystemExit):
+        main()
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)
+    assert "from a " in captured.err

@@ -179,7 +179,9 @@ def test_import_path_is_accepted_as_an_id(tmp_path: Path, monkeypatch: pytest.Mo
     registry = registry_of()
     assert registry.load("reward", "math:sqrt")(9) == 3
     (tmp_path / "mine.py").write_text(
-        "class World:\n    class Config: ...\n    reset = step = close = print\n    blocking = True\n", encoding="utf-8"
+        "import pydantic\nclass World:\n    class Config(pydantic.BaseModel): ...\n"
+        "    reset = step = close = print\n    blocking = True\n",
+        encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)
     world = registry.load("environment", "mine.py:World")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -318,3 +319,11 @@ def test_format_is_detected_from_the_configuration(make_folder: Callable[..., Pa
 )
 def test_real_folder_format_is_detected(real_folder: Callable[[str], Path], kind: str, expected: str | None) -> None:
     assert detect_chat_format(real_folder(kind)) == expected
+
+
+def test_model_folder_cannot_name_code_as_its_chat_format(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder, folder)
+    named = {"rlcore_chat_format": f"{folder}/code.py:Format", "chat_template": "<|im_start|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named), encoding="utf-8")
+    assert detect_chat_format(folder) is None

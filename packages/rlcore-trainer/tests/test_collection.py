@@ -64,6 +64,7 @@ class Work:
         tasks: int = 40,
         per_step: int = 4,
         stops_at: int | None = None,
+        shuffle: bool = True,
         **filter: Any,
     ) -> None:
         self.requests: list[RolloutRequest] = []
@@ -76,7 +77,7 @@ class Work:
                 Task(id=str(i), messages=(Message(role="user", content=f"{i}?"),), fields={"n": [i]})
                 for i in range(tasks)
             ],
-            trainer=PolicyGradientConfig(tasks_per_step=per_step),
+            trainer=PolicyGradientConfig(tasks_per_step=per_step, shuffle=shuffle),
             filter=FilterConfig(**filter),
             group_size=2,
             seed=5,
@@ -121,6 +122,16 @@ def numbers(collected: Collected) -> dict[str, float]:
 
 
 # Without dynamic sampling
+
+
+@pytest.mark.parametrize("filter", [{}, {"metric": "reward"}])
+def test_tasks_keep_their_order_without_shuffling(filter: dict[str, Any]) -> None:
+    work = Work(mixed, tasks=10, per_step=4, shuffle=False, **filter)
+    for step in range(1, 4):
+        work.step(step)
+    drawn = [task for _, tasks in work.asked for task in tasks]
+    assert drawn[:8] == list(range(8))
+    assert drawn[8:12] == ([0, 1, 2, 3] if not filter else [8, 9, 0, 1])
 
 
 @pytest.mark.parametrize(("tasks", "per_step"), [(4, 4), (7, 4), (12, 4), (13, 5), (1, 1), (40, 16)])

@@ -92,3 +92,23 @@ def test_string_is_an_id_and_sequence_level_selects_gspo(values: dict[str, Any],
     table = AlgorithmConfig(**values)
     assert table.loss.model_dump() == loss
     assert AlgorithmConfig(**table.model_dump()) == table
+
+
+@pytest.mark.parametrize(
+    ("steps", "tasks", "expected"),
+    [(7, 100, 7), ("1 pass", 10, 2), ("3 passes", 12, 9), ("3 passes", 15, 9), ("2 passes", 3, 2)],
+)
+def test_passes_over_the_tasks_become_whole_steps(steps: int | str, tasks: int, expected: int) -> None:
+    assert PolicyGradientConfig(steps=steps, tasks_per_step=4).steps_of(tasks) == expected
+
+
+@pytest.mark.parametrize("steps", ["", "three", "0 passes", "-1 passes", "1.5 passes", "passes", 0])
+def test_other_texts_are_not_a_number_of_steps(steps: int | str) -> None:
+    with pytest.raises(ValidationError):
+        PolicyGradientConfig(steps=steps)
+
+
+def test_warmup_ratio_is_a_fraction_of_all_steps() -> None:
+    assert PolicyGradientConfig(warmup_ratio=0.1).warmup_of(30) == 3
+    assert PolicyGradientConfig(warmup_ratio=0.1, warmup_steps=5).warmup_of(30) == 5
+    assert PolicyGradientConfig().warmup_of(30) == 0

@@ -259,6 +259,20 @@ def test_gradient_checkpointing_and_small_batches_do_not_change_results(bandit: 
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_gradient_checkpointing_does_not_change_a_critic_from_a_folder(bandit: Make, model_folder: Path) -> None:
+    tables = {"algorithm": {"advantage": {"id": "gae"}}, "critic": {"model": str(model_folder)}}
+    one = train(bandit(directory=None, **tables)).state_dict()
+    other = train(bandit(directory=None, trainer={"gradient_checkpointing": True}, **tables)).state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_run_ends_after_its_passes_over_the_tasks(bandit: Make) -> None:
+    run = bandit(directory=None, trainer={"steps": "2 passes"})
+    train(run)
+    tasks, per_step = len(run.dataset.tasks("train")), run.options("trainer").tasks_per_step
+    assert max(run.logged) == 2 * (tasks // per_step)
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_trainer_is_complete_before_training(bandit: Make, tmp_path: Path, resumed: bool) -> None:
     if resumed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -52,3 +53,42 @@ def test_gloo_threads_end_with_the_process_group() -> None:
     for process in started:
         said, errors = process.communicate(timeout=120)
         assert said == "gloo_tcp_loop pt_gloo_runloop then\n", said + errors
+
+
+WAITS = """
+import os, signal, sys
+from rlcore.errors import ProcessError
+from rlcore_trainer.distributed import pulse
+pulse.PULSE_S, pulse.MISSED = 0.2, 10
+from rlcore_trainer.distributed.processes import JoinedProcesses
+processes = JoinedProcesses(cpu=True)
+processes.exchange(None)
+if processes.rank.index == {stopped}:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    processes.exchange(None)
+except ProcessError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_stopped_process_is_noticed_and_named(stopped: int) -> None:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", WAITS.format(stopped=stopped)],
+            env=launch._environment(index, 2, store.port),
+            stdout=-1,
+            stderr=-1,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    said, errors = started[1 - stopped].communicate(timeout=120)
+    assert said == f"rank {stopped} of 2 has not responded for 2 s: it hangs, or it was stopped\n", said + errors
+    assert started[stopped].communicate(timeout=10) == ("", "")
+    assert started[stopped].returncode == -signal.SIGKILL

@@ -13,9 +13,10 @@ from rlcore.config.requirements import unmet_with_extras
 from rlcore_compat.file_vocabulary import FileVocabulary
 from rlcore_compat.processes import processes_beside
 from rlcore_compat.trl import TRL, trackers
-from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, never, nothing
+from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
 from rl_plugin_reinforced_cot.batches import conversations_per_step, updates_of_epochs
+from rl_plugin_reinforced_cot.models import IMAGES, adapter, base_or_model
 
 _TRAIN = "pipeline.train"
 _PATHS = frozenset(
@@ -34,14 +35,9 @@ _PATHS = frozenset(
 )
 _MODELS = frozenset({"model_path", "tokenizer_path", "lora_adapter_path"})
 _WHERE = "a folder relative to the file, or a hub id"
-_PICTURES = "images are not supported; only the text of the rows is used"
 _LOADING = "rows are loaded once, at the start of the run"
 _MEMORY = "affects memory only; trainer.max_tokens_per_batch sets the batch size in memory"
 _TEST = "not used to select checkpoints; to evaluate on it, run rlcore eval CHECKPOINT data.evaluation=FILE"
-_ADAPTER_MERGED = (
-    "merge the adapter first: rlcore merge ADAPTER --base MODEL --out FOLDER, and model_path: FOLDER; "
-    "rlcore checkpoints need no merge: rlcore eval CHECKPOINT"
-)
 
 
 def _tokenizer(value: Any, words: Words) -> None:
@@ -81,6 +77,13 @@ def _run_directory(tag: str) -> Meaning:
     return Meaning(ours="runs", also=keys, why=why, read=read)
 
 
+def _do_eval(value: Any, words: Words) -> Several:
+    if not isinstance(value, bool):
+        raise Refused("must be true or false")
+    asked = words.get("pipeline.test.evaluating_epoch_freq") is not None
+    return Several({} if value or asked else {"evaluation.every": 0})
+
+
 def _output_dir(value: Any, words: Words) -> Any:
     return value if words.get("log_dir") is None else Several({})
 
@@ -91,8 +94,8 @@ _MODEL: Mapping[str, Meaning] = {
     "quantization": Meaning(
         ours="model.quantization", why="true: nf4, for the base of an adapter; false: none", read=_quantization
     ),
-    "image_dir": nothing(_PICTURES),
-    "test_image_dir": nothing(_PICTURES),
+    "image_dir": IMAGES,
+    "test_image_dir": IMAGES,
     "num_workers": nothing(_LOADING),
 }
 _LORA: Mapping[str, Meaning] = {
@@ -108,12 +111,16 @@ _LORA: Mapping[str, Meaning] = {
 _TEST_SPLIT: Mapping[str, Meaning] = {
     "pipeline.test.test_file": nothing(_TEST),
     "pipeline.test.batch_size": nothing(_MEMORY),
-    "pipeline.test.image_dir": nothing(_PICTURES),
+    "pipeline.test.image_dir": IMAGES,
     "pipeline.test.do_predict": nothing("use rlcore eval"),
     "pipeline.val.val_file": Meaning(ours="data.evaluation", why="used to select the best checkpoint"),
     "pipeline.val.batch_size": nothing(_MEMORY),
-    "pipeline.val.image_dir": nothing(_PICTURES),
-    "pipeline.val.do_eval": nothing("evaluation.every enables evaluation; 0 disables it"),
+    "pipeline.val.image_dir": IMAGES,
+    "pipeline.val.do_eval": Meaning(
+        ours="evaluation.every",
+        why="false: 0, unless evaluating_epoch_freq is given; true has no effect",
+        read=_do_eval,
+    ),
 }
 
 _CONVERSATIONS = Meaning(
@@ -187,6 +194,7 @@ GRPO = FileVocabulary(
         "optimizer.weight_decay": Meaning(ours="trainer.weight_decay"),
         **TRL,
         **_TEST_SPLIT,
+        "pipeline.val.do_eval": TRL["do_eval"],
         "pipeline.test.evaluating_epoch_freq": nothing("evaluation.every sets the interval, in steps"),
         **_LORA,
         "lora.lora_dropout": nothing("dropout is not used in reinforcement learning: it adds noise to the ratios"),
@@ -199,7 +207,10 @@ EVALUATION = FileVocabulary(
     models=_MODELS,
     meanings={
         **_MODEL,
-        "lora_adapter_path": never(_ADAPTER_MERGED),
+        "model_path": Meaning(
+            ours="model.path", why=f"{_WHERE}; the base of lora_adapter_path, if that is given", read=base_or_model
+        ),
+        "lora_adapter_path": Meaning(ours="model.path", why="an adapter on the base model_path", read=adapter),
         "log_dir": nothing("rlcore eval prints a table, and stores trajectories with --save FILE.jsonl.gz"),
         "seed": Meaning(ours="seed"),
         "max_prompt_length": TRL["max_prompt_length"],

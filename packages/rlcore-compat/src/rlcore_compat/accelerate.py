@@ -53,6 +53,8 @@ def _distributed(value: Any, words: Words) -> Several:
 
 
 def _sharded(value: Any, words: Words) -> None:
+    if value == {}:  # as written by accelerate config for other types
+        return
     raise Refused(f"sharding of weights or optimiser is not supported: {_INSTEAD}")
 
 
@@ -66,6 +68,8 @@ def _processes(value: Any, words: Words) -> Several:
 
 
 def _deepspeed(value: Any, words: Words) -> None:
+    if value == {}:
+        return
     given = value if isinstance(value, Mapping) else {}
     ignored = [key for key in given if key not in _READ]
     if not ignored:
@@ -74,6 +78,12 @@ def _deepspeed(value: Any, words: Words) -> None:
         f"accelerate ignores {', '.join(ignored)}, which are valid only in a deepspeed_config_file, and would run "
         f"ZeRO-2 without offload; DeepSpeed is not supported: {_INSTEAD}"
     )
+
+
+def _parallel(value: Any, words: Words) -> None:
+    sizes = {key: size for key, size in value.items() if key.endswith("_size")} if isinstance(value, Mapping) else {}
+    if larger := [f"{key.removeprefix('parallelism_config_')}: {size}" for key, size in sizes.items() if size != 1]:
+        raise Refused(f"{', '.join(larger)}: a model or a sequence is not split over devices: {_INSTEAD}")
 
 
 def _cpu(value: Any, words: Words) -> Several:
@@ -86,9 +96,19 @@ ACCELERATE = FileVocabulary(
         KIND: Meaning(ours="strategy.id", why="NO is single, MULTI_GPU and MULTI_CPU are ddp", read=_distributed),
         PROCESSES: Meaning(ours="strategy.processes", why="only with MULTI_GPU and MULTI_CPU", read=_processes),
         "deepspeed_config": Meaning(
-            ours=None, why="refused: sharding and offloading are not supported", read=_deepspeed
+            ours=None,
+            why="refused: sharding and offloading are not supported; an empty table has no effect",
+            read=_deepspeed,
         ),
-        "fsdp_config": Meaning(ours=None, why="refused: sharding is not supported", read=_sharded),
+        "fsdp_config": Meaning(
+            ours=None, why="refused: sharding is not supported; an empty table has no effect", read=_sharded
+        ),
+        "megatron_lm_config": Meaning(
+            ours=None, why="refused: sharding is not supported; an empty table has no effect", read=_sharded
+        ),
+        "parallelism_config": Meaning(ours=None, why="sizes of 1 have no effect; others are refused", read=_parallel),
+        "fp8_config": nothing("only with mixed_precision: fp8, which is not supported"),
+        "mpirun_config": nothing(_ELSEWHERE),
         "compute_environment": nothing(_ELSEWHERE, only=("LOCAL_MACHINE",), otherwise=f"{_ELSEWHERE}: LOCAL_MACHINE"),
         "num_machines": nothing(_ELSEWHERE, only=(1,), otherwise=f"{_ELSEWHERE}: give 1"),
         "machine_rank": nothing(_ELSEWHERE, only=(0,), otherwise=f"{_ELSEWHERE}: give 0"),
@@ -109,6 +129,10 @@ ACCELERATE = FileVocabulary(
         "enable_cpu_affinity": nothing("the operating system assigns cores"),
         "main_training_function": nothing("rlcore run is the training program"),
         "debug": nothing("errors are always reported"),
+        "commands": nothing("rlcore run is the training program"),
+        "command_file": nothing("rlcore run is the training program"),
+        "tpu_name": nothing("only for TPUs"),
+        "tpu_zone": nothing("only for TPUs"),
         "tpu_env": nothing("only for TPUs"),
         "tpu_use_cluster": nothing("only for TPUs"),
         "tpu_use_sudo": nothing("only for TPUs"),

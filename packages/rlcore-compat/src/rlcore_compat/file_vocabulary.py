@@ -59,7 +59,9 @@ class FileVocabulary:
                 problems.append(needs)
                 continue
             if key is None:
-                problems.append(unknown_key(".".join(path), origin, self.name, self.meanings))
+                text, name = ".".join(path), ".".join(path).removeprefix(f"{self.block}.")
+                name = name.removeprefix(f"{self.also_within}.") if self.also_within else name
+                problems.append(unknown_key(text, origin, self.name, self.meanings, name=name))
                 continue
             text = f"{origin}: {'.'.join(path[bool(self.block) :])} = {toml_value(value)}"
             keys.append(ForeignKey(text, key, self._resolve_path(key, value, file.folder), origin))

@@ -20,7 +20,12 @@ def rlcore_dialects() -> Iterable[DialectSpec]:
     yield DialectSpec(
         id="trl-grpo",
         target="rlcore_compat.trl_file:GRPO_FILE",
-        files=(("scale_rewards",), ("importance_sampling_level",), ("loss_type", "num_generations")),
+        files=(
+            ("model_name_or_path",),
+            ("scale_rewards",),
+            ("importance_sampling_level",),
+            ("loss_type", "num_generations"),
+        ),
         summary="Files of trl grpo --config.",
     )
     yield DialectSpec(

@@ -142,9 +142,17 @@ def _strategy_of(ours: str) -> Meaning:
     return Meaning(ours=ours, why="no: 0; epoch: one pass over the data; steps: as set by the key for steps", read=read)
 
 
+def _do_eval(value: Any, words: Words) -> Several:
+    if not isinstance(value, bool):
+        raise Refused("must be true or false")
+    asked = words.get("eval_strategy") in ("steps", "epoch")
+    return Several({} if value or asked else {"evaluation.every": 0})
+
+
 def _steps_unless(strategy: str) -> Any:
     def read(value: Any, words: Words) -> Any:
-        return Several({}) if words.get(strategy) in ("no", "epoch") else as_steps(value, words)
+        off = strategy == "eval_strategy" and words.get("do_eval") is False and words.get(strategy) is None
+        return Several({}) if off or words.get(strategy) in ("no", "epoch") else as_steps(value, words)
 
     return read
 
@@ -256,7 +264,11 @@ TRL: Mapping[str, Meaning] = {
     "warmup_steps": Meaning(ours="trainer.warmup_steps", why="optimiser steps, converted to rollouts", read=as_steps),
     "seed": Meaning(ours="seed"),
     "do_train": nothing("rlcore run trains", only=(True,), otherwise="to evaluate without training, use rlcore eval"),
-    "do_eval": nothing("evaluation.every enables evaluation; 0 disables it"),
+    "do_eval": Meaning(
+        ours="evaluation.every",
+        why="false: 0, unless eval_strategy is steps or epoch; true has no effect",
+        read=_do_eval,
+    ),
     "do_predict": nothing("use rlcore eval"),
     "eval_strategy": _strategy_of("evaluation.every"),
     "eval_steps": Meaning(

@@ -95,7 +95,7 @@ _DATA: Mapping[str, Meaning] = {
     "dataset_train_split": nothing("a file is one split"),
     "dataset_test_split": nothing("set the evaluation data with data.evaluation=FILE"),
     "dataset_streaming": nothing("tasks are loaded once, at the start of the run"),
-    "reward_funcs": never(_REWARDS.format("reward.0.id=module:function")),
+    "reward_funcs": nothing(_REWARDS.format("reward.0.id=module:function")),
     "reward_model_name_or_path": never(_REWARDS.format("a reward model is a reward of a plugin")),
     "output_dir": Meaning(ours="runs", why="each run creates a folder in it"),
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore_compat.vocabulary import Meaning, Refused, Several, Words
+from rlcore_compat.verl_correction import CORRECTION
+from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
 ACTOR = "actor_rollout_ref.actor"
 ESTIMATORS = {"grpo_passk": "pass-at-k", "grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
@@ -48,7 +49,7 @@ def _of_critic(ours: str) -> Meaning:
 
 
 def _switch(words: Words, name: str) -> bool:
-    switch = words.get(name, False)
+    switch = words.get(name, False) or False  # an empty value is false in verl
     if not isinstance(switch, bool):
         raise Refused(f"{name.rpartition('.')[2]} must be True or False")
     return switch
@@ -106,11 +107,19 @@ def _not_with(losses: tuple[str, ...], *ours: str, why: str = "") -> Meaning:
     return Meaning(ours=ours[0], why=why, read=read)
 
 
+def _clip_low(value: Any, words: Words) -> Any:
+    if words.get(_LOSS) in _NOT_CLIPPED:
+        return Several({})
+    return min(value, 1) if isinstance(value, int | float) else value
+
+
 def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
     """A key that is used unless the selected estimator or loss does not read it."""
 
     def read(value: Any, words: Words) -> Several:
-        return Several({ours: value} if words.get(chooser, readers[0]) in readers else {})
+        return Several(
+            {ours: value} if words.get(chooser, "vanilla" if chooser == _LOSS else readers[0]) in readers else {}
+        )
 
     return Meaning(ours=ours, why=why, read=read)
 
@@ -137,6 +146,9 @@ ALGORITHM: Mapping[str, Meaning] = {
     "algorithm.kl_ctrl.type": Meaning(ours="algorithm.kl.controller"),
     "algorithm.kl_ctrl.target_kl": Meaning(ours="algorithm.kl.target_kl"),
     "algorithm.kl_ctrl.horizon": Meaning(ours="algorithm.kl.horizon"),
+    **CORRECTION,
+    "algorithm.use_pf_ppo": nothing("False has no effect", only=(False,), otherwise="PF-PPO is not supported"),
+    "algorithm.pf_ppo.*": nothing("only with use_pf_ppo=True"),
     "algorithm.kl_penalty": _of_kl(
         "algorithm.kl.estimator", "algorithm.use_kl_in_reward", "only with use_kl_in_reward=True"
     ),
@@ -149,7 +161,7 @@ ALGORITHM: Mapping[str, Meaning] = {
     ),
     f"{ACTOR}.use_kl_loss": Meaning(ours="algorithm.kl.coefficient", why="True: kl_loss_coef; False: 0", read=_kl),
     f"{ACTOR}.kl_loss_coef": Meaning(ours="algorithm.kl.coefficient", why="with use_kl_loss=True, else 0", read=_kl),
-    f"{ACTOR}.kl_loss_type": Meaning(ours="algorithm.kl.estimator"),
+    f"{ACTOR}.kl_loss_type": _of_kl("algorithm.kl.estimator", f"{ACTOR}.use_kl_loss", "only with use_kl_loss=True"),
     f"{ACTOR}.entropy_coeff": Meaning(ours="algorithm.entropy"),
     f"{ACTOR}.clip_ratio": _not_with(
         _NOT_CLIPPED,
@@ -157,7 +169,9 @@ ALGORITHM: Mapping[str, Meaning] = {
         "algorithm.loss.clip_high",
         why=f"and algorithm.loss.clip_high; {_NOT_READ}",
     ),
-    f"{ACTOR}.clip_ratio_low": _not_with(_NOT_CLIPPED, "algorithm.loss.clip_low", why=_NOT_READ),
+    f"{ACTOR}.clip_ratio_low": Meaning(
+        ours="algorithm.loss.clip_low", why=f"at most 1, because ratios are positive; {_NOT_READ}", read=_clip_low
+    ),
     f"{ACTOR}.clip_ratio_high": _not_with(_NOT_CLIPPED, "algorithm.loss.clip_high", why=_NOT_READ),
     f"{ACTOR}.clip_ratio_c": _of(
         "algorithm.loss.dual_clip", _LOSS, ("vanilla",), "off by default; 3 by default in verl"
@@ -166,6 +180,12 @@ ALGORITHM: Mapping[str, Meaning] = {
         _PER_TRAJECTORY, "algorithm.aggregation", why="not with geo_mean and sapo, which average over trajectories"
     ),
     _LOSS: Meaning(ours="algorithm.loss", why=_LOSS_WHY, read=_loss),
+    f"{ACTOR}.policy_loss.tau_pos": _of(
+        "algorithm.loss.positive_temperature", _LOSS, ("sapo",), "only with loss_mode=sapo"
+    ),
+    f"{ACTOR}.policy_loss.tau_neg": _of(
+        "algorithm.loss.negative_temperature", _LOSS, ("sapo",), "only with loss_mode=sapo"
+    ),
     "critic.model.path": _of_critic("critic.model"),
     "critic.optim.lr": _of_critic("critic.learning_rate"),
     "critic.cliprange_value": _of_critic("critic.clip"),

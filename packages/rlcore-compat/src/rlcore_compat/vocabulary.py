@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 from rlcore.config.dialects import Given, Translation
 from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
-from rlcore.config.messages import Problem, nearest_key
+from rlcore.config.messages import Problem
 from rlcore.config.write import toml_value
 from rlcore.secrecy import mask_arguments
 
@@ -41,7 +42,8 @@ class Meaning:
     """The translation of a foreign key."""
 
     ours: str | None
-    """The dotted rlcore key that it sets, or None."""
+    """The dotted rlcore key that it sets, or None. In the meaning of a whole table (``table.*``), a final ``*`` is the
+    rest of the key."""
     why: str = ""
     """A note for the user; required when it sets nothing."""
     read: Callable[[Any, Words], Any] = lambda value, words: value
@@ -61,10 +63,10 @@ def nothing(why: str, *, only: tuple[Any, ...] | None = None, otherwise: str = "
 
 
 def never(reason: str) -> Meaning:
-    """A key that is always refused."""
+    """A key that is always refused. Keys with the same reason are reported once."""
 
     def read(value: Any, words: Words) -> None:
-        raise Refused(reason)
+        raise Refused(reason, of="")
 
     return Meaning(ours=None, why=f"refused: {reason}", read=read)
 
@@ -75,6 +77,7 @@ class Vocabulary:
 
     name: str
     meanings: Mapping[str, Meaning]
+    """By key; ``table.*`` applies to all keys of a table that have no meaning of their own."""
     tables: frozenset[str] = frozenset()
     """Top-level tables of this system. Unknown keys in these tables are errors."""
 
@@ -86,22 +89,36 @@ class Vocabulary:
     def claims(self, key: str) -> bool:
         """Whether the key, or its table, belongs to this system."""
         key = _plain(key)
-        return key in self.meanings or key.partition(".")[0] in self.tables
+        return entry_of(key, self.meanings) is not None or key.partition(".")[0] in self.tables
 
     def read_overrides(self, overrides: Sequence[str], given: Given) -> Translation:
-        """Translate each override, with the override as the origin."""
+        """Translate each override, with the override as the origin. The last one of a key counts, as in Hydra."""
         keys: list[ForeignKey] = []
         problems: list[Problem] = []
         for text in overrides:
             name, _, value = text.partition("=")
             name = _plain(name)
-            if name in self.meanings:
+            if entry_of(name, self.meanings) is not None:
                 keys.append(ForeignKey(text, name, foreign_value(value), f"command line: {text}"))
             else:
                 (masked,) = mask_arguments([text])
                 problems.append(unknown_key(name, f"command line: {masked}", self.name, self.meanings))
-        values = {key.name: key.value for key in keys}
-        return interpret(keys, values, self.meanings, own=given.overrides, problems=problems)
+        last = {key.name: key for key in keys}
+        values = {name: key.value for name, key in last.items()}
+        found = interpret(list(last.values()), values, self.meanings, own=given.overrides, problems=problems)
+        replaced = [key for key in keys if last[key.name] is not key]
+        lines = [f"{key.text} sets nothing: {last[key.name].text} comes later" for key in replaced]
+        return Translation(layer=found.layer, lines=[*lines, *found.lines])
+
+
+def entry_of(key: str, meanings: Mapping[str, Meaning]) -> str | None:
+    """The entry of the mapping table for a key: the key, or the innermost table with ``.*``."""
+    if key in meanings:
+        return key
+    table = key.rpartition(".")[0]
+    while table and f"{table}.*" not in meanings:
+        table = table.rpartition(".")[0]
+    return f"{table}.*" if table else None
 
 
 def _plain(key: str) -> str:
@@ -149,10 +166,13 @@ def interpret(
     decided: dict[str, tuple[ForeignKey, Any]] = {}
     reported: set[str] = set()
     for key in keys:
-        meaning = meanings[key.name]
+        meaning = _meaning_of(key.name, meanings)
         try:
             value = meaning.read(key.value, values)
         except Refused as refusal:
+            if meaning.ours and (above := _above(own, meaning.ours)):
+                lines.append(f"{key.text} sets nothing: {above} takes precedence")
+                continue
             wrong = next((other for other in keys if other.name == refusal.of), key)
             if refusal.of is None or str(refusal) not in reported:
                 found.append(wrong.problem("refused", wrong.name, wrong.value, str(refusal)))
@@ -164,19 +184,32 @@ def interpret(
             sets = {meaning.ours: value, **meaning.also} if meaning.ours else {}
         for target, item in sets.items():
             first, known = decided.setdefault(target, (key, item))
-            if first is not key and known != item:
+            if first is not key and known != item and not _above(own, target):
                 reason = f"conflicts with {first.text}, which sets {toml_value(known)}: give one of the two"
                 found.append(key.problem("bad value", target, item, reason))
         lines.append(_line(key, meaning, sets, own))
     return Translation(layer=_layer(decided, found), lines=lines)
 
 
+def _meaning_of(key: str, meanings: Mapping[str, Meaning]) -> Meaning:
+    entry = entry_of(key, meanings) or key
+    meaning = meanings[entry]
+    if entry != key and meaning.ours and meaning.ours.endswith(".*"):
+        return replace(meaning, ours=meaning.ours.removesuffix("*") + key.removeprefix(entry.removesuffix("*")))
+    return meaning
+
+
+def _above(own: Sequence[str], *targets: str) -> str:
+    """The rlcore overrides that set these keys."""
+    return ", ".join(text for text in own if any(_touches(text, target) for target in targets))
+
+
 def _line(key: ForeignKey, meaning: Meaning, sets: Mapping[str, Any], own: Sequence[str]) -> str:
     if not sets:
         return f"{key.text} sets nothing: {meaning.why}"
     shown = ", ".join(f"{target} = {toml_value(value)}" for target, value in sets.items())
-    above = [text for text in own if any(_touches(text, target) for target in sets)]
-    note = f"but {', '.join(above)} takes precedence" if above else meaning.why
+    above = _above(own, *sets)
+    note = f"but {above} takes precedence" if above else meaning.why
     return f"{key.text} -> {shown}" + (f" ({note})" if note else "")
 
 
@@ -208,11 +241,19 @@ def foreign_value(text: str) -> Any:
     return constants[text] if text in constants else parse_value(text)
 
 
-def unknown_key(key: str, origin: str, system: str, known: Collection[str]) -> Problem:
-    """The problem for a key that is not in the mapping table."""
-    near = nearest_key(key, known)
+def unknown_key(key: str, origin: str, system: str, known: Collection[str], *, name: str | None = None) -> Problem:
+    """The problem for a key that is not in the mapping table, where its name may be shorter than in the file."""
+    near = _misspelt(name or key, known)
     reason = f"did you mean {near} ?" if near else f"this key of {system} is not supported"
     return Problem(kind="unknown key", path=key, origin=origin, reason=reason)
+
+
+def _misspelt(key: str, known: Collection[str]) -> str | None:
+    """The key of the same table that differs by a typing mistake. A key of another meaning is never suggested."""
+    table, _, name = key.rpartition(".")
+    siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == table}
+    near = get_close_matches(name, siblings, n=1, cutoff=0.8)
+    return siblings[near[0]] if near else None
 
 
 def _touches(text: str, ours: str) -> bool:

@@ -75,8 +75,8 @@ class StepsConfig(Protocol):
     """Options of a trainer with a number of steps."""
 
     @property
-    def steps(self) -> int | None:
-        """The number of steps; None if it follows from the data."""
+    def steps(self) -> int | str | None:
+        """The number of steps, or of passes over the data, such as ``"3 passes"``; None if it follows from the data."""
         ...
 
 

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import UserError
 from rlcore.plugins.discovery import State, canonical
 from rlcore.plugins.loading import pip_line
@@ -31,6 +33,9 @@ MIN_DISK_BYTES = 2 * GIB
 """Space for a few checkpoints of a small model."""
 MIN_MEMORY_BYTES = 4 * GIB
 """Memory that the default recipes need, including torch."""
+MOST_FINDINGS = 1000
+"""The most findings of a check. A generator may never end."""
+Status = Literal["ok", "warn", "fail"]
 PROBE = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -43,7 +48,7 @@ print(json.dumps({"threads": torch.get_num_threads(), "gpus": found, "built_for_
 class Finding:
     """One finding of a check."""
 
-    status: Literal["ok", "warn", "fail"]
+    status: Status
     text: str
     fix: str = ""
 
@@ -55,13 +60,33 @@ def examine(plugin: str | None = None) -> Iterator[tuple[str, Finding]]:
     """
     registry = Registry()
     name = registry.plugin(plugin).name if plugin is not None else None
-    for spec in registry.specs("check"):
+    for offer in registry.offers("check"):
+        id, name_of_plugin = offer.spec.id, offer.plugin.named
         try:
-            yield from [(spec.id, finding) for finding in registry.load("check", spec.id)()]
+            with plugin_code(f"the check {id!r} of the plugin {name_of_plugin}"):
+                findings = _findings(registry.load("check", id)())
         except Exception as error:
-            yield spec.id, Finding(status="fail", text=f"the check raised {type(error).__name__}: {error}")
+            findings = [
+                Finding(status="fail", text=f"the check of the plugin {name_of_plugin} failed: {error_text(error)}")
+            ]
+        yield from ((id, finding) for finding in findings)
     if name is not None:
         yield from ((f"{name}/default", finding) for finding in default_recipe(registry, name))
+
+
+def _findings(answer: object) -> list[Finding]:
+    """The findings that a check returned. Raises `TypeError` for anything else."""
+    if answer is None:
+        return []
+    if not isinstance(answer, Iterable) or isinstance(answer, (str, bytes)):
+        raise TypeError(f"it returned {value_text(answer)}, expected Finding objects")
+    findings = list(islice(answer, MOST_FINDINGS))
+    for found in findings:
+        if not isinstance(found, Finding):
+            raise TypeError(f"it returned {value_text(found)}, expected Finding objects")
+        if found.status not in get_args(Status) or not all(isinstance(text, str) for text in (found.text, found.fix)):
+            raise TypeError(f"it returned a Finding with a field of the wrong type: {value_text(found)}")
+    return findings
 
 
 def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:

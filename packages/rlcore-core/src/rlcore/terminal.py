@@ -19,9 +19,9 @@ def say(*lines: str, err: bool = False, stream: TextIO | None = None) -> None:
     _write(stream or (sys.stderr if err else sys.stdout), "".join(f"{printable(line)}\n" for line in lines))
 
 
-def say_json(value: object, *, indent: int | None = None) -> None:
-    """Print plain data as JSON. Numbers that are not finite become null."""
-    _write(sys.stdout, json_text(value, indent=indent) + "\n")
+def say_json(value: object, *, indent: int | None = None, stream: TextIO | None = None) -> None:
+    """Print plain data as JSON to stdout or another stream. Numbers that are not finite become null."""
+    _write(stream or sys.stdout, json_text(value, indent=indent) + "\n")
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:

@@ -58,17 +58,17 @@ def _ids(folder: Path, prompt: str) -> list[int]:
         return list(range(16))
     from transformers import AutoTokenizer
 
-    return [int(token) for token in AutoTokenizer.from_pretrained(folder)(prompt)["input_ids"]]
+    return [int(token) for token in AutoTokenizer.from_pretrained(folder, trust_remote_code=False)(prompt)["input_ids"]]
 
 
 def _logits(folder: Path, ids: list[int], dtype: str) -> Any:
     import torch
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     name = (config.architectures or ["AutoModelForCausalLM"])[0]
     kind = getattr(transformers, name, transformers.AutoModelForCausalLM)
-    model = kind.from_pretrained(folder, dtype=getattr(torch, dtype)).float().eval()
+    model = kind.from_pretrained(folder, dtype=getattr(torch, dtype), trust_remote_code=False).float().eval()
     with torch.inference_mode():
         found = model(input_ids=torch.tensor([ids])).logits.float().clone()
     del model

@@ -14,6 +14,7 @@ from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.errors import ToolFailure
 from rlcore.types import Boundary, Observation, Sampling, Step, Stop, Trajectory
+from rlcore.types.checking import flaw_in_observation, flaw_in_step
 
 from rlcore_rollout.images import EpisodeImages, ImagePool
 from rlcore_rollout.model_client import ModelClient
@@ -103,7 +104,7 @@ class AgentLoop:
         try:
             given = {"context": context} if takes_context(environment.reset) else {}
             observation = await self._ask("reset", environment.reset, context.task, until=until, seed=seed, **given)
-            _expect("reset", observation, Observation)
+            _expect("reset", observation, Observation, flaw_in_observation)
             if observation.context is not None:
                 raise End.failed(Boundary.ENVIRONMENT, "reset must not set context: there is nothing to rewrite")
             record.tools = observation.tools
@@ -118,7 +119,7 @@ class AgentLoop:
                 if finish_reason == "length":
                     raise End(Stop.LENGTH)
                 step = await self._ask("step", environment.step, action, until=until)
-                _expect("step", step, Step)
+                _expect("step", step, Step, flaw_in_step)
                 record.add_step(step)
                 observation = step.observation
                 if step.terminated or step.truncated or step.stop is not None:
@@ -155,7 +156,10 @@ class AgentLoop:
             closing.append(str(failed))
 
 
-def _expect(name: str, value: object, kind: type) -> None:
+def _expect(name: str, value: Any, kind: type, flaw_in: Callable[[Any], str | None]) -> None:
+    """End the episode unless the environment returned a valid object of this type."""
     if not isinstance(value, kind):
         found = type(value).__name__
         raise End.failed(Boundary.ENVIRONMENT, f"{name} must return a {kind.__name__}, it returned a {found}")
+    if flaw := flaw_in(value):
+        raise End.failed(Boundary.ENVIRONMENT, f"{name} returned a {kind.__name__} with {flaw}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 
 from rlcore.types import (
     Boundary,
@@ -27,6 +25,7 @@ from rlcore.types import (
     ToolSchema,
     Turn,
 )
+from rlcore.types.checking import is_finite
 
 from rlcore_rollout.images import EpisodeImages, ImagePool
 
@@ -182,15 +181,11 @@ class Record:
     def add_step(self, step: Step) -> None:
         """Store a step's reward in its turn, and add the numbers of its info to the metrics."""
         if step.reward is not None:
-            if not (isinstance(step.reward, Real) and math.isfinite(step.reward)):
-                raise End.failed(
-                    Boundary.ENVIRONMENT, f"the reward of step must be a finite number, not {step.reward!r}"
-                )
             turns = self.segment.turns
             turns[-1] = replace(turns[-1], reward=float(step.reward))
             self.count("step_reward", float(step.reward))
         for name, value in step.info.items():
-            if isinstance(value, (float, int, Real)) and math.isfinite(value):  # Real alone is slow to check
+            if isinstance(name, str) and is_finite(value):
                 self.count(name, float(value))
 
     def count(self, name: str, value: float) -> None:

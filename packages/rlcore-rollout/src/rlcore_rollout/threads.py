@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from rlcore.containment import error_text
 from rlcore.episodes import threads
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _Future(Future[R]):
+    """A future whose cancellation abandons a call that runs."""
+
+    call: threads.Call | None = None
+
+    def cancel(self) -> bool:
+        cancelled = super().cancel()
+        if not cancelled and not self.done() and self.call is not None:
+            self.call.abandon()
+        return cancelled
 
 
 class GrowingThreads(ThreadPoolExecutor):
@@ -23,17 +37,22 @@ class GrowingThreads(ThreadPoolExecutor):
         super().__init__(max_workers=1)
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Run the call in an idle thread, or in a new one."""
-        future: Future[R] = Future()
+        """Run the call in an idle thread, or in a new one.
+
+        Raises:
+            TooManyAbandoned: too many earlier calls of the function never ended.
+        """
+        future: _Future[R] = _Future()
 
         def work() -> None:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(fn(*args, **kwargs))
                 except BaseException as error:
-                    future.set_exception(error)
+                    future.set_exception(error if isinstance(error, Exception) else RuntimeError(error_text(error)))
 
-        threads.submit(work)
+        future.call = threads.Call(functools.partial(fn, *args), work)
+        future.call.start()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,19 +11,25 @@ from rlcore.config.schema import LARGEST, Table
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
 LearningRate = Annotated[float, Field(gt=0)]
+Passes = Annotated[str, Field(pattern=r"^[1-9][0-9]* pass(es)?$")]
 
 
 class PolicyGradientConfig(Table):
     """``[trainer]``: training length, optimiser and batch settings."""
 
-    steps: Positive = 100
-    """Number of training steps; each step is one rollout and its updates."""
+    steps: Positive | Passes = 100
+    """Number of training steps, or of passes over the training tasks, such as ``"3 passes"``. Each step is one rollout
+    and its updates."""
     tasks_per_step: Positive = 16
     """Tasks per step; each task is sampled ``rollout.group_size`` times."""
+    shuffle: bool = True
+    """Shuffle the training tasks in each pass; false keeps the order of the dataset."""
     learning_rate: LearningRate = 1e-6
     """Peak learning rate of AdamW."""
     warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of steps over which the learning rate increases from zero to its peak."""
+    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Warm-up as a fraction of all steps, rounded up; used if ``warmup_steps`` is 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate schedule after the warm-up: constant, or a decay to zero at the last step."""
     weight_decay: NonNegative = 0.0
@@ -42,6 +49,22 @@ class PolicyGradientConfig(Table):
     """Number of steps between checks that the engine has the policy's weights; 0 disables the check."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them."""
+
+    def steps_of(self, tasks: int) -> int:
+        """Return the number of steps of a run with this number of training tasks."""
+        if isinstance(self.steps, int):
+            return self.steps
+        return int(self.steps.split()[0]) * max(1, tasks // self.tasks_per_step)
+
+    def warmup_of(self, steps: int) -> int:
+        """Return the number of warm-up steps of a run of ``steps`` steps."""
+        return self.warmup_steps or share_of(self.warmup_ratio, steps)
+
+
+def share_of(ratio: float, steps: int) -> int:
+    """Return a fraction of all steps, rounded up."""
+    # Round first: 0.1 * 30 is slightly larger than 3 in floating point.
+    return math.ceil(round(ratio * steps, 6))
 
 
 class WarmupConfig(Table):

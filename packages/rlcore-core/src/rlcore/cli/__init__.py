@@ -9,6 +9,7 @@ import sys
 
 import click
 
+from rlcore.cli.interrupts import interrupts_handled
 from rlcore.cli.text import examples
 from rlcore.errors import (
     ComponentExitError,
@@ -146,7 +147,8 @@ def _machine_failure(error: BaseException) -> UserError | None:
 
 def main() -> int:
     """Run the command line, and return the exit status."""
-    return exit_status(cli, "rlcore")
+    with interrupts_handled():
+        return exit_status(cli, "rlcore")
 
 
 def exit_status(command: click.Command, name: str) -> int:

@@ -13,6 +13,7 @@ import click
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
 from rlcore.config.fields import inner_models
 from rlcore.config.layers import file_layer, leaves, merge_layers
@@ -23,7 +24,7 @@ from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import run_of
 from rlcore.secrecy import redacted
-from rlcore.terminal import say, say_json
+from rlcore.terminal import say
 
 
 @click.group(
@@ -41,7 +42,7 @@ def config() -> None:
 @config.command(epilog="\b\nExample:\n  rlcore config show -p gsm8k-tools rollout.group_size=4 --origin")
 @layer_options
 @click.option("--origin", is_flag=True, help="Show the origin of each value.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
+@json_option("Print JSON instead of TOML.")
 def show(
     plugin: str | None,
     recipe: str | None,
@@ -58,7 +59,7 @@ def show(
     if as_json:
         shown = {".".join(path): value for path, value in leaves(tree)}
         rows = {key: {"value": value, "origin": resolved.origin(tuple(key.split(".")))} for key, value in shown.items()}
-        say_json(rows if origin else shown, indent=2)
+        print_json(rows if origin else shown, indent=2)
     else:
         say(*toml_text(tree, resolved.origin if origin else None).splitlines())
 
@@ -66,7 +67,7 @@ def show(
 @config.command(epilog="\b\nExamples:\n  rlcore config schema\n  rlcore config schema -p gsm8k-tools --json")
 @click.option("-p", "--plugin", metavar="PLUGIN", help="Include the tables of the plugin's default recipe.")
 @click.option("-r", "--recipe", metavar="NAME|FILE", help="Use another recipe.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON schema, for editors.")
+@json_option("Print a JSON schema, for editors.")
 def schema(plugin: str | None, recipe: str | None, as_json: bool) -> None:
     """Print all configuration keys with type, default and description."""
     registry = Registry()
@@ -75,7 +76,7 @@ def schema(plugin: str | None, recipe: str | None, as_json: bool) -> None:
         layered = gather(registry, plugin=plugin, recipe=recipe)
         tables = _tables_of(resolve(layered.layers, registry, recipe=layered.recipe))
     if as_json:
-        say_json(json_schema(tables), indent=2)
+        print_json(json_schema(tables), indent=2)
         return
     say(*field_rows(RunConfig, "", skip=set(tables)))
     for name, model in tables.items():

@@ -13,16 +13,19 @@ from typing import Any
 
 import click
 
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.rescore import purpose_and_step, rescore, stored_rollouts
 from rlcore.cli.text import excerpt, printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
-from rlcore.errors import DataError, NotInstalledError, UserError, did_you_mean
+from rlcore.containment import value_text
+from rlcore.errors import DataError, NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.json_files import json_lines, parse_json, read_json
-from rlcore.plugins.registry import Registry
+from rlcore.plugins.registry import Registry, asked, make_component
+from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.exits import exits_reported
 from rlcore.specs import DatasetSpec
-from rlcore.terminal import say, say_json
+from rlcore.terminal import say
 from rlcore.types import media_hash, to_json
 from rlcore.wording import counted
 
@@ -69,7 +72,7 @@ def list_() -> None:
 @click.argument("name")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--help-options", is_flag=True, help="List the options of this dataset.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@json_option("Print the summary as JSON.")
 @exits_reported()
 def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
     """Convert raw files to training data. Options depend on the dataset."""
@@ -85,9 +88,13 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
         return
     values = validate_options(model, override_layers(options), subject=f"the options of rlcore data prepare {name}")
     function = registry.load_for("dataset", spec, spec.prepare)
-    summary: Mapping[str, object] = (function(values) if values is not None else function()) or {}
+    what = f"prepare of {registry.named('dataset', name)}"
+    summary = asked(what, function, *(() if values is None else (values,))) or {}
+    if not isinstance(summary, Mapping):
+        raise PluginError(f"{what} must return a summary", found=value_text(summary), fix="return a dict")
+    summary = {str(key): value for key, value in summary.items()}
     if as_json:
-        say_json(dict(summary))
+        print_json(summary)
         return
     width = max((len(key) for key in summary), default=0)
     for key, value in summary.items():
@@ -129,8 +136,8 @@ def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[
     registry = Registry()
     model = registry.config_model("dataset", name)
     config = validate_options(model, override_layers(options), subject=f"the options of the dataset {name}")
-    target = registry.load("dataset", name)
-    dataset = target() if config is None else target(config)
+    target, what = registry.load("dataset", name), registry.named("dataset", name)
+    dataset = checked_dataset(make_component(what, target, config), what)
     for task in dataset.tasks(split):
         row = {**to_json(task, encode_bytes=media_hash), "images": counted(len(task.images), "image")}
         if not task.images:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.text import examples
 from rlcore.errors import UserError
-from rlcore.terminal import say, say_json
+from rlcore.terminal import say
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
@@ -18,7 +19,7 @@ MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 )
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("-p", "--plugin", metavar="NAME", help="Also check the requirements of the plugin's default recipe.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def doctor(run: str | None, plugin: str | None, as_json: bool) -> int:
     """Check this machine, or the files of RUN, and suggest fixes. Exit with 1 if a check fails.
 
@@ -35,5 +36,5 @@ def doctor(run: str | None, plugin: str | None, as_json: bool) -> int:
             fix = [f"             fix: {finding.fix}"] if finding.fix else []
             say(f"{MARKS[finding.status]} {check:<10} {finding.text}", *fix)
     if as_json:
-        say_json(rows, indent=2)
+        print_json(rows, indent=2)
     return int(any(row["status"] == "fail" for row in rows))

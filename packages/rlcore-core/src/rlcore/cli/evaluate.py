@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from rlcore.abilities import NamedModelConfig
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.run import skipped_rows
 from rlcore.config.layers import Layer
@@ -28,7 +29,7 @@ from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.specs import EngineSpec
-from rlcore.terminal import say, say_json
+from rlcore.terminal import say
 from rlcore.types import Group
 from rlcore.wording import counted
 
@@ -53,7 +54,7 @@ from rlcore.wording import counted
     metavar="FILE.jsonl.gz",
     help="Store the trajectories, for rlcore data show.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@json_option("Print JSON instead of the table.")
 @exits_reported()
 def evaluate(
     plugin: str | None,
@@ -102,7 +103,7 @@ def evaluate(
             write_groups(save, groups)
     except BaseException as error:
         if as_json and not isinstance(error, UserError):
-            say_json({"finished": False})
+            print_json({"finished": False})
         raise
     finally:
         run.finished()
@@ -110,7 +111,7 @@ def evaluate(
     if as_json:
         model = run.config.model.path if own_model(run) is None else own_model(run)
         numbers = {"recipe": layered.recipe, "model": model, "split": split, "seconds": seconds}
-        say_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary)})
+        print_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary)})
     else:
         _print_table(run, summary, split, seconds)
     if not summary.scored:

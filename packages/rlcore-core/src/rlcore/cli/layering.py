@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,16 +11,21 @@ from typing import Any, TypeVar
 
 import click
 
+from rlcore.cli.text import printable
 from rlcore.config.dialects import translate
-from rlcore.config.layers import Layer, file_layer, override_layers
+from rlcore.config.layers import Layer, file_layer, leaves, merge_layers, override_layers
 from rlcore.errors import UserError
-from rlcore.plugins.registry import KINDS, Registry
+from rlcore.plugins.registry import KINDS, Registry, asked
 from rlcore.runs.directory import Asked
 from rlcore.secrecy import remember_arguments
 from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+SELECTING = frozenset({"id", "engine", "use", "tools", "chat_format", "tool_parser", "advantage", "loss"})
+"""Keys whose values select components, by id or by import path."""
+_FILE = re.compile(r".+\.py:[^\W\d][\w.]*")
+_MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
 def layer_options(command: Command) -> Command:
@@ -87,8 +93,22 @@ def gather(
     if speaks_first():
         say(*translated.lines, err=True)
     layers += [*translated.files, *translated.overrides, *override_layers(translated.own)]
+    if speaks_first():
+        say(*import_lines(layers), err=True)
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
     return Layered(layers=layers, recipe=name, summary=summary, asked=asked)
+
+
+def import_lines(layers: Sequence[Layer]) -> list[str]:
+    """A line for each import path that the layers select, before its code runs."""
+    merged = merge_layers(layers)
+    lines = []
+    for path, value in leaves(merged.tree):
+        selects = any(part in SELECTING for part in path[-2:])
+        for name in value if isinstance(value, list) else [value]:
+            if isinstance(name, str) and (_FILE.fullmatch(name) or (selects and _MODULE.fullmatch(name))):
+                lines.append(f"imports   {printable(name)} for {'.'.join(path)}, from {merged.origin(path)}")
+    return lines
 
 
 def _names_a_trainer(overrides: Sequence[str]) -> bool:
@@ -106,7 +126,7 @@ def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple
         id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
     offer = registry.offer("recipe", id)
     origin = offer.plugin.origin if offer is not None else ""
-    text = registry.load("recipe", id).read_text(encoding="utf-8")
+    text = asked(f"the text of {registry.named('recipe', id)}", registry.load("recipe", id).read_text, encoding="utf-8")
     return file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}"), id, origin
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.text import examples
 from rlcore.plugins.discovery import Plugin, State, discover
-from rlcore.terminal import say, say_json
+from rlcore.terminal import say
 from rlcore.wording import counted
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def plugins() -> None:
 
 @plugins.command("list", epilog=examples("rlcore plugins list", "rlcore plugins list --check --json"))
 @click.option("--check", is_flag=True, help="Import plugins and call their hooks; exit with 1 on problems.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def list_plugins(check: bool, as_json: bool) -> int:
     """List installed plugins. They are imported only with --check."""
     found, offered = discover(), dict[Key, Offered]()
@@ -42,7 +43,7 @@ def list_plugins(check: bool, as_json: bool) -> int:
         offered = _offered(registry)
         found = [replace(plugin, complaints=complaints.get(_key(plugin), ())) for plugin in registry.plugins.all()]
     if as_json:
-        say_json([_as_json(plugin, offered) for plugin in found], indent=2)
+        print_json([_as_json(plugin, offered) for plugin in found], indent=2)
     else:
         _print_table(found, offered)
         if not check:
@@ -53,7 +54,7 @@ def list_plugins(check: bool, as_json: bool) -> int:
 
 @plugins.command(epilog=examples("rlcore plugins show gsm8k-tools", "rlcore plugins show core --json"))
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option("Print JSON.")
 def show(name: str, as_json: bool) -> None:
     """Show the components of a plugin."""
     from rlcore.plugins.registry import Registry
@@ -62,7 +63,7 @@ def show(name: str, as_json: bool) -> None:
     offered = _offered(registry)
     plugin = registry.plugin(name)
     if as_json:
-        say_json(_as_json(plugin, offered), indent=2)
+        print_json(_as_json(plugin, offered), indent=2)
         return
     _print_table([plugin], {})
     for kind, rows in offered.get(_key(plugin), {}).items():

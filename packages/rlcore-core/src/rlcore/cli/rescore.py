@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from rlcore.atomic_files import beside, told
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.text import printable
 from rlcore.errors import DataError, NotScoredError, UserError
 from rlcore.plugins.registry import Registry
@@ -21,7 +22,7 @@ from rlcore.runs.directory import config_layer
 from rlcore.runs.records import read_groups, write_groups
 from rlcore.session.exits import exits_reported
 from rlcore.session.rescoring import STATES, Comparison, Plan, plan, rescored
-from rlcore.terminal import say, say_json
+from rlcore.terminal import say
 from rlcore.types import Group
 from rlcore.wording import counted
 
@@ -39,7 +40,7 @@ LONGEST_REASON = 160
 )
 @click.argument("source", metavar="RUN|FILE")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the tables.")
+@json_option("Print JSON instead of the tables.")
 @exits_reported()
 def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
     """Score stored trajectories again, with the same or other rewards, and show the differences.
@@ -64,7 +65,7 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
             for file in files:
                 write_groups(folder / f"rescored-{file.name}", session.score(file))
     if as_json:
-        say_json({name: _as_json(comparison) for name, comparison in session.found.items()})
+        print_json({name: _as_json(comparison) for name, comparison in session.found.items()})
     else:
         _print(session.found, how, files)
     if not any(comparison.now.scored for comparison in session.found.values()):

@@ -13,6 +13,7 @@ import click
 
 from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
 from rlcore.cli.escaped import logged_in
+from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
@@ -38,7 +39,7 @@ from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.session.signals import interruption, status_of, stops_handled
 from rlcore.specs import StrategySpec, TrainerSpec
-from rlcore.terminal import say, say_json, traceback_lines
+from rlcore.terminal import say, traceback_lines
 from rlcore.wording import counted
 
 
@@ -67,7 +68,7 @@ def _refused_once() -> Iterator[None]:
 @layer_options
 @click.option("--dry-run", is_flag=True, help="Check and print the configuration without starting the run.")
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; all other output goes to stderr.")
+@json_option("Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
 @exits_reported()
 def run(
@@ -222,7 +223,7 @@ def headline(run: RunSession, layered: Layered) -> list[str]:
         settings.append(counted(config.rollout.group_size, "trajectory") + of_each)
     if isinstance(trainer, ConversationsConfig):
         settings.append(f"{counted(trainer.conversations_per_step, 'conversation')} per step")
-    settings += [counted(steps, "step") if steps else None, f"seed {config.seed}"]
+    settings += [counted(steps, "step") if isinstance(steps, int) else steps, f"seed {config.seed}"]
     brings = f" ({layered.summary})" if layered.summary else ""
     name = f"{layered.recipe or 'no recipe'}{brings}"
     return [
@@ -312,7 +313,7 @@ def _last_lines(job: RunSession, metrics: Mapping[str, float], as_json: bool, *,
     if as_json:
         numbers = {name: float(value) for name, value in metrics.items()}
         paths = {"directory": str(path), "best": str(best) if best else None}
-        say_json({"finished": finished, **paths, "metrics": numbers})
+        print_json({"finished": finished, **paths, "metrics": numbers})
         return
     if not finished:
         job.say(f"stopped   resume with: rlcore run --resume {path}")

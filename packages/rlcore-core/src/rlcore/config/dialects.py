@@ -7,18 +7,21 @@ overrides.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer, file_layer
 from rlcore.config.limits import check_overrides, check_tree
 from rlcore.config.schema import RunConfig
+from rlcore.containment import plugin_code, value_text
 from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.plugins.discovery import is_host
 from rlcore.plugins.importing import describe
@@ -27,9 +30,10 @@ from rlcore.plugins.registry import Registry
 from rlcore.specs import DialectSpec
 
 log = logging.getLogger("rlcore.plugins")
-Value = TypeVar("Value")
 DIALECTS = "rlcore-compat"
 """The distribution that holds rlcore's own dialects."""
+MOST_KEYS = 100_000
+"""The most keys and lines of a dialect that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +147,7 @@ def install_hint(registry: Registry) -> str | None:
 
 def nearest_dialect_key(registry: Registry, key: str) -> str | None:
     """The key of an installed dialect that is closest to an unknown key."""
-    keys = [known for _, dialect in _override_dialects(registry) for known in dialect.keys]
+    keys = [known for offer, dialect in _override_dialects(registry) for known in _keys(offer, dialect)]
     if near := get_close_matches(key, keys, n=1, cutoff=0.85):
         return near[0]
     names = {names[0].upper(): names[0] for _, spec in _offers(registry) for names in spec.files if len(names) == 1}
@@ -184,10 +188,20 @@ def _assign(
 
 def _claims(offer: Offer, dialect: OverrideDialect, key: str) -> bool:
     try:
-        return dialect.claims(key)
+        with plugin_code(f"claims of the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
+            return bool(dialect.claims(key))
     except Exception as error:
         log.error("skipping the dialect %s (%s): %s", offer.spec.id, offer.plugin.origin, describe(error))
         return False
+
+
+def _keys(offer: Offer, dialect: OverrideDialect) -> list[str]:
+    try:
+        with plugin_code(f"keys of the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
+            return [key for key in islice(dialect.keys, MOST_KEYS) if isinstance(key, str)]
+    except Exception as error:
+        log.error("skipping the keys of the dialect %s (%s): %s", offer.spec.id, offer.plugin.origin, describe(error))
+        return []
 
 
 def _offers(registry: Registry) -> Iterator[tuple[Offer, DialectSpec]]:
@@ -219,9 +233,13 @@ def _select(offers: Sequence[Offer], what: str) -> Offer | None:
     raise PluginError(f"two dialects claim {what}", found=rivals, fix=f"disable one: {names}")
 
 
-def _call(offer: Offer, translate: Callable[[], Value]) -> Value:
+def _call(offer: Offer, translate: Callable[[], Translation]) -> Translation:
     try:
-        return translate()
+        with plugin_code(f"the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
+            made = translate()
+            if not isinstance(made, Translation) or not isinstance(made.layer, Layer):
+                raise TypeError(f"it returned {value_text(made)}, expected a Translation")
+            return dataclasses.replace(made, lines=[str(line) for line in islice(made.lines, MOST_KEYS)])
     except RlcoreError:
         raise
     except Exception as error:

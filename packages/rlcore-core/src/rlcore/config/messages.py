@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 from rlcore.errors import ConfigError
 from rlcore.escaping import printable
@@ -62,7 +62,7 @@ def nearest_key(path: str, known: Iterable[str]) -> str | None:
     known = list(known)
     parent, _, name = path.rpartition(".")
     siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == parent}
-    if near := get_close_matches(name, siblings, n=1, cutoff=0.6):
+    if near := get_close_matches(name, siblings, n=1, cutoff=0.7):
         return siblings[near[0]]
     if initials := [key for sibling, key in siblings.items() if _initials(sibling) == name]:  # lr, learning_rate
         return initials[0]
@@ -78,6 +78,12 @@ def nearest_key(path: str, known: Iterable[str]) -> str | None:
     if near := get_close_matches(name, names, n=1, cutoff=0.75):
         return names[near[0]]
     return None
+
+
+def most_similar(path: str, candidates: Iterable[str | None]) -> str | None:
+    """The candidate that resembles ``path`` most, the first of equals."""
+    present = [key for key in candidates if key is not None]
+    return max(present, key=lambda key: SequenceMatcher(None, path, key).ratio(), default=None)
 
 
 def _initials(name: str) -> str:

@@ -124,6 +124,10 @@ class EvaluationTable(Table):
     """Trajectories per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """Sampling temperature; 0 is greedy decoding."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus sampling."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Number of most likely tokens to sample from; 0 keeps all."""
     success: float = 1.0
     """Minimum reward of a trajectory that counts as solved (accuracy)."""
 

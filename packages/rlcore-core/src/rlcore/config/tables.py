@@ -19,7 +19,8 @@ from rlcore.config.fields import (
 )
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers
 from rlcore.config.masking import is_secret_field, remember_secret_fields
-from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, nearest_key
+from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, most_similar, nearest_key
+from rlcore.containment import error_text, plugin_code
 from rlcore.secrecy import MASK, SECRET_VALUE, is_secret, redacted
 
 Model = type[BaseModel] | Literal["missing"] | None
@@ -108,7 +109,8 @@ class TableValidator:
             self.bad((*path, *place), value, f"needs {EXPECTED[f'{kind}_type']}", doc_of(model, place))
             booleans.add((*path, *place))
         try:
-            found = model.model_validate(values)
+            with plugin_code(f"the validation of {'.'.join(path)} by {model.__module__}.{model.__qualname__}"):
+                found = model.model_validate(values)
             refused = list(non_finite(found)) if isinstance(found, BaseModel) else []
             for place, number in refused:  # models that are not a `Table` accept them
                 place = _existing(values, place, "finite_number")
@@ -122,6 +124,12 @@ class TableValidator:
             for place, details in reasons.items():
                 if place not in booleans:
                     self._explain(model, place, path, details)
+            return None
+        except Exception as error:  # a validator of a plugin may raise anything
+            reason = f"its model {model.__module__}.{model.__qualname__} raised {error_text(error)}"
+            self.problems.append(
+                Problem(kind="bad value", path=".".join(path), origin=self.merged.origin(path), reason=reason)
+            )
             return None
 
     def _explain(self, model: type[BaseModel], place: KeyPath, path: KeyPath, details: list[ErrorDetails]) -> None:
@@ -183,8 +191,8 @@ class TableValidator:
                 )
                 continue
             shown = ".".join(path)
-            near = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
-            near = near or self.nearest_dialect_key(shown)
+            own = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
+            near = most_similar(shown, (own, self.nearest_dialect_key(shown)))
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if near is not None:

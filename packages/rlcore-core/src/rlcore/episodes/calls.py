@@ -9,15 +9,16 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from rlcore.containment import Ended, error_text, is_interrupt
 from rlcore.episodes import threads
-from rlcore.episodes.threads import run_in_thread
+from rlcore.episodes.threads import TooManyAbandoned, run_in_thread
 from rlcore.secrecy import redact
 
 LONGEST_DESCRIPTION = 2000
 
 
 class CallFailed(Exception):
-    """A call failed: it raised an exception, or its deadline passed (``timed_out``)."""
+    """A call failed: it raised an exception, or its deadline passed, or those of earlier calls (``timed_out``)."""
 
     def __init__(self, description: str, *, timed_out: bool = False):
         self.timed_out = timed_out
@@ -29,10 +30,9 @@ def describe(error: BaseException, function: object = None) -> str:
 
     The location is that of ``function`` if the call itself failed.
     """
-    try:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    except Exception:
-        text = f"{type(error).__name__} (its message cannot be read)"
+    text = error_text(error)
+    if isinstance(error, Ended) and error.__cause__ is not None:
+        error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename not in (__file__, threads.__file__):
         text += f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno} in {frames[-1].name})"
@@ -75,14 +75,16 @@ async def call(
             return answer
         async with scope:
             return await answer
-    except KeyboardInterrupt:
-        raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         raise CallFailed(f"{name} cancelled itself") from error
+    except TooManyAbandoned as error:
+        raise CallFailed(f"{name} failed: {error}", timed_out=True) from error
     except BaseException as error:
+        if is_interrupt(error):
+            raise
         if isinstance(error, TimeoutError) and scope.expired():
             limit = f"{timeout_s:g} s" if deadline < until else "the time limit of the trajectory"
             raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error

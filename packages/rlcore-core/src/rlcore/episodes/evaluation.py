@@ -26,7 +26,7 @@ def evaluation_request(config: RunConfig, tasks: Sequence[Task]) -> RolloutReque
         seed=config.seed,
         step=0,
         purpose="evaluation",
-        sampling={"temperature": table.temperature, "top_p": 1.0, "top_k": 0},
+        sampling={"temperature": table.temperature, "top_p": table.top_p, "top_k": table.top_k},
     )
 
 

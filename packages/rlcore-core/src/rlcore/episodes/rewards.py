@@ -30,6 +30,8 @@ class SelectedReward:
     """A `Reward`, or a `GroupReward` where ``scope`` is ``group``."""
     minimum: float
     maximum: float
+    origin: str = ""
+    """The plugin that registered it, for messages."""
     takes_context: bool = field(init=False)
     """Whether ``function`` declares the parameter ``context``."""
 
@@ -48,7 +50,8 @@ def select_rewards(
     selected = []
     for table, own in zip(tables, options, strict=True):
         spec = cast(RewardSpec, registry.spec("reward", table.id))
-        function = make_component(f"reward {table.id!r}", registry.load("reward", table.id), own)
+        function = make_component(registry.named("reward", table.id), registry.load("reward", table.id), own)
+        offer = registry.offer("reward", table.id)
         _check_takes(table.id, function, ("group",) if spec.scope == "group" else ("trajectory", "task"))
         reward = SelectedReward(
             id=table.id,
@@ -57,6 +60,7 @@ def select_rewards(
             function=function,
             minimum=spec.minimum,
             maximum=spec.maximum,
+            origin=offer.plugin.origin if offer is not None else "",
         )
         selected.append(reward)
     return tuple(selected)

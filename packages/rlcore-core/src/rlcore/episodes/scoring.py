@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
+from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext
 from rlcore.types import Boundary, Failure, Group, RewardResult, Task, Trajectory
+from rlcore.types.checking import flaw_in_numbers
 
 if TYPE_CHECKING:
     from rlcore.episodes.rewards import SelectedReward
@@ -39,12 +42,14 @@ class Scorer:
         self._singles: list[tuple[str, SelectedReward]] = []
         self._groups: list[tuple[str, SelectedReward]] = []
         self._weights: dict[str, float] = {}
+        self._origins: dict[str, str] = {}
         for reward in rewards:
             name, count = reward.id, 1
             while name in self._weights:
                 count += 1
                 name = f"{reward.id}#{count}"
             self._weights[name] = reward.weight
+            self._origins[name] = f" ({reward.origin})" if reward.origin else ""
             (self._groups if reward.scope == "group" else self._singles).append((name, reward))
 
     async def score(self, trajectory: Trajectory, task: Task, context: EpisodeContext | None = None) -> Trajectory:
@@ -90,7 +95,7 @@ class Scorer:
         for name, weight in self._weights.items():
             result = trajectory.rewards[name]
             if weight and result.value is None:
-                errors.append(f"reward {name}: {result.error}")
+                errors.append(f"reward {name}{self._origins[name]}: {result.error}")
             elif weight and result.value is not None:
                 total += weight * result.value
         if not math.isfinite(total):
@@ -112,12 +117,13 @@ class Scorer:
         count = len(group.trajectories)
         try:
             with closing(EpisodeContext(group.task, seed=self._seed)) as context:
-                answers = list(await self._call(reward, group, context=context))
-        except (CallFailed, TypeError) as failure:
+                answers = await self._call(reward, group, context=context)
+            with plugin_code(""):
+                answers = _listed(answers, count)
+        except CallFailed as failure:
             return [RewardResult(value=None, error=str(failure))] * count
-        if len(answers) != count:
-            error = f"it returned {len(answers)} values for {count} trajectories"
-            return [RewardResult(value=None, error=error)] * count
+        except Exception as failure:  # an answer may be of any class
+            return [RewardResult(value=None, error=f"it returned no list of values: {error_text(failure)}")] * count
         return [checked(answer, reward.minimum, reward.maximum) for answer in answers]
 
     async def _call(self, reward: SelectedReward, *arguments: Any, context: EpisodeContext) -> Any:
@@ -126,9 +132,31 @@ class Scorer:
             return await call("it", reward.function, *arguments, timeout_s=self._timeout_s, threaded=True, **declared)
 
 
+def _listed(answers: Any, count: int) -> list[Any]:
+    """The values of a group reward, which may be an array."""
+    if isinstance(answers, (str, bytes, Mapping, Set)) or not hasattr(answers, "__getitem__"):
+        raise TypeError(f"it returned {value_text(answers)}")
+    if len(answers) != count:
+        raise CallFailed(f"it returned {len(answers)} values for {count} trajectories")
+    return list(islice(answers, count))
+
+
 def checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
     """Convert the value of a reward to a result. It is scored only if it is a finite number within the bounds."""
+    try:
+        with plugin_code(""):
+            return _checked(answer, minimum, maximum)
+    except Exception as error:  # a value may be of any class
+        return RewardResult(value=None, error=f"it returned a value that cannot be read: {error_text(error)}")
+
+
+def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
     result = answer if isinstance(answer, RewardResult) else RewardResult(value=answer)
+    if flaw := flaw_in_numbers(result.components, "components"):
+        return RewardResult(value=None, error=f"it returned {flaw}")
+    if result.error is not None and not isinstance(result.error, str):
+        return RewardResult(value=None, error=f"it returned an error of type {type(result.error).__name__}")
+    components = {name: float(value) for name, value in result.components.items()}
     if result.value is None:
         error = result.error or "it returned neither a value nor an error"
     elif not isinstance(result.value, Real):
@@ -139,6 +167,6 @@ def checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
         except OverflowError:
             value = math.inf
         if minimum <= value <= maximum and math.isfinite(value):
-            return RewardResult(value=value, components=result.components, error=result.error)
+            return RewardResult(value=value, components=components, error=result.error)
         error = f"it returned {value:g}, which is outside [{minimum:g}, {maximum:g}]"
-    return RewardResult(value=None, components=result.components, error=error)
+    return RewardResult(value=None, components=components, error=error)

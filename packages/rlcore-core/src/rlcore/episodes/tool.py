@@ -34,12 +34,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from rlcore.episodes.calls import is_async
+from rlcore.containment import error_text, is_interrupt
+from rlcore.episodes.calls import is_async, place_of
 from rlcore.episodes.context import EpisodeContext
-from rlcore.episodes.threads import run_in_thread
+from rlcore.episodes.threads import TooManyAbandoned, run_in_thread
 from rlcore.episodes.tool_schema import check_arguments, parameters_of, schema_of
 from rlcore.errors import EnvironmentFailure, ToolFailure, UserError
 from rlcore.types import FrozenDict, Task, ToolSchema, freeze, thaw
+from rlcore.types.checking import flaw_in_numbers, is_finite
 
 
 class ToolError(Exception):
@@ -79,6 +81,8 @@ class Tool:
     """Whether it declares a parameter ``context``, which is hidden from the model."""
     stateful: bool = False
     """Whether `function` is a class, which is instantiated for each episode."""
+    origin: str = ""
+    """The plugin that registered it, for messages."""
 
     @property
     def name(self) -> str:
@@ -114,31 +118,65 @@ class Tool:
                     answer = await run_in_thread(self.function, **values)
                     if inspect.isawaitable(answer):
                         answer = await answer
+            return self._result(answer)
         except ToolFailure:
             raise
-        except EnvironmentFailure as error:
-            raise ToolFailure(str(error)) from error
+        except (EnvironmentFailure, TooManyAbandoned) as error:
+            raise ToolFailure(f"{self.named} failed: {error}") from error
+        except asyncio.CancelledError as error:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            raise ToolFailure(f"{self.named} cancelled itself") from error
         except (ToolError, ValueError, ArithmeticError) as error:
-            return ToolResult(shorten(f"Error: {error or type(error).__name__}", self.max_characters), status="error")
-        except Exception as error:
+            return ToolResult(shorten(f"Error: {_message(error)}", self.max_characters), status="error")
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             if isinstance(error, TimeoutError) and deadline.expired():
                 return ToolResult(f"Error: {self.name} did not answer within {self.timeout_s:g} s.", status="error")
-            raise ToolFailure(f"tool {self.name!r} failed: {type(error).__name__}: {error}") from error
-        return self._result(answer)
+            raise ToolFailure(f"{self.named} failed: {error_text(error)}") from error
+
+    @property
+    def named(self) -> str:
+        """The tool and its plugin or file, for messages."""
+        origin = self.origin or (place_of(self.function) or "").rpartition("/")[2]
+        return f"tool {self.name!r}" + (f" ({origin})" if origin else "")
 
     def _result(self, answer: object) -> ToolResult:
         if isinstance(answer, ToolResult):
+            if flaw := _flaw(answer):
+                raise ToolFailure(f"{self.named} returned a ToolResult with {flaw}")
             text = shorten(answer.text, self.max_characters)
             return ToolResult(text, images=answer.images, status=answer.status, reward=answer.reward, info=answer.info)
         if not isinstance(answer, str):
             try:
                 answer = json.dumps(thaw(answer), ensure_ascii=False)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 raise ToolFailure(
-                    f"tool {self.name!r} returned {type(answer).__name__}, which is neither text, ToolResult nor JSON: "
-                    f"{error}"
+                    f"{self.named} returned {type(answer).__name__}, which is neither text, ToolResult nor JSON: "
+                    f"{error_text(error)}"
                 ) from error
         return ToolResult(shorten(answer, self.max_characters))
+
+
+def _message(error: BaseException) -> str:
+    """The message of an error of a call, for the model."""
+    text = error_text(error)
+    return text.removeprefix(f"{type(error).__name__}: ")
+
+
+def _flaw(result: ToolResult) -> str | None:
+    """What is wrong with the fields of a result; None when they are valid."""
+    if not isinstance(result.text, str):
+        return f"text of type {type(result.text).__name__}"
+    if not isinstance(result.images, (list, tuple)) or not all(isinstance(image, bytes) for image in result.images):
+        return "images that are not bytes"
+    if result.status not in ("ok", "error", "final"):
+        return "an unknown status"
+    if result.reward is not None and not is_finite(result.reward):
+        return "a reward that is not a finite number"
+    return flaw_in_numbers(result.info, "info")
 
 
 @overload

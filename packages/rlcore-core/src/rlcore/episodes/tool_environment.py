@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,7 @@ from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.tool import Tool, ToolResult, tool
 from rlcore.episodes.tool_state import EpisodeTools
 from rlcore.errors import UserError, did_you_mean
-from rlcore.plugins.registry import Registry
+from rlcore.plugins.registry import Registry, asked
 from rlcore.types import ImagePart, Message, Observation, Part, Step, Stop, Task, TextPart, ToolCall
 
 
@@ -148,4 +149,8 @@ def _content(result: ToolResult) -> str | tuple[Part, ...]:
 @lru_cache(maxsize=256)  # an environment is created for every trajectory
 def tool_of(id: str) -> Tool:
     """Return the tool with this id, ``module:function`` or ``file.py:function``. Raises like `Registry.load`."""
-    return tool(Registry().load("tool", id))
+    registry = Registry()
+    offer = registry.offer("tool", id)
+    what = registry.named("tool", id)
+    made = asked(f"the schema of {what}", tool, registry.load("tool", id))
+    return dataclasses.replace(made, origin=offer.plugin.origin) if offer is not None else made

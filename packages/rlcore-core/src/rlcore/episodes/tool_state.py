@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+from rlcore.containment import error_text, is_interrupt
 from rlcore.episodes.calls import is_async
 from rlcore.episodes.context import EpisodeContext, takes_context
-from rlcore.episodes.threads import run_in_thread
+from rlcore.episodes.threads import run_as, run_in_thread
 from rlcore.episodes.tool import Tool
 from rlcore.errors import ToolFailure
 
@@ -43,10 +46,9 @@ class EpisodeTools:
             self.by_name[tool.name] = tool
             if tool.stateful:
                 try:
-                    made = await run_in_thread(self._make, tool, context)
+                    made = await run_as(tool.function, partial(self._make, tool, context))
                 except Exception as error:
-                    message = f"tool {tool.name!r} cannot be created: {type(error).__name__}: {error}"
-                    raise ToolFailure(message) from error
+                    raise ToolFailure(f"{tool.named} cannot be created: {error_text(error)}") from error
                 self.by_name[tool.name] = dataclasses.replace(tool, function=made)
 
     def _make(self, tool: Tool, context: EpisodeContext) -> Callable[..., Any]:
@@ -77,7 +79,11 @@ class EpisodeTools:
                     ended = one.close() if is_async(one.close) else await run_in_thread(one.close)
                     if inspect.isawaitable(ended):
                         await ended
-                except Exception as error:
-                    failures.append(f"tool {name!r} cannot be closed: {type(error).__name__}: {error}")
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:
+                    if is_interrupt(error):
+                        raise
+                    failures.append(f"tool {name!r} cannot be closed: {error_text(error)}")
         if failures:
             raise ToolFailure("; ".join(failures))

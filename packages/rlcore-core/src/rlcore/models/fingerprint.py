@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
-from rlcore.json_files import parse_json, read_json
+from rlcore.json_files import parse_json
+from rlcore.models.contents import INDEX, indexed_files
 
 SAMPLES, SAMPLE_BYTES = 16, 64
 
@@ -106,12 +107,8 @@ def _files(folder: Path) -> list[Path]:
     """The weight files: a single file, else the shards of an index, else all safetensors files."""
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError("cannot read the index of the weights", found=repr(error), where=str(index)) from None
+    if (folder / INDEX).is_file():
+        return indexed_files(folder / INDEX)
     if found := sorted(folder.glob("*.safetensors")):
         return found
     raise UserError(

@@ -12,6 +12,8 @@ from rlcore.atomic_files import beside
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import SETTINGS, base_name, check_base, is_adapter
 from rlcore.models.config_file import CONFIG, check_config
+from rlcore.models.contents import check_contents
+from rlcore.plugins.registry import asked
 from rlcore.runs.checkpoint_folder import MANIFEST, check_checkpoint
 from rlcore.runs.directory import best_checkpoint, last_checkpoint, run_of
 
@@ -54,6 +56,7 @@ def _check_adapter_folder(folder: Path, *, where: str | None) -> None:
     base = local_base(folder)
     if base is not None:
         check_model_folder(base, where=where)
+    check_contents(folder, where=where)
     if not (folder / "tokenizer.json").is_file():
         fix = f"copy tokenizer.json and tokenizer_config.json of {base or base_name(folder)} there"
         raise UserError(f"the adapter {folder} has no tokenizer.json", where=where, fix=fix)
@@ -131,7 +134,10 @@ def no_checkpoint(run: Path) -> UserError:
 
 
 def check_model_folder(folder: Path, *, where: str | None = None) -> None:
-    """Raise `UserError` when a Hugging Face folder lacks configuration, tokenizer or weights, or has wrong sizes."""
+    """Raise `UserError` when a Hugging Face folder lacks its configuration, tokenizer or weights, or has wrong sizes.
+
+    Also when it needs code of its own, or refers to files outside of it; see `rlcore.models.contents`.
+    """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
         raise UserError(f"{folder} is not a model folder", found=found, where=where, fix="give the folder of the model")
@@ -146,6 +152,7 @@ def check_model_folder(folder: Path, *, where: str | None = None) -> None:
         raise UserError(
             f"the model folder {folder} has no {' and no '.join(missing)}", found=here, where=where, fix=fix
         )
+    check_contents(folder, where=where)
     check_config(folder)
 
 
@@ -178,7 +185,7 @@ def build(registry: Registry, id: str, folder: Path, texts: Iterable[str], seed:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:
-            builder(temporary, texts, seed, config)
+            asked(registry.named("model", id), builder, temporary, texts, seed, config)
             check_model_folder(temporary)
             temporary.rename(folder)
         except BaseException:

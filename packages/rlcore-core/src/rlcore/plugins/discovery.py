@@ -68,6 +68,11 @@ class Plugin:
         return f"{self.distribution} {self.version}".strip()
 
     @property
+    def named(self) -> str:
+        """``name (distribution version)``, for messages."""
+        return f"{self.name} ({self.origin})"
+
+    @property
     def usable(self) -> bool:
         """Whether the plugin has no known problem."""
         return self.state in (State.FOUND, State.OK)

@@ -8,10 +8,10 @@ import io
 import sys
 from pathlib import Path
 
+from rlcore.containment import error_text, plugin_code
 from rlcore.errors import did_you_mean
 from rlcore.plugins.discovery import Complaint, Plugin
 from rlcore.plugins.loading import source_line
-from rlcore.secrecy import redact
 
 HEAVY = ("torch", "numpy", "transformers", "vllm", "ray")
 """Modules that a plugin module must not import, because every command imports the plugin module."""
@@ -34,11 +34,11 @@ def import_plugin(plugin: Plugin) -> tuple[object, tuple[Complaint, ...]]:
     before = set(sys.modules)
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), plugin_code(f"the import of the plugin {plugin.named}"):
             found = _import(plugin)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, BrokenPlugin):
-            raise
+    except BrokenPlugin:
+        raise
+    except Exception as error:
         raise BrokenPlugin(describe(error), _fix(error, plugin)) from error
     complaints = []
     if heavy := [name for name in HEAVY if name in sys.modules and name not in before]:
@@ -53,10 +53,10 @@ def import_plugin(plugin: Plugin) -> tuple[object, tuple[Complaint, ...]]:
 
 def describe(error: BaseException) -> str:
     """``Type: text (file:line)`` on one line."""
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
     line = source_line(error)
     where = f" ({Path(line).name})" if line else ""
-    return f"{type(error).__name__}: {redact(text).splitlines()[0] if text else 'no message'}{where}"
+    first, *_ = error_text(error).splitlines()
+    return f"{first}{where}"
 
 
 def _import(plugin: Plugin) -> object:

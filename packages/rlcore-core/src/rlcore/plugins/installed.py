@@ -10,19 +10,23 @@ not change runs that do not use it.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
 import pluggy
 
 from rlcore import hookspecs
+from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import did_you_mean
 from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
 from rlcore.plugins.importing import BrokenPlugin, describe, import_plugin
+from rlcore.plugins.spec_fields import MOST_SPECS, checked_specs
 from rlcore.specs import Spec
 from rlcore.terminal import say
 
@@ -89,26 +93,30 @@ class Plugins:
             found = []
             for plugin, implementation in self._implementations(hook):
                 try:
-                    specs = list(self._call(plugin, implementation, {}) or ())
-                    for spec in specs:
-                        if not isinstance(spec, expected):
-                            raise TypeError(f"returned {_short(spec)}, expected {expected.__name__} objects")
-                except (Exception, SystemExit) as error:
+                    with plugin_code(f"{hook} of the plugin {plugin.named}"):
+                        specs = checked_specs(self._call(plugin, implementation, {}), expected)
+                except Exception as error:
                     self._break(plugin, f"{hook} failed: {describe(error)}")
                     continue
                 found += [Offer(spec=spec, plugin=plugin) for spec in specs]
             self._offers[hook] = found
         return self._offers[hook]
 
-    def claim(self, hook: str, **arguments: Any) -> Any:
-        """The first result of a claim hook, or None. A plugin that raises is skipped and logged once."""
+    def claim(self, hook: str, check: Callable[[Any], None] = lambda answer: None, **arguments: Any) -> Any:
+        """The first result of a claim hook, or None. A plugin that raises is skipped and logged once.
+
+        So is a plugin whose result ``check`` rejects with an exception.
+        """
         for plugin, implementation in reversed(self._implementations(hook)):
             try:
-                answer = self._call(plugin, implementation, arguments)
+                with plugin_code(f"{hook} of the plugin {plugin.named}"):
+                    answer = self._call(plugin, implementation, arguments)
+                    if answer is not None:
+                        check(answer)
             except Exception as error:
                 if (plugin.name, hook) not in self._silenced:
                     self._silenced.add((plugin.name, hook))
-                    log.error("plugin %s: skipping %s, which failed: %s", plugin.name, hook, describe(error))
+                    log.error("plugin %s: skipping %s, which failed: %s", plugin.named, hook, describe(error))
                 continue
             if answer is not None:
                 return answer
@@ -127,14 +135,14 @@ class Plugins:
 
     def _call(self, plugin: Plugin, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]) -> Any:
         if os.environ.get("RLCORE_TRACE_PLUGINS") != "1":
-            return implementation.function(*[arguments[name] for name in implementation.argnames])
+            return _plain(implementation.function(*[arguments[name] for name in implementation.argnames]))
         call = f"{implementation.function.__name__}({', '.join(f'{k}={_short(v)}' for k, v in arguments.items())})"
         try:
-            answer: Any = implementation.function(*[arguments[name] for name in implementation.argnames])
-            if not arguments and answer is not None:
-                answer = list(answer)
+            answer = _plain(implementation.function(*[arguments[name] for name in implementation.argnames]))
+            if not arguments and isinstance(answer, Iterator):
+                answer = list(islice(answer, MOST_SPECS + 1))
         except BaseException as error:
-            say(f"rlcore plugins: {plugin.name} {call} raised {error!r}", err=True)
+            say(f"rlcore plugins: {plugin.name} {call} raised {error_text(error)}", err=True)
             raise
         say(f"rlcore plugins: {plugin.name} {call} -> {_short(answer)}", err=True)
         return answer
@@ -151,16 +159,22 @@ class Plugins:
                     self._plugins[key] = replace(plugin, complaints=complaints)
         # Before any registration, so that an error is attributed to the right plugin.
         for key, module in modules.items():
-            adds_hooks = getattr(module, "rlcore_addhooks", None)
-            if adds_hooks is not None and "rlcore_addhooks" in _hook_names(manager, module):
-                try:
-                    adds_hooks(manager)
-                except Exception as error:
-                    self._break(self._plugins[key], f"rlcore_addhooks failed: {describe(error)}")
+            plugin = self._plugins[key]
+            try:
+                with plugin_code(f"rlcore_addhooks of the plugin {plugin.named}"):
+                    if "rlcore_addhooks" in _hook_names(manager, module):
+                        getattr(module, "rlcore_addhooks")(manager)  # noqa: B009 # it may be any object
+            except Exception as error:
+                self._break(plugin, f"rlcore_addhooks failed: {describe(error)}")
         order = sorted(modules, key=lambda key: (key[0] in HOSTS, key))
         for key in order:
-            if self._plugins[key].usable:
-                self._register(manager, key, modules[key])
+            plugin = self._plugins[key]
+            if plugin.usable:
+                try:
+                    with plugin_code(f"the registration of the plugin {plugin.named}"):
+                        self._register(manager, key, modules[key])
+                except Exception as error:
+                    self._break(plugin, f"its hooks cannot be read: {describe(error)}")
 
     def _register(self, manager: pluggy.PluginManager, key: tuple[str, str], module: object) -> None:
         plugin = self._plugins[key]
@@ -217,12 +231,14 @@ class Observers:
         for plugin, implementation in self._plugins._implementations(hook):
             if _key(plugin) in self._off:
                 continue
+            own = {name: dict(value) if isinstance(value, dict) else value for name, value in arguments.items()}
             try:
-                self._plugins._call(plugin, implementation, arguments)
+                with plugin_code(f"{hook} of the plugin {plugin.named}"):
+                    self._plugins._call(plugin, implementation, own)
             except Exception as error:
                 self._off.add(_key(plugin))
                 text = "plugin %s: %s failed and is disabled for this run: %s"
-                log.error(text, plugin.name, hook, describe(error))
+                log.error(text, plugin.named, hook, describe(error))
 
 
 def _key(plugin: Plugin) -> str:
@@ -257,8 +273,15 @@ def _implementations_of(manager: pluggy.PluginManager, module: object) -> list[p
     return [found for caller in callers for found in caller.get_hookimpls() if found.plugin is module]
 
 
+def _plain(answer: Any) -> Any:
+    """The answer of a hook, which must not be ``async``."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise TypeError("a hook must be a plain function, it is async")
+    return answer
+
+
 def _short(value: object) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(getattr(item, 'id', _short(item)) for item in value)}]"
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        return f"[{', '.join(item.id if isinstance(item, Spec) else value_text(item) for item in value)}]"
+    return value_text(value)

@@ -15,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rlcore.containment import Ended, error_text, plugin_code
 from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
+from rlcore.plugins.discovery import HOSTS
 
 FILE_MODULE = "rlcore_file_"
 """Prefix of the module name of a file that an import path names."""
@@ -39,29 +41,27 @@ def load_attribute(target: str, *, what: str | None = None, where: str | None = 
     if not separator or not location or not attribute:
         raise PluginError(f"{what} must have the form 'module:name' or 'file.py:name'", found=target, where=where)
     try:
-        module = (
-            _import_file(Path(location).expanduser().resolve())
-            if location.endswith(".py")
-            else importlib.import_module(location)
-        )
+        with plugin_code("" if _is_own(location) else f"the import of {what}{f' ({where})' if where else ''}"):
+            found: Any = (
+                _import_file(Path(location).expanduser().resolve())
+                if location.endswith(".py")
+                else importlib.import_module(location)
+            )
+            for part in attribute.split("."):
+                if not hasattr(found, part):
+                    near = did_you_mean(part, [name for name in dir(found) if not name.startswith("_")])
+                    missing = f"{location} has no {part!r}"
+                    raise PluginError(f"{what} does not exist", found=missing, where=where, fix=near)
+                found = getattr(found, part)
     except UserError:
         raise
     except ModuleNotFoundError as error:
         raise _missing(error, location, what, where, needs) from error
-    except (Exception, SystemExit) as error:  # a script may call sys.exit
+    except Exception as error:
         line = source_line(error) or location
         raise PluginError(
-            f"{what} cannot be imported",
-            found=f"{type(error).__name__}: {error}",
-            where=where or line,
-            fix=f"edit {line}",
+            f"{what} cannot be imported", found=error_text(error), where=where or line, fix=f"edit {line}"
         ) from error
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            near = did_you_mean(part, [name for name in dir(found) if not name.startswith("_")])
-            raise PluginError(f"{what} does not exist", found=f"{location} has no {part!r}", where=where, fix=near)
-        found = getattr(found, part)
     return found
 
 
@@ -69,12 +69,21 @@ def resource(target: str) -> Traversable:
     """The file in an installed package that ``module:path/inside`` refers to."""
     module, separator, path = target.partition(":")
     try:
-        file = importlib.resources.files(module).joinpath(path)
+        with plugin_code(f"the import of {module!r}"):
+            file = importlib.resources.files(module).joinpath(path)
+            there = bool(separator) and file.is_file()
     except ModuleNotFoundError as error:
         raise PluginError(
             f"the package {module!r} of {target!r} is not installed", fix="reinstall the plugin that refers to it"
         ) from error
-    if not separator or not file.is_file():
+    except Exception as error:
+        raise PluginError(
+            f"the package {module!r} of {target!r} cannot be imported",
+            found=error_text(error),
+            where=source_line(error),
+            fix="reinstall the plugin that refers to it",
+        ) from error
+    if not there:
         raise PluginError(
             f"the file {target!r} does not exist",
             found="the package was built without it",
@@ -90,6 +99,8 @@ def pip_line(requirements: Sequence[str]) -> str:
 
 def source_line(error: BaseException) -> str | None:
     """``file:line`` of the code that raised, without frames of the import system."""
+    if isinstance(error, Ended) and error.__cause__ is not None:
+        error = error.__cause__
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
@@ -100,8 +111,14 @@ def source_line(error: BaseException) -> str | None:
 _HERE = Path(__file__).parent
 _MACHINERY = {
     *(str(_HERE / name) for name in ("loading.py", "installed.py", "importing.py", "registry.py")),
+    str(_HERE.parent / "containment.py"),
     str(_HERE.parent / "session" / "components.py"),
 }
+
+
+def _is_own(location: str) -> bool:
+    """Whether a module belongs to rlcore, whose heavy libraries may take long to import."""
+    return location.partition(".")[0] in {"rlcore", *(name.replace("-", "_") for name in HOSTS)}
 
 
 def _missing(

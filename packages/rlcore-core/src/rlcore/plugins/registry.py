@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rlcore import specs as spec_types
-from rlcore.errors import PluginError, UserError, did_you_mean
+from rlcore.containment import error_text, plugin_code, value_text
+from rlcore.errors import PluginError, RlcoreError, UserError, did_you_mean
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
 from rlcore.plugins.forms import mistake_in
 from rlcore.plugins.installed import HOOK_OWNERS, Offer, Plugins
 from rlcore.plugins.loading import load_attribute, resource, source_line
+from rlcore.plugins.spec_fields import wrong_field
 from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, Spec
 
-__all__ = ["KINDS", "Kind", "Registry", "load_attribute", "make"]
+__all__ = ["KINDS", "Kind", "Registry", "asked", "load_attribute", "make"]
+
+Value = TypeVar("Value")
 
 
 class Kind(NamedTuple):
@@ -129,7 +133,10 @@ class Registry:
             return expected(id=id, target=id)
         target = self._import(kind, id, where=None, target=id, needs=())
         names = SPEC_ATTRIBUTES & {field.name for field in fields(expected)}
-        return expected(id=id, target=id, **{name: getattr(target, name) for name in names if hasattr(target, name)})
+        spec = expected(id=id, target=id, **{name: getattr(target, name) for name in names if hasattr(target, name)})
+        if wrong := wrong_field(spec):
+            raise PluginError(f"an attribute of {_label(kind)} {id!r} has the wrong type", found=wrong, fix="change it")
+        return spec
 
     def load(self, kind: str, id: str) -> Any:
         """Import the target; for a recipe, its file (a `Traversable`).
@@ -152,19 +159,42 @@ class Registry:
         A component given as an import path can define its model as the attribute ``Config``.
         """
         spec = self.spec(kind, id)
+        model = None
         if spec.config is not None:
-            return self.load_for(kind, spec, spec.config)
-        return getattr(self.load(kind, id), "Config", None) if ":" in id else None
+            model = self.load_for(kind, spec, spec.config)
+        elif ":" in id:
+            model = getattr(self.load(kind, id), "Config", None)
+        if model is not None and not (isinstance(model, type) and hasattr(model, "model_validate")):
+            raise PluginError(
+                f"the options of {_label(kind)} {id!r} must be a pydantic model",
+                found=value_text(model),
+                where=self._origin(kind, spec),
+                fix=f"edit {spec.config or id}",
+            )
+        return model
 
     def load_for(self, kind: str, spec: Spec, target: str) -> Any:
         """Import ``target`` for ``spec``, so that errors name the component, its plugin and its requirements."""
-        offer = None if ":" in spec.id else self.offer(kind, spec.id)
-        where = offer.plugin.origin if offer else None
-        return load_attribute(target, what=f"{_label(kind)} {spec.id!r}", where=where, needs=spec.needs)
+        what, where = f"{_label(kind)} {spec.id!r}", self._origin(kind, spec)
+        return load_attribute(target, what=what, where=where, needs=spec.needs)
+
+    def named(self, kind: str, id: str) -> str:
+        """The component and its plugin, for messages: ``reward 'exact' of the plugin acme (acme-rl 1.2)``."""
+        plugins = [offer.plugin for offer in self.offers(kind) if offer.spec.id == id]
+        return f"{_label(kind)} {id!r}" + (f" of the plugin {plugins[0].named}" if len(plugins) == 1 else "")
+
+    def _origin(self, kind: str, spec: Spec) -> str | None:
+        offer = self.offer(kind, spec.id)
+        return offer.plugin.origin if offer else None
 
     def _import(self, kind: str, id: str, *, where: str | None, target: str, needs: tuple[str, ...]) -> Any:
         found = load_attribute(target, what=f"{_label(kind)} {id!r}", where=where, needs=needs)
-        if mistake := mistake_in(kind, found):
+        try:
+            with plugin_code(""):  # a proxy may raise whatever is asked of it
+                mistake = mistake_in(kind, found)
+        except Exception as error:
+            mistake = ("cannot be examined", error_text(error), "name a class or a function")
+        if mistake:
             expected, found_instead, fix = mistake
             raise PluginError(f"{_label(kind)} {id!r} {expected}", found=found_instead, where=where, fix=fix)
         return found
@@ -222,14 +252,31 @@ def make(target: Any, options: Any) -> Any:
 def make_component(what: str, target: Any, options: Any) -> Any:
     """Like `make`, but exceptions of the class are raised as `PluginError`."""
     try:
-        return make(target, options)
+        with plugin_code(f"the creation of {what}"):
+            return make(target, options)
     except UserError:
         raise
     except Exception as error:
         line = source_line(error)
         fix = f"edit {line}" if line else "the class must accept no arguments, or one argument: its Config"
-        found = f"{type(error).__name__}: {error}"
-        raise PluginError(f"{what} cannot be created", found=found, where=line, fix=fix) from error
+        raise PluginError(f"{what} cannot be created", found=error_text(error), where=line, fix=fix) from error
+
+
+def asked(what: str, function: Callable[..., Value], *arguments: Any, **keywords: Any) -> Value:
+    """The answer of a component, which ``what`` names.
+
+    Raises:
+        PluginError: it raised an exception other than `RlcoreError`.
+    """
+    try:
+        with plugin_code(what):
+            return function(*arguments, **keywords)
+    except RlcoreError:
+        raise
+    except Exception as error:
+        line = source_line(error)
+        fix = f"edit {line}" if line else None
+        raise PluginError(f"{what} failed", found=error_text(error), where=line, fix=fix) from error
 
 
 def _hint(id: str, known: list[str]) -> str | None:

@@ -9,10 +9,12 @@ from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.origins import KeyPath
 from rlcore.config.requirements import unmet_with_extras
 from rlcore.config.resolve import Purpose
+from rlcore.containment import value_text
 from rlcore.episodes.tool_environment import tool_of
-from rlcore.errors import DataError, NotInstalledError, UserError
+from rlcore.errors import DataError, NotInstalledError, PluginError, UserError
 from rlcore.models.folder import local_folder
 from rlcore.plugins.loading import load_attribute, pip_line
+from rlcore.plugins.registry import asked
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
 
@@ -52,7 +54,7 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
     if isinstance(trainer, TrainerSpec):
         _check_quantization(run, trainer)
         if trainer.check:
-            notes += load_attribute(trainer.check)(run)
+            notes += _notes(run, "trainer", trainer.id, trainer.check)
     if purpose == "run":
         notes += _check_processes(run)
         notes += _without_event_files(run)
@@ -128,7 +130,18 @@ def _check_processes(run: RunSession) -> list[str]:
             found="no WORLD_SIZE: without several GPUs, accelerate starts one process, or unconnected ones with mpirun",
             fix="run without a launcher: rlcore run … strategy.id=ddp strategy.processes=2 starts the processes",
         )
-    return list(load_attribute(spec.check)(run) or ()) if spec.check else []
+    return _notes(run, "strategy", spec.id, spec.check) if spec.check else []
+
+
+def _notes(run: RunSession, kind: str, id: str, check: str) -> list[str]:
+    """The notes of a component's own check."""
+    what = f"the check of {run.registry.named(kind, id)}"
+    notes = asked(what, load_attribute(check, what=what), run)
+    if notes is None:
+        return []
+    if not isinstance(notes, (list, tuple)) or not all(isinstance(note, str) for note in notes):
+        raise PluginError(f"{what} must return a list of sentences", found=value_text(notes), fix=f"edit {check}")
+    return list(notes)
 
 
 def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> None:

@@ -6,12 +6,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.errors import PluginError
 from rlcore.models.folder import BUILTIN, build, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
+from rlcore.session.checked_dataset import checked_dataset
 from rlcore.types import derive_seed
 
 if TYPE_CHECKING:
@@ -77,9 +79,8 @@ class RunComponents:
         """The `Dataset`, created once."""
         if self._dataset is None:
             id = self.config.data.get("id", self.config.environment.id)
-            self._dataset = cast(
-                Dataset, make_component(f"dataset {id!r}", self.load("dataset", id), self.options("data"))
-            )
+            target, what = self.load("dataset", id), self.registry.named("dataset", id)
+            self._dataset = checked_dataset(make_component(what, target, self.options("data")), what)
         return self._dataset
 
     def environment(self) -> Environment:
@@ -128,7 +129,7 @@ class RunComponents:
         model = self.config.model
         id = model.chat_format
         if id == "auto":
-            id = self.registry.plugins.claim("rlcore_chat_format", folder=folder)
+            id = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
             if id is None:
                 raise PluginError(
                     "no chat format supports this model's tokenizer",
@@ -139,6 +140,13 @@ class RunComponents:
         if model.tool_parser == "auto":
             return cast(ChatFormat, factory(folder))
         return cast(ChatFormat, factory(folder, parser=self.load("tool_parser", model.tool_parser)()))
+
+    def _check_claimed(self, id: object) -> None:
+        """Reject a claimed chat format that is not registered. An import path in a model folder must not run code."""
+        if not isinstance(id, str):
+            raise TypeError(f"returned {value_text(id)}, expected the id of a chat format")
+        if id not in {spec.id for spec in self.registry.specs("chat_format")}:
+            raise ValueError(f"there is no chat format {id!r}")
 
     def discard(self) -> None:
         """Remove the model that was built in a temporary folder."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.config.resolve import Purpose
+from rlcore.containment import error_text, plugin_code
 from rlcore.contracts import Dataset, Executor, Tracker, WeightSource
 from rlcore.errors import UserError
-from rlcore.plugins.registry import Registry
+from rlcore.plugins.registry import Registry, asked
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.output import Output
 from rlcore.runs.records import write_groups
@@ -81,12 +82,13 @@ class RunSession(RunComponents):
         self.last_step = step
         for name, tracker in list(self.trackers):
             try:
-                tracker.log(step, metrics)
+                with plugin_code(f"log of {self.registry.named('tracker', name)}"):
+                    tracker.log(step, dict(metrics))
             except UserError:
                 raise
             except Exception as error:  # the boundary to trackers: an unavailable service must not end the run
                 self.trackers.remove((name, tracker))
-                self.say(f"tracker {name} failed and is disabled: {type(error).__name__}: {error}")
+                self.say(f"{self.registry.named('tracker', name)} failed and is disabled: {error_text(error)}")
         self._tell("rlcore_step_finished", run=self, step=step, metrics=metrics)
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
@@ -124,7 +126,8 @@ class RunSession(RunComponents):
         path = self.directory.path if self.directory is not None else None
         for id in self.config.trackers.use if self.is_main else ():
             if id not in skip:
-                tracker = self.load("tracker", id)(self.resolved.tracker_options.get(id, {}), path)
+                what, make = f"the creation of {self.registry.named('tracker', id)}", self.load("tracker", id)
+                tracker = asked(what, make, self.resolved.tracker_options.get(id, {}), path)
                 self.trackers.append((id, tracker))
 
     def request_stop(self, number: int = signal.SIGINT) -> None:
@@ -143,10 +146,11 @@ class RunSession(RunComponents):
         """Notify observers, close trackers, and release the run directory."""
         for name, tracker in self.trackers:
             try:
-                tracker.close()
+                with plugin_code(f"close of {self.registry.named('tracker', name)}"):
+                    tracker.close()
             except Exception as failure:  # the boundary to trackers, as in `log`
                 with suppress(UserError):  # the message was printed even if the log is not writable
-                    self.say(f"tracker {name} failed to close: {type(failure).__name__}: {failure}")
+                    self.say(f"{self.registry.named('tracker', name)} failed to close: {error_text(failure)}")
         self.trackers.clear()
         self._tell("rlcore_run_finished", run=self, error=error)
         self.discard()

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from rlcore.containment import Interrupt
+
 Handler = Callable[[int, FrameType | None], None]
 
 
-class Terminated(KeyboardInterrupt):
+class Terminated(Interrupt):
     """SIGTERM, raised where the process was: work is undone and closed as after SIGINT."""
 
 
-def interruption(number: int) -> KeyboardInterrupt:
+def interruption(number: int) -> Interrupt:
     """The exception of a signal."""
-    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+    return Terminated() if number == signal.SIGTERM else Interrupt()
 
 
 def status_of(error: BaseException | None) -> int:

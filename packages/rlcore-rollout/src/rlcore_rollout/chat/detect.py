@@ -15,7 +15,7 @@ def detect_chat_format(folder: Path) -> str | None:
     """
     config = read_tokenizer_config(Path(folder))
     if isinstance(named := config.get("rlcore_chat_format"), str):
-        return named
+        return named if ":" not in named else None  # a model folder must not import code
     template: str = config["chat_template"]
     if "<|im_start|>" not in template or "<|vision_start|>" in template:
         return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config.schema import Table
+from rlcore.containment import is_interrupt
 from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
@@ -77,6 +78,7 @@ class LocalExecutor:
                 engine_timeout_s=rollout.engine_timeout_s,
             ),
         )
+        self._named = run.registry.named("environment", run.config.environment.id)
         self._closed = False
         self._runner = asyncio.Runner()
         self._runner.get_loop().set_default_executor(GrowingThreads())
@@ -191,17 +193,24 @@ class LocalExecutor:
         task, sibling = context.task, context.sibling
         sampling_seed = derive_seed(request.seed, request.purpose, request.step, task.id, sibling)
         try:
-            return await self._agent_loop.run(
+            ended = await self._agent_loop.run(
                 context,
                 environment_seed=derive_seed(request.seed, "environment", request.step, task.id),
                 sampling=replace(sampling, seed=sampling_seed),
                 session=f"{request.purpose}-{request.step}-{index:08d}-{sibling:06d}",
                 images=images,
             )
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             # The boundary of a trajectory: an error is reported and does not affect other trajectories.
             failure = Failure(boundary=Boundary.ENVIRONMENT, message=f"the agent loop raised {describe(error)}")
-            return Trajectory(task_id=task.id, sibling=sibling, stop=Stop.CANCELLED, failure=failure)
+            ended = Trajectory(task_id=task.id, sibling=sibling, stop=Stop.CANCELLED, failure=failure)
+        if ended.failure is None or ended.failure.boundary is not Boundary.ENVIRONMENT:
+            return ended
+        return ended.replace(failure=replace(ended.failure, message=f"{self._named}: {ended.failure.message}"))
 
 
 def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:

@@ -10,10 +10,11 @@ from rlcore.errors import DataError
 from rlcore.types import derive_seed
 
 
-def tasks_of_step(step: int, *, tasks: int, per_step: int, seed: int) -> tuple[int, list[int]]:
+def tasks_of_step(step: int, *, tasks: int, per_step: int, seed: int | None) -> tuple[int, list[int]]:
     """Return the epoch and the task indices of a step, counted from 1.
 
-    Each epoch uses a separate permutation, keyed by (seed, epoch) and divided into whole steps. The remainder of less
+    Each epoch uses a separate permutation, keyed by (seed, epoch) and divided into whole steps; without a seed, the
+    tasks keep their order. The remainder of less
     than a step is skipped in that epoch, so no task occurs twice in a step.
 
     Raises:
@@ -48,7 +49,7 @@ def cursor_of_step(step: int, *, tasks: int, per_step: int) -> Cursor:
     return Cursor(epoch=epoch, position=position * per_step)
 
 
-def draw(cursor: Cursor, count: int, *, tasks: int, seed: int) -> tuple[list[int], Cursor]:
+def draw(cursor: Cursor, count: int, *, tasks: int, seed: int | None) -> tuple[list[int], Cursor]:
     """Return the indices of the next ``count`` tasks, all different, and the cursor after them.
 
     Each epoch uses the same permutation as `tasks_of_step` and is drawn completely: every task occurs exactly once per
@@ -77,7 +78,8 @@ def draw(cursor: Cursor, count: int, *, tasks: int, seed: int) -> tuple[list[int
 
 
 @lru_cache(maxsize=2)
-def _order(tasks: int, seed: int, epoch: int) -> tuple[int, ...]:
+def _order(tasks: int, seed: int | None, epoch: int) -> tuple[int, ...]:
     order = list(range(tasks))
-    random.Random(derive_seed(seed, "data", epoch)).shuffle(order)
+    if seed is not None:
+        random.Random(derive_seed(seed, "data", epoch)).shuffle(order)
     return tuple(order)

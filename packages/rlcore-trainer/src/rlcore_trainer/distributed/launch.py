@@ -140,8 +140,9 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], store: Store) -> str | N
     while any(process.poll() is None for process in processes):
         if failed is None and (failed := _first_failure(processes)) is not None:
             failed_at = time.monotonic()
-            with suppress(RuntimeError):
-                store.compare_set(FAILURE, "", json.dumps({"kind": "process", "text": failed}))
+            with suppress(RuntimeError):  # a process may have told more
+                told_here = json.dumps({"kind": "process", "text": failed})
+                failed = json.loads(store.compare_set(FAILURE, "", told_here)).get("text", failed)
         if failed is not None and time.monotonic() - failed_at > GRACE_S * (1 + asked / 2):
             # The first signal stops after the step, the second interrupts the step, the third kills.
             _signal(processes, signal.SIGTERM if asked < 2 else signal.SIGKILL)

@@ -29,11 +29,14 @@ from torch import Tensor
 
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
 from rlcore_trainer.distributed.launcher import FAILURE, is_abandoned
+from rlcore_trainer.distributed.pulse import start_pulse, stop_pulse
 
 Value = TypeVar("Value")
 
 PATIENCE = timedelta(hours=2)
-"""Timeout for another live process, for example during a rollout or a model download."""
+"""Timeout for another live process, for example during a rollout or a model download.
+
+`rlcore_trainer.distributed.pulse` notices one that is stopped much earlier."""
 LAST_WORDS_S = 5.0
 """Seconds to wait for the error of a lost process."""
 
@@ -71,6 +74,7 @@ class JoinedProcesses:
             ) from error
         self.rank = Rank(state.process_index, state.num_processes)
         self.device = state.device
+        start_pulse(_store(), self.rank)
 
     @property
     def is_main(self) -> bool:
@@ -131,11 +135,13 @@ class JoinedProcesses:
         if error is None:
             with suppress(ProcessError):  # a process that fails after its work reports its own error
                 self.exchange(None)
+            stop_pulse()
             with suppress(RuntimeError):
                 distributed.destroy_process_group()
             return
         with suppress(RuntimeError):  # the process that hosts the store has ended
             _store().compare_set(FAILURE, "", json.dumps(_told(error, self.rank)))
+        stop_pulse()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

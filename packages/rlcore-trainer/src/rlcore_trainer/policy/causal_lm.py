@@ -151,7 +151,7 @@ class CausalLanguageModel(Trunk):
 
     def recompute_activations(self) -> None:
         """Enable gradient checkpointing."""
-        self._model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        _recompute_activations(self._model)
 
     def reference(self, *, moved: bool) -> Reference:
         """Return a frozen copy, or with an adapter a state of the same module, to keep only one base in memory."""
@@ -174,7 +174,10 @@ class CausalLanguageModel(Trunk):
         """Return the layers of a folder's model, with the errors of `second`, or a copy of the policy's own layers."""
         if folder is None:
             return Trunk(copy.deepcopy(_below_head(self._model)))
-        return Trunk(_below_head(load_second(folder, self._model, where=where)))
+        model = _below_head(load_second(folder, self._model, where=where))
+        if self._model.is_gradient_checkpointing:
+            _recompute_activations(model)
+        return Trunk(model)
 
     @torch.no_grad()
     def continuation(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -188,6 +191,10 @@ class CausalLanguageModel(Trunk):
     def turned(self) -> AbstractContextManager[None]:
         """Return a context manager in which every trained tensor is modified by `upside_down`."""
         return upside_down(self._model)
+
+
+def _recompute_activations(model: PreTrainedModel) -> None:
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 
 def _below_head(model: PreTrainedModel) -> PreTrainedModel:

@@ -56,6 +56,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
             folder,
             dtype=chosen,
             local_files_only=True,
+            trust_remote_code=False,
             attn_implementation="sdpa",
             output_loading_info=True,
             **quantised,
@@ -209,7 +210,8 @@ def _check_finite(model: PreTrainedModel, folder: Path) -> None:
 @torch.no_grad()
 def _check_packed(model: PreTrainedModel, folder: Path) -> None:
     """Compare packed log-probabilities with the model's own logits on short sequences, two of which share a prompt."""
-    vocabulary = int(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().vocab_size)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    vocabulary = int(config.get_text_config().vocab_size)
     rows = [[(7 * i * (t > 2) + 3 * t * t + 1) % vocabulary for t in range(6 + i)] for i in range(3)]
     sequences = [
         TrainingSequence(

@@ -76,6 +76,7 @@ class Collector:
     ) -> None:
         self._tasks, self._filter, self._per_step = tasks, filter, trainer.tasks_per_step
         self._group_size, self._seed, self._success = group_size, seed, success
+        self._order_seed = seed if trainer.shuffle else None
         self._between: CollectorState | None = None
         self._before: CollectorState | None = None
         self._step = 0
@@ -126,7 +127,7 @@ class Collector:
         self._between = between
 
     def _plain(self, step: int, source: RolloutSource) -> Collected | None:
-        epoch, indices = tasks_of_step(step, tasks=len(self._tasks), per_step=self._per_step, seed=self._seed)
+        epoch, indices = tasks_of_step(step, tasks=len(self._tasks), per_step=self._per_step, seed=self._order_seed)
         groups = source.collect(self._request(indices, step))
         if groups is None:
             return None
@@ -145,7 +146,7 @@ class Collector:
             count = self._more(len(pool), len(pool) - brought, len(sampled)) if extra else self._first(len(pool))
             if not count:
                 break
-            indices, cursor = draw(cursor, count, tasks=len(self._tasks), seed=self._seed)
+            indices, cursor = draw(cursor, count, tasks=len(self._tasks), seed=self._order_seed)
             batch += 1
             groups = source.collect(self._request(indices, batch))
             if groups is None:

@@ -167,7 +167,7 @@ class _Conflicts:
             yield self._problem(f"critic.{unread}", getattr(critic, unread), reason, fix)
         trainer = self._run.resolved.options.get("trainer")
         steps = trainer.steps if isinstance(trainer, StepsConfig) else None
-        if steps is not None and critic.warmup_steps >= steps:
+        if isinstance(steps, int) and critic.warmup_steps >= steps:
             reason = f"the run has {counted(steps, 'step')}: the policy would never be trained"
             yield self._problem("critic.warmup_steps", critic.warmup_steps, reason, f"fewer than {steps}")
         if critic.model not in ("copy", "head") and (missing := _no_model(critic.model)):

@@ -64,8 +64,10 @@ class PolicyGradientTrainer:
         self._warmup: WarmupConfig = run.options("warmup")
         self._critic_config: CriticConfig = run.options("critic")
         evaluation = run.config.evaluation
+        tasks = run.dataset.tasks("train")
+        self._steps = self._config.steps_of(len(tasks))
         self._collector = Collector(
-            run.dataset.tasks("train"),
+            tasks,
             trainer=self._config,
             filter=self._algorithm.filter,
             group_size=run.config.rollout.group_size,
@@ -131,7 +133,7 @@ class PolicyGradientTrainer:
             if self._warmup.steps and run.config.checkpoint.every:
                 session.save(self)
         session.introduce(self._introduction())
-        for step in session.steps(self._config.steps):
+        for step in session.steps(self._steps):
             started = time.perf_counter()
             rollout = self._collect(step)
             baselines = None if rollout is None else self._baselines(rollout.groups, step)
@@ -145,7 +147,7 @@ class PolicyGradientTrainer:
             try:
                 metrics |= self._rollouts.sync(step)
                 synced = time.perf_counter()
-                if evaluation.every and (step % evaluation.every == 0 or step == self._config.steps):
+                if evaluation.every and (step % evaluation.every == 0 or step == self._steps):
                     metrics |= self._evaluate(step)
             except EngineError:
                 run.log(step, metrics)  # the update is complete and part of the next checkpoint
@@ -254,9 +256,9 @@ class PolicyGradientTrainer:
         config, seed = self._config, self._run.config.seed
         rate = learning_rate(
             step,
-            steps=config.steps,
+            steps=self._steps,
             peak=config.learning_rate,
-            warmup_steps=config.warmup_steps,
+            warmup_steps=config.warmup_of(self._steps),
             schedule=config.schedule,
         )
         critic_only = self._critic_config.model is not None and step <= self._critic_config.warmup_steps

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import Field
 from rlcore.config.schema import LARGEST, Table
 
-from rlcore_trainer.config import LearningRate, NonNegative, Positive
+from rlcore_trainer.config import LearningRate, NonNegative, Positive, share_of
 
 
 class SupervisedConfig(Table):
@@ -53,5 +52,4 @@ class SupervisedConfig(Table):
 
     def warmup_of(self, steps: int) -> int:
         """Return the number of warm-up steps for a run of ``steps`` steps."""
-        # Round first: 0.1 * 30 is slightly larger than 3 in floating point.
-        return self.warmup_steps or math.ceil(round(self.warmup_ratio * steps, 6))
+        return self.warmup_steps or share_of(self.warmup_ratio, steps)

@@ -105,7 +105,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     if not (folder / "config.json").is_file():
         raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # damaged settings raise every type in transformers
         raise _unreadable(error, folder) from error
     check_types(folder)
@@ -120,7 +120,12 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     quantised = loading_options(context.quantization, dtype=getattr(torch, dtype), device=device)
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True, **quantised
+            folder,
+            dtype=getattr(torch, dtype),
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **quantised,
         )
     except Exception as error:  # as above, and damaged weights
         raise _unreadable(error, folder) from error

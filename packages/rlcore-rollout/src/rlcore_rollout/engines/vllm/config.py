@@ -9,6 +9,7 @@ from rlcore.config.schema import Table
 
 DECIDED = {
     "model": "model.path",
+    "trust_remote_code": None,
     "tokenizer": "model.path",
     "dtype": "model.dtype",
     "seed": "seed",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.models.adapter import is_adapter
+from rlcore.models.contents import INDEX, indexed_files
 from rlcore.models.folder import base_of
 from rlcore.models.weights import check_types
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
@@ -266,9 +266,5 @@ def _tensors(source: WeightSource) -> dict[str, torch.Tensor]:
 def _folder_tensors(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    else:
-        names = ["model.safetensors"]
-    return {name: tensor for file in names for name, tensor in load_file(folder / file).items()}
+    files = indexed_files(folder / INDEX) if (folder / INDEX).is_file() else [folder / "model.safetensors"]
+    return {name: tensor for file in files for name, tensor in load_file(file).items()}

@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ import torch
 from rlcore.errors import EngineError, UserError, did_you_mean
 
 from rlcore_rollout.engines.vllm.config import DECIDED, VllmEngineConfig
-from rlcore_rollout.engines.vllm.register import BACKEND, STARTED_BY_RLCORE
+from rlcore_rollout.engines.vllm.follow import children_follow
+from rlcore_rollout.engines.vllm.register import BACKEND
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -66,10 +68,18 @@ class Launch:
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.executor.abstract import Executor
 
+        others = set(multiprocessing.active_children())
         try:
-            starting.set_result(AsyncLLM(self.settings, Executor.get_class(self.settings), log_stats=False))
+            with children_follow():
+                made = AsyncLLM(self.settings, Executor.get_class(self.settings), log_stats=False)
         except BaseException as error:
             starting.set_exception(error)
+            return
+        started = [Path(f"/proc/{child.pid}") for child in set(multiprocessing.active_children()) - others]
+        starting.set_result(made)
+        del made
+        while any(process.exists() for process in started):  # they would end with this thread
+            time.sleep(1.0)
 
     def last_words(self) -> str:
         """Return the last lines of vLLM's output, without traceback frames."""
@@ -100,7 +110,6 @@ def prepare(
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork would copy the trainer's threads and CUDA context
         "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, int(config.timeout_s))),
         "VLLM_NO_USAGE_STATS": "1",
-        STARTED_BY_RLCORE: "1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
     }
     eager = on_cpu if config.enforce_eager is None else config.enforce_eager
@@ -162,6 +171,7 @@ def _settings(
             )
     arguments: dict[str, Any] = {
         "model": str(folder),
+        "trust_remote_code": False,
         "skip_tokenizer_init": not (folder / "tokenizer.json").is_file(),  # only stop texts need a tokenizer
         "dtype": dtype,
         "seed": seed,

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import threading
-
 BACKEND = "rlcore-shared-memory"
 """Name of the transfer in vLLM's registry."""
-STARTED_BY_RLCORE = "RLCORE_STARTED_VLLM"
-"""Set in the environment of the processes that rlcore's engine starts, and in no other vLLM process."""
 
 
 def register() -> None:
@@ -23,22 +16,3 @@ def register() -> None:
         WeightTransferEngineFactory.register_engine(
             BACKEND, "rlcore_rollout.engines.vllm.transfer", "SharedMemoryTransfer"
         )
-    if STARTED_BY_RLCORE in os.environ and multiprocessing.parent_process() is not None:
-        _belong_to_the_parent()
-
-
-def _belong_to_the_parent() -> None:
-    """End this process when its parent ends, and leave Ctrl-C to the parent, which finishes its step first.
-
-    Otherwise vLLM's engine would outlive a killed parent and keep all of its memory.
-    """
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    with contextlib.suppress(OSError):  # a session leader receives no signals from a terminal
-        os.setpgid(0, 0)
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, name="rlcore-follow-parent", daemon=True).start()

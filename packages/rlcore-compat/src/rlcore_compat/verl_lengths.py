@@ -1,0 +1,67 @@
+"""Translation of verl's keys for lengths in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
+
+_ROLLOUT = "actor_rollout_ref.rollout"
+_PROMPT = ("data.max_prompt_length", f"{_ROLLOUT}.prompt_length")
+_RESPONSE = ("data.max_response_length", f"{_ROLLOUT}.response_length")
+_MODEL = (f"{_ROLLOUT}.max_model_len", f"{_ROLLOUT}.engine_kwargs.vllm.max_model_len")
+_DEFAULT = 512
+"""Of both lengths in verl."""
+_TRUNCATIONS = ("error", "left", "right", "middle")
+
+
+def _length(words: Words, names: tuple[str, ...]) -> int | None:
+    """The length that the last of the given keys sets; those of the rollout take precedence over those of the data."""
+    found = None
+    for name in names:
+        value = words.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise Refused(f"{name} must be a positive integer", of=name)
+        found = value
+    return found
+
+
+def _response(value: Any, words: Words) -> Several:
+    found = Several({"rollout.max_new_tokens": _length(words, _RESPONSE) or _DEFAULT})
+    return found if _length(words, _PROMPT) is None else Several({**found, **_context(value, words)})
+
+
+def _context(value: Any, words: Words) -> Several:
+    """The longest prompt and the longest response, or less if the engine's limit is lower."""
+    prompt, response, limit = _length(words, _PROMPT), _length(words, _RESPONSE), _length(words, _MODEL)
+    both = (prompt or _DEFAULT) + (response or _DEFAULT)
+    if prompt is None and response is None:
+        both = limit or both
+    return Several({"rollout.max_context_tokens": min(both, limit or both)})
+
+
+_SUM = "prompt and response length; the limit of all turns of a trajectory together"
+_PER_TURN = "per generation"
+_UNFILTERED = "a prompt that leaves no room in rollout.max_context_tokens ends its trajectory, which trains nothing"
+
+LENGTHS: Mapping[str, Meaning] = {
+    "data.max_prompt_length": Meaning(ours="rollout.max_context_tokens", why=_SUM, read=_context),
+    "data.max_response_length": Meaning(ours="rollout.max_new_tokens", why=_PER_TURN, read=_response),
+    "data.truncation": nothing(
+        f"prompts are never truncated; {_UNFILTERED}",
+        only=_TRUNCATIONS,
+        otherwise=f"must be one of {', '.join(_TRUNCATIONS)}",
+    ),
+    "data.filter_overlong_prompts": nothing(f"tasks are not filtered when they are loaded; {_UNFILTERED}"),
+    "data.filter_overlong_prompts_workers": nothing("tasks are not filtered when they are loaded"),
+    f"{_ROLLOUT}.prompt_length": Meaning(ours="rollout.max_context_tokens", why=_SUM, read=_context),
+    f"{_ROLLOUT}.response_length": Meaning(ours="rollout.max_new_tokens", why=_PER_TURN, read=_response),
+    f"{_ROLLOUT}.max_model_len": Meaning(ours="rollout.max_context_tokens", why=f"at most {_SUM}", read=_context),
+    f"{_ROLLOUT}.engine_kwargs.vllm.max_model_len": Meaning(
+        ours="rollout.max_context_tokens", why=f"at most {_SUM}", read=_context
+    ),
+}
+"""By key of verl."""

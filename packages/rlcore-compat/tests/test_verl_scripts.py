@@ -1,0 +1,170 @@
+"""The example scripts of verl: every key is translated, ignored with a reason, or refused with a reason.
+
+``verl_scripts.json`` lists the overrides of the scripts that start ``main_ppo``, by revision of verl: the scripts, and
+by key and value the indices of the scripts that set it. The scripts of 2026-01 with Megatron are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rlcore.cli.run import run
+from rlcore.config.dialects import translate
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.plugins.registry import Registry
+from rlcore_compat.verl import VERL
+from rlcore_compat.vocabulary import entry_of
+
+FILE = Path(__file__).with_name("verl_scripts.json")
+REVISIONS = {"2026-01": 91, "2026-08": 89, "gui-rise": 2}
+"""Number of scripts by month of the revision; GUI-Rise is a fork."""
+REASONS = {
+    "Megatron": r"Megatron is not supported|adapters of Megatron",
+    "VeOmni": r"VeOmni is not supported|fsdp_turbo is not supported",
+    "several machines": r"a run uses one machine",
+    "reward model": r"reward models are not supported",
+    "distillation": r"distillation from a teacher is not supported",
+    "profiles": r"profiles are not recorded",
+    "device": r"the device npu is not supported",
+    "routing replay": r"expert choices of the engine are not replayed",
+    "several tokens": r"heads that predict several tokens are not trained",
+    "service for code": r"code is executed in the sandbox of a plugin",
+    "estimator, loss or tracker": r"there is no (advantage|loss|tracker) ",
+    "PF-PPO": r"PF-PPO is not supported",
+    "rollout correction": (
+        r"weights are not normalised|trajectories are not rejected|ratios are relative to|must be one number"
+    ),
+    "sampler": r"samplers of verl are not called",
+    "chat template": r"chat formats take no arguments",
+    "model configuration": r"the configuration of the model folder is used",
+    "slow trajectories": r"dropping slow trajectories favours short ones",
+    "critic's warm-up": r"its learning rate is constant",
+    "optimiser": r"AdamW has no other options|the schedule ends at zero",
+    "one trajectory per group": r"compares the trajectories of a group",
+}
+"""What rlcore lacks, by the reason that it gives."""
+NOT_OF_VERL = {
+    "actor_rollout_ref.actor.pad_to_length",
+    "actor_rollout_ref.actor.model_engine",
+}
+"""Unknown keys of scripts, which verl does not have either."""
+OWN = ("model=builtin:tiny-qwen2", "data.train=train.json", "data.evaluation=test.json", "rollout.engine=torch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """One script."""
+
+    revision: str
+    name: str
+    overrides: tuple[str, ...]
+
+
+def scripts(revision: str) -> list[Script]:
+    """All scripts of a revision with their overrides, sorted by key."""
+    data = json.loads(FILE.read_text(encoding="utf-8"))[revision]
+    overrides: list[list[str]] = [[] for _ in data["scripts"]]
+    for key, values in data["keys"].items():
+        for value, indices in values.items():
+            for index in ranges(indices):
+                overrides[index].append(f"{key}={value}")
+    named = zip(data["scripts"], overrides, strict=True)
+    return [Script(revision=revision, name=name, overrides=tuple(texts)) for name, texts in named]
+
+
+def ranges(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def adapted(script: Script) -> list[str]:
+    """The script with a model, data and an engine of rlcore, and without an adapter of another model."""
+    adapter = any("lora_adapter_path" in text for text in script.overrides)
+    hydra = re.compile(r"hydra\.|\w+@")
+    overrides = [text for text in script.overrides if not hydra.match(text)]
+    return [*overrides, *OWN, *(["lora.adapter=null"] if adapter else [])]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_no_key_of_a_script_is_unknown_or_dropped(revision: str) -> None:
+    registry = Registry()
+    found = scripts(revision)
+    assert len(found) == REVISIONS[revision]
+    for script in found:
+        given = adapted(script)
+        translated = translate(registry, files=(), overrides=given)
+        problems = [problem for layer in translated.overrides for problem in layer.problems]
+        unknown = {problem.path for problem in problems if problem.kind == "unknown key"}
+        assert unknown <= NOT_OF_VERL, script.name
+        assert set(translated.own) <= {*OWN, "lora.adapter=null"}, script.name
+        refused = {problem.path for problem in problems}
+        shown = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in translated.lines}
+        for text in set(given) - set(translated.own) - shown:
+            key = text.partition("=")[0].lstrip("+")
+            assert key in refused or is_never_supported(key), (script.name, text)
+
+
+def is_never_supported(key: str) -> bool:
+    """Whether all values of the key are refused. The same reason is reported only once."""
+    entry = entry_of(key, VERL.meanings)
+    return entry is not None and VERL.meanings[entry].why.startswith("refused: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("revision", "most_refused"), [("2026-01", 35), ("2026-08", 63), ("gui-rise", 0)])
+def test_scripts_pass_a_dry_run_or_are_refused_for_what_is_missing(
+    revision: str,
+    most_refused: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prepare(tmp_path, monkeypatch)
+    registry = Registry()
+    refused: dict[str, list[str]] = {}
+    for script in scripts(revision):
+        problems = problems_of(script, registry)
+        if problems:
+            refused[script.name] = [reason_of(problem.reason) for problem in problems]
+            assert "" not in refused[script.name], (script.name, *map(str, problems))
+    total = REVISIONS[revision]
+    counts = Counter(reasons[0] for reasons in refused.values())
+    with capsys.disabled():
+        print(f"\nverl {revision}: {total - len(refused)} of {total} scripts pass; refused: {dict(counts)}")
+    assert len(refused) <= most_refused
+
+
+def problems_of(script: Script, registry: Registry) -> list[Problem]:
+    """The problems of the translation, or else those of a dry run."""
+    translated = translate(registry, files=(), overrides=adapted(script))
+    problems = [problem for layer in translated.overrides for problem in layer.problems]
+    if not problems:
+        result = CliRunner().invoke(run, ["-p", "gsm8k-tools", "--dry-run", *adapted(script)])
+        assert result.exit_code == 0 or isinstance(result.exception, ProblemsError), (script.name, result.exception)
+        problems = list(result.exception.problems) if isinstance(result.exception, ProblemsError) else []
+    return [problem for problem in problems if problem.path not in NOT_OF_VERL]
+
+
+def reason_of(text: str) -> str:
+    return next((name for name, pattern in REASONS.items() if re.search(pattern, text)), "")
+
+
+def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data files, and metadata of packages: a dry run reads their versions and does not import them."""
+    for name, count in (("train", 8192), ("test", 8)):
+        rows = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(count)]
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0"), ("tensorboard", "2.20.0")):
+        information = folder / "site" / f"{name}-{version}.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    monkeypatch.chdir(folder)

@@ -1,0 +1,146 @@
+"""Check the fields of values that plugins make, because dataclasses accept anything.
+
+Each function returns what is wrong with a value, such as ``messages that are None``, or None when it is valid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any, get_args
+
+from rlcore.types.messages import ImagePart, Message, Role, TextPart, ToolCall, ToolSchema
+from rlcore.types.steps import Observation, Step, Stop
+from rlcore.types.tasks import Demonstration, Task
+
+ROLES = get_args(Role)
+
+
+def flaw_in_task(task: Task) -> str | None:
+    """Of a row of a dataset."""
+    if not isinstance(task.id, str):
+        return f"an id of type {_kind(task.id)}"
+    if not isinstance(task.fields, Mapping):
+        return f"fields of type {_kind(task.fields)}"
+    return flaw_in_messages(task.messages) or _flaw_in_images(task.images)
+
+
+def flaw_in_demonstration(demonstration: Demonstration) -> str | None:
+    """Of a conversation for imitation."""
+    return (
+        flaw_in_messages(demonstration.messages)
+        or _flaw_in_tools(demonstration.tools)
+        or _flaw_in_images(demonstration.images)
+    )
+
+
+def flaw_in_observation(observation: Observation) -> str | None:
+    """Of the answer of ``reset``."""
+    return (
+        flaw_in_messages(observation.messages)
+        or _flaw_in_tools(observation.tools)
+        or _flaw_in_images(observation.images)
+        or (None if observation.context is None else flaw_in_messages(observation.context))
+    )
+
+
+def flaw_in_step(step: Step) -> str | None:
+    """Of the answer of ``step``."""
+    if not isinstance(step.observation, Observation):
+        return f"an observation of type {_kind(step.observation)}"
+    if step.reward is not None and not is_finite(step.reward):
+        return "a reward that is not a finite number"
+    if step.stop is not None and not isinstance(step.stop, Stop):
+        return f"a stop of type {_kind(step.stop)}"
+    for name in ("terminated", "truncated"):
+        if type(getattr(step, name)).__name__ not in ("bool", "bool_"):  # numpy has a type of its own
+            return f"{name} of type {_kind(getattr(step, name))}"
+    if not isinstance(step.info, Mapping):
+        return f"info of type {_kind(step.info)}"
+    return flaw_in_observation(step.observation)
+
+
+def flaw_in_messages(messages: Any) -> str | None:
+    """Of the messages of a conversation."""
+    if not isinstance(messages, (list, tuple)):
+        return f"messages of type {_kind(messages)}"
+    return next(filter(None, map(_flaw_in_message, messages)), None)
+
+
+def flaw_in_numbers(numbers: Any, what: str) -> str | None:
+    """Of a mapping from names to finite numbers."""
+    if not isinstance(numbers, Mapping):
+        return f"{what} of type {_kind(numbers)}"
+    for name, value in numbers.items():
+        if not isinstance(name, str):
+            return f"{what} with a name of type {_kind(name)}"
+        if not is_finite(value):
+            return f"{what} whose {name[:40]!r} is not a finite number"
+    return None
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite number."""
+    if not isinstance(value, (float, int, Real)):  # Real alone is slow to check
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of a float
+        return False
+
+
+def _flaw_in_message(message: Any) -> str | None:
+    if not isinstance(message, Message):
+        return f"a message of type {_kind(message)}"
+    if message.role not in ROLES:
+        return "a message with an unknown role"
+    if not isinstance(message.content, str):
+        if not isinstance(message.content, (list, tuple)):
+            return f"a message whose content is of type {_kind(message.content)}"
+        for part in message.content:
+            if not (isinstance(part, TextPart) and isinstance(part.text, str)) and not (
+                isinstance(part, ImagePart) and isinstance(part.sha256, str)
+            ):
+                return f"a message with an invalid part of type {_kind(part)}"
+    if not isinstance(message.tool_calls, (list, tuple)):
+        return f"a message whose tool calls are of type {_kind(message.tool_calls)}"
+    for call in message.tool_calls:
+        if not isinstance(call, ToolCall) or not isinstance(call.name, str):
+            return f"a message with an invalid tool call of type {_kind(call)}"
+        if call.arguments is not None and not isinstance(call.arguments, Mapping):
+            return "a tool call with invalid arguments"
+    for text in (message.name, message.tool_call_id):
+        if text is not None and not isinstance(text, str):
+            return f"a message with a name of type {_kind(text)}"
+    return None
+
+
+def _flaw_in_tools(tools: Any) -> str | None:
+    return _flaw_in_items(tools, ToolSchema, "tools")
+
+
+def _flaw_in_images(images: Any) -> str | None:
+    return _flaw_in_items(images, bytes, "images")
+
+
+def _flaw_in_items(values: Any, kind: type, what: str) -> str | None:
+    if not isinstance(values, (list, tuple)):
+        return f"{what} of type {_kind(values)}"
+    wrong: Iterable[object] = (value for value in values if not isinstance(value, kind))
+    return next((f"{what} that contain a {_kind(value)}" for value in wrong), None)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+__all__ = [
+    "flaw_in_demonstration",
+    "flaw_in_messages",
+    "flaw_in_numbers",
+    "flaw_in_observation",
+    "flaw_in_step",
+    "flaw_in_task",
+    "is_finite",
+]

@@ -1,0 +1,142 @@
+"""Notice a process of a run that hangs or is stopped, for which the others would wait for hours.
+
+Each process counts in the store that all share. A lost connection is noticed without this, but a stopped process keeps
+its connections. Long work does not stop the count, because a thread of its own counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as distributed
+from rlcore.session.processes import LAUNCHER
+from rlcore.terminal import say
+
+from rlcore_trainer.batching.sharding import Rank
+from rlcore_trainer.distributed.launcher import FAILURE
+
+PULSE_S = 10.0
+MISSED = 18
+"""Counts of this process during which another one did not count, after which it is lost: three minutes."""
+STORE_TIMEOUT = timedelta(seconds=60)
+ENDED = "ended"
+
+
+class Pulse:
+    """Counts for this process, and watches the others until `stop`.
+
+    A process that is lost is ended, which closes its connections, so that the others stop waiting. If it is on another
+    machine, this process ends itself instead.
+    """
+
+    def __init__(self, host: str, port: int, rank: Rank) -> None:
+        # A connection of its own: one that waits is locked.
+        self._store: Any = distributed.TCPStore(  # type: ignore[attr-defined]
+            host, port, is_master=False, wait_for_workers=False, timeout=STORE_TIMEOUT
+        )
+        self._rank, self._place = rank, _place()
+        self._seen: dict[int, str] = {}
+        self._missed = [0] * rank.world_size
+        self._count(0)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlcore-pulse", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching, and tell the others not to expect this process."""
+        self._stopped.set()
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        count = 0
+        while not self._stopped.wait(PULSE_S):
+            count += 1
+            try:
+                self._count(count)
+                others = {index: self._last(index) for index in range(self._rank.world_size)}
+            except RuntimeError:
+                if _first_hosts_the_store():  # and does not answer
+                    self._miss(0, int(STORE_TIMEOUT.total_seconds() / PULSE_S))
+                continue
+            for index, value in others.items():
+                if index == self._rank.index or value == ENDED:
+                    continue
+                if value != self._seen.get(index):
+                    self._seen[index], self._missed[index] = value, 0
+                else:
+                    self._miss(index, 1)
+        with suppress(RuntimeError):
+            self._store.set(_key(self._rank.index), ENDED)
+
+    def _count(self, count: int) -> None:
+        self._store.set(_key(self._rank.index), f"{os.getpid()} {count} {self._place}")
+
+    def _last(self, index: int) -> str:
+        """The last count of a process; empty before its first."""
+        key = _key(index)
+        return str(self._store.get(key).decode()) if self._store.check([key]) else ""
+
+    def _miss(self, index: int, count: int) -> None:
+        self._missed[index] += count
+        if self._missed[index] >= MISSED and index != self._rank.index:
+            self._missed[index] = 0
+            self._end(index)
+
+    def _end(self, index: int) -> None:
+        text = (
+            f"rank {index} of {self._rank.world_size} has not responded for {PULSE_S * MISSED:g} s: "
+            "it hangs, or it was stopped"
+        )
+        if not _first_hosts_the_store() or index:
+            with suppress(RuntimeError):
+                self._store.compare_set(FAILURE, "", json.dumps({"kind": "process", "text": text}))
+        pid, _, rest = self._seen.get(index, "").partition(" ")
+        if rest.partition(" ")[2] == self._place:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+            return
+        say(f"error: {text}", err=True)
+        os._exit(1)
+
+
+_pulse: Pulse | None = None
+
+
+def start_pulse(store: Any, rank: Rank) -> None:
+    """Count and watch in this process, once. Only a store that is a server is used."""
+    global _pulse
+    while isinstance(store, distributed.PrefixStore):  # type: ignore[attr-defined]
+        store = store.underlying_store
+    if _pulse is None and isinstance(store, distributed.TCPStore):  # type: ignore[attr-defined]
+        _pulse = Pulse(store.host, store.port, rank)
+
+
+def stop_pulse() -> None:
+    """Stop watching. Does nothing without a pulse."""
+    global _pulse
+    if _pulse is not None:
+        _pulse.stop()
+        _pulse = None
+
+
+def _key(index: int) -> str:
+    return f"rlcore/pulse/{index}"
+
+
+def _place() -> str:
+    """The machine and its process numbers, as far as processes can end each other."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    return f"{platform.node()} {namespace}"
+
+
+def _first_hosts_the_store() -> bool:
+    return LAUNCHER not in os.environ and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"

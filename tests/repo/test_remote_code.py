@@ -1,0 +1,50 @@
+"""No call may run code from a model's folder: each says so itself, because the default asks on a terminal."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from workspace import ROOT
+
+LOADING = frozenset(
+    {"from_pretrained", "from_config", "AsyncEngineArgs", "EngineArgs", "LLM", "get_tokenizer", "get_config"}
+)
+NO_CODE = frozenset({"LoraConfig", "PeftModel"})
+"""Classes of peft, which load no code and have no such argument."""
+
+
+def calls(source: str) -> Iterator[ast.Call]:
+    """The calls that load a model, a tokenizer or a configuration."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        owner = getattr(getattr(function, "value", None), "id", "")
+        if name in LOADING and owner not in NO_CODE:
+            yield node
+
+
+def refuses_code(call: ast.Call, source: str) -> bool:
+    """Whether the call passes ``trust_remote_code=False``, itself or in a dictionary of the same file."""
+    for keyword in call.keywords:
+        if keyword.arg == "trust_remote_code":
+            return isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+    spread = any(keyword.arg is None for keyword in call.keywords)
+    return spread and '"trust_remote_code": False' in source
+
+
+FILES = sorted(path for folder in ("packages", "plugins") for path in (ROOT / folder).glob("*/src/**/*.py"))
+
+
+def test_there_are_calls_to_check() -> None:
+    assert sum(len([*calls(path.read_text(encoding="utf-8"))]) for path in FILES) >= 6
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if [*calls(path.read_text(encoding="utf-8"))]], ids=str)
+def test_every_call_refuses_code_of_models(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert [call.lineno for call in calls(source) if not refuses_code(call, source)] == []
