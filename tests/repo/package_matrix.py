@@ -8,9 +8,9 @@
     uv run python tests/repo/package_matrix.py --list                # JSON, for a matrix of jobs
 
 Each environment contains the wheel, the wheels of the members that it declares, their third-party dependencies (in
-the locked versions), pytest, pytest-timeout and hypothesis, and nothing else. A member without a module has no tests;
-``rlcore plugins list --check`` runs instead. One environment per core is tested at a time, with one thread each. All
-members are tested. The exit status is 1 if one fails.
+the locked versions), pytest, pytest-timeout, hypothesis and the modules of ``tests/shared``, and nothing else. A member
+without a module has no tests; ``rlcore plugins list --check`` runs instead. One environment per core is tested at a
+time, with one thread each. All members are tested. The exit status is 1 if one fails.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ markers =
 filterwarnings = error
 xfail_strict = true
 timeout = 300
+pythonpath = shared
 """
 
 
@@ -94,6 +95,7 @@ def check(member: Member, extra: str, wheels: dict[str, Path], constraints: Path
         if member.tests is None:
             return False, "has no tests", ""
         shutil.copytree(member.tests, folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "tests" / "shared", folder / "shared", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "pytest.ini").write_text(SETTINGS, encoding="utf-8")
         result = run([str(interpreter), "-I", "-m", "pytest", "-q", "tests"], cwd=folder)
         closing = [

@@ -15,6 +15,7 @@ import pytest
 from documents import Block, blocks, documents
 from example_plugin import search_path
 from preloaded import rlcore_command
+from rlcore.cli import EXIT_STATUS
 from workspace import ROOT
 
 SCRIPTS = Path(sys.executable).parent
@@ -160,3 +161,10 @@ def test_comment_overrides_replace_or_extend_each_run() -> None:
         ["rlcore", "eval", "x"],
         ["rlcore", "run", "--resume", "r", "y=1", "trainer.steps=4"],
     ]
+
+
+def test_exit_status_page_lists_the_numbers_of_the_help() -> None:
+    listed = set(re.findall(r"\b(\d+)  +", EXIT_STATUS))
+    page = (ROOT / "docs" / "exit-status.md").read_text(encoding="utf-8")
+    assert listed == set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))
+    assert {"0", "1", "2", "70", "130", "143"} <= listed

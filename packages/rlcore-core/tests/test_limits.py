@@ -28,6 +28,8 @@ SECONDS = 10.0
 
 
 def layer_of(name: str, text: str) -> Layer:
+    if name.endswith(".yaml"):
+        pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
     return file_layer(Path(name), text=text)
 
 
