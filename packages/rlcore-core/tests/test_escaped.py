@@ -81,10 +81,10 @@ def test_bug_of_a_plugin_names_it_and_the_log_of_the_run(rlcore: Call, options: 
 
 
 def test_bug_in_a_file_of_an_import_path_names_the_file(rlcore: Call) -> None:
-    source = "from rlcore.types import Message, Task\nclass Data:\n    def tasks(self, split): return 1 / 0\n"
+    source = "class Trainer:\n    def __init__(self, run): ...\n    def train(self): return 1 / 0\n"
     Path("mine.py").write_text(source, encoding="utf-8")
-    done = rlcore("data", "show", "mine.py:Data")
-    assert done.status == 70
+    done = rlcore("run", "-p", "toy", "trainer.id=mine.py:Trainer")
+    assert done.status == 70, done.err
     assert f"error: {Path('mine.py').resolve()} failed: ZeroDivisionError" in done.err
 
 
