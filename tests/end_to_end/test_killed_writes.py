@@ -101,9 +101,11 @@ def test_run_directory_is_created_atomically(plan: RunSession) -> None:
 
 
 BUILDER = """
+import json
+
 def make(folder, texts, seed, config):
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (folder / name).write_text(f"{seed} {sorted(texts)}", encoding="utf-8")
+        (folder / name).write_text(json.dumps({"seed": seed, "texts": sorted(texts)}), encoding="utf-8")
 """
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import click
 import pytest
 from rlcore.cli import exit_status
-from rlcore.plugins.loading import load_attribute
 
 Call = Callable[..., Any]
 
@@ -81,12 +80,14 @@ def test_bug_of_a_plugin_names_it_and_the_log_of_the_run(rlcore: Call, options: 
     assert "Traceback (most recent call last)" in Path("runs/mine/output.log").read_text(encoding="utf-8")
 
 
-def test_bug_in_a_file_of_an_import_path_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("import json\n\n\ndef fail():\n    json.loads('{')\n", encoding="utf-8")
-    command = click.Command("fail", callback=load_attribute(f"{file}:fail"))
-    assert exit_status(command, "fail") == 70
-    assert capsys.readouterr().err.startswith(f"error: {file} failed: JSONDecodeError")
+def test_bug_in_a_file_of_an_import_path_names_the_file(rlcore: Call) -> None:
+    source = "import toy_rl\nclass Trainer(toy_rl.Trainer):\n    Config = toy_rl.TrainerConfig\n"
+    source += "    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))\n"
+    source += "    def train(self): return 1 / 0\n"
+    Path("mine.py").write_text(source, encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "trainer.id=mine.py:Trainer")
+    assert done.status == 70
+    assert f"error: {Path('mine.py').resolve()} failed: ZeroDivisionError" in done.err
 
 
 @pytest.mark.parametrize("argument", ["x" * 300, "x/" * 3000])

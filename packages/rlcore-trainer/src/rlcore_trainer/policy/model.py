@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -199,12 +200,12 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
 def _check_finite(model: PreTrainedModel, folder: Path) -> None:
     name = first_non_finite(dict(model.named_parameters()))
     if name is not None:
-        raise UserError(
-            "the weights of a model must be finite",
-            found=f"NaN or infinity in {name}",
-            where=str(folder),
-            fix="choose another checkpoint, or download the model again",
-        )
+        raise _not_finite(f"NaN or infinity in {name}", folder)
+
+
+def _not_finite(found: str, folder: Path) -> UserError:
+    fix = "choose another checkpoint, or download the model again"
+    return UserError("a model must have finite weights and log-probabilities", found=found, where=str(folder), fix=fix)
 
 
 @torch.no_grad()
@@ -232,6 +233,8 @@ def _check_packed(model: PreTrainedModel, folder: Path) -> None:
             logits_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float()
             expected.append(logits_TV[:-1].log_softmax(-1).gather(1, ids_1T[0, 1:, None])[:, 0])
         worst = float((torch.cat(expected) - logprobs_M).abs().max())
+        if math.isnan(worst):
+            raise _not_finite(f"log-probabilities of {worst}", folder)
     if not worst < (1e-3 if model.dtype == torch.float32 else 0.5):
         raise UserError(
             "packed training needs a decoder with a plain output layer, such as Qwen2, Qwen3 or Llama",

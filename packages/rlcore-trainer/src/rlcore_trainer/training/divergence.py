@@ -45,5 +45,5 @@ def diverged(message: str, *, kept: Path | None, key: str = "trainer.learning_ra
     return DivergenceError(
         message,
         found=f"the last good checkpoint is {kept}" if kept else "no checkpoint was written before",
-        fix=f"lower {key} or trainer.max_gradient_norm, set model.dtype=float32, or inspect the data of this step",
+        fix=f"lower {key} or trainer.max_gradient_norm, avoid model.dtype=float16, or inspect the data of this step",
     )

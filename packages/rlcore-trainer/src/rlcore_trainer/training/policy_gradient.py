@@ -199,7 +199,7 @@ class PolicyGradientTrainer:
             stopped=session.stopping,
         )
         session.advance(0)
-        session.require_finite_weights("the end of the warm-up")
+        session.require_finite_policy("the end of the warm-up")
         if session.stopping():
             return False
         # Reinforcement learning starts from this policy with a new optimiser.

@@ -64,9 +64,7 @@ class Rollouts:
                 self._executor.sync_weights(policy)
             if not every or step % every:
                 return {}
-            gap = compare(self._executor, policy)
-        self._session.require_finite({"log-probability of a fixed prompt": gap}, f"step {step}")
-        return {"sync/gap": gap}
+            return {"sync/gap": compare(self._executor, policy)}
 
     def _sample(self, request: RolloutRequest) -> Sequence[Group]:
         """Return the scored groups of a request, retrying it once if the engine fails."""

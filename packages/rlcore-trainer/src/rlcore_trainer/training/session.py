@@ -16,6 +16,7 @@ from rlcore_trainer.training import checkpoint
 from rlcore_trainer.training.checkpoint import Checkpoints, Progress
 from rlcore_trainer.training.divergence import require_finite, require_finite_tensors
 from rlcore_trainer.training.start import starting_policy
+from rlcore_trainer.training.sync_check import fixed_prompt
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -157,24 +158,29 @@ class TrainingSession:
             self.save_unsaved(unchanged)
         require_finite(numbers, when, kept=self.last_checkpoint)
 
-    def require_finite_weights(self, when: str, **state: object) -> None:
-        """Stop the run if a trained weight, or a tensor of ``state``, is NaN or infinite.
+    def require_finite_policy(self, when: str, **state: object) -> None:
+        """Stop the run if a trained weight, a tensor of ``state`` or a log-probability is NaN or infinite.
+
+        Weights can be finite and too large for a forward pass, so one is tried on a fixed prompt.
 
         Raises:
-            DivergenceError: a tensor is not finite.
+            DivergenceError: a number is not finite.
         """
         trained = {name: one for name, one in self.policy.module.named_parameters() if one.requires_grad}
         require_finite_tensors({"weights": trained, **state}, when, kept=self.last_checkpoint)
+        prompt = fixed_prompt(self.policy)
+        logprob = float(self.policy.continuation(prompt, prompt[:1])[0])
+        require_finite({"log-probability of a fixed token": logprob}, when, kept=self.last_checkpoint)
 
     def save(self, trainer: Resumable) -> None:
         """Write a checkpoint of the last completed step, if the run has a directory.
 
         Raises:
-            DivergenceError: the weights or the state of the optimizer are not finite. All processes raise it.
+            DivergenceError: see `require_finite_policy`. All processes raise it.
             UserError: the checkpoint cannot be written.
         """
         state = {**self.strategy.state(), **trainer.state()}
-        self.require_finite_weights(f"step {self.progress.step}", optimizer=state)
+        self.require_finite_policy(f"step {self.progress.step}", optimizer=state)
         if self.checkpoints is None:
             return
         path = self.checkpoints.save(self.progress, self.policy, state, collection=trainer.collection())
