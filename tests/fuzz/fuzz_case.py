@@ -43,6 +43,8 @@ class Case:
     keeps: frozenset[str] = frozenset()
     """What of that may remain with status 2: the directory of a run that had begun."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    bug_of: str | None = None
+    """The plugin whose command may fail with status 70, which names it."""
 
 
 class Judge:
@@ -100,7 +102,7 @@ class Judge:
 def _problem(case: Case, outcome: Outcome, new: set[str]) -> str | None:
     """The oracle, except for the comparison with an unchanged input."""
     checks: dict[str, Callable[[], bool]] = {
-        f"status {outcome.status}": lambda: outcome.status not in STATUSES,
+        f"status {outcome.status}": lambda: outcome.status not in STATUSES and not _names_bug(case, outcome),
         "a traceback": lambda: "Traceback (most recent call last)" in outcome.out + outcome.err,
         f"took {outcome.seconds:.0f} s": lambda: outcome.seconds > LIMIT_S,
         "a process is left": lambda: outcome.left > 0,
@@ -109,6 +111,10 @@ def _problem(case: Case, outcome: Outcome, new: set[str]) -> str | None:
         f"left {sorted(new)}": lambda: bool(new - (case.writes if outcome.status != 2 else case.keeps)),
     }
     return next((text for text, failed in checks.items() if failed()), None)
+
+
+def _names_bug(case: Case, outcome: Outcome) -> bool:
+    return case.bug_of is not None and outcome.status == 70 and f"error: {case.bug_of}" in outcome.err
 
 
 def _explains(err: str) -> bool:

@@ -217,4 +217,5 @@ def plugin_answers(count: int, site: Path, model: Path) -> Iterator[Case]:
             environment={"FUZZ_SITE": str(site), "FUZZ_PLACE": place, "FUZZ_INDEX": str(index)},
             writes=frozenset({"runs"} if command is TRAIN else set()),
             keeps=frozenset({"runs"}),
+            bug_of="fuzz-plugin 1.0 failed" if place == "command" else None,
         )

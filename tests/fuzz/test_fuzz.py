@@ -2,7 +2,7 @@
 
 For each input, the command is run in a fork. The outcome is good when all of these hold:
 
-- the status is 0, 1 or 2, so no signal and no internal error;
+- the status is 0, 1 or 2, so no signal and no internal error; 70 is right only for a bug in the command of a plugin;
 - neither stream has a traceback;
 - the command ends within 30 seconds, and no process of it is left;
 - status 2 comes with a message that says how to fix the input: a row ``fix``, a list of problems, or the usage;

@@ -9,15 +9,19 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 from rlcore.cli.data import data
-from rlcore.config.layers import Layer, file_layer, merge_layers, override_layers
+from rlcore.config.layers import Layer, file_layer, merge_layers, override_layers, values_layer
 from rlcore.config.limits import MAX_DEPTH, MAX_OVERRIDES, MAX_VALUES
+from rlcore.config.messages import ProblemsError
+from rlcore.config.schema import Table
+from rlcore.config.tables import validate_options
 from rlcore.errors import ConfigError, DataError
 from rlcore.json_files import MAX_DEPTH as JSON_DEPTH
 from rlcore.json_files import check_depth, json_lines, parse_json, read_json, to_line
@@ -215,3 +219,26 @@ def test_any_row_is_shown(rows: list[dict[str, Any]]) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         done = CliRunner().invoke(data, ["show", str(path)])
     assert done.exception is None or isinstance(done.exception, (DataError, SystemExit)), done.exc_info
+
+
+class Numbers(Table):
+    """Fields that need numbers."""
+
+    whole: Annotated[int, Field(ge=1)] | None = None
+    either: Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=3)] = 1
+    several: list[float] = []
+    pair: tuple[Annotated[float, Field(ge=0)], float] = (0.0, 1.0)
+    flag: bool | int = False
+
+
+@pytest.mark.parametrize("key", ["whole", "either", "several.0", "pair.1"])
+def test_boolean_is_no_number(key: str) -> None:
+    name, _, index = key.partition(".")
+    tree = {name: [0.5, True][:: -1 if index == "0" else 1] if index else True}
+    with pytest.raises(ProblemsError) as raised:
+        validate_options(Numbers, [values_layer(tree, "here")], subject="the numbers")
+    (problem,) = raised.value.problems
+    assert (problem.path, problem.origin) == (key, "here")
+    assert validate_options(Numbers, [values_layer({"flag": True}, "here")], subject="the numbers") == Numbers(
+        flag=True
+    )

@@ -7,6 +7,7 @@ import shutil
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -276,6 +277,36 @@ def test_broken_configuration_is_rejected(make_folder: Callable[..., Path]) -> N
     (folder / "tokenizer_config.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="not JSON"):
         PlainFormat(folder)
+
+
+ANYTHING = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-1, 5), st.text(max_size=3)),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "content", "a"]), inner),
+    max_leaves=6,
+)
+
+
+CONFIGURATIONS = st.fixed_dictionaries({"chat_template": ANYTHING, "added_tokens_decoder": ANYTHING})
+
+
+@quick
+@given(tree=CONFIGURATIONS)
+def test_any_tokenizer_configuration_is_read(make_folder: Callable[..., Path], tree: dict[str, Any]) -> None:
+    folder = make_folder()
+    (folder / "tokenizer_config.json").write_text(json.dumps(tree), encoding="utf-8")
+    assert detect_chat_format(folder) is None
+    template = {"chat_template": "<|im_start|>", "tokenizer_class": "Qwen2Tokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**tree, **template}), encoding="utf-8")
+    assert detect_chat_format(folder) in ("qwen2.5", "qwen3")
+
+
+@pytest.mark.parametrize("ids", ["x", [[1]], {"a": 1}, [None], True, 1.5])
+def test_end_tokens_that_are_no_ids_are_rejected(make_folder: Callable[..., Path], ids: object) -> None:
+    folder = make_folder()
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}), encoding="utf-8")
+    with pytest.raises(UserError) as raised:
+        PlainFormat(folder)
+    assert raised.value.where == str(folder / "generation_config.json")
 
 
 def test_tokenizer_without_the_tokens_of_the_format_is_rejected(make_folder: Callable[..., Path]) -> None:

@@ -11,7 +11,7 @@ from rlcore.config.schema import LARGEST, Table
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
 LearningRate = Annotated[float, Field(gt=0)]
-Passes = Annotated[str, Field(pattern=r"^[1-9][0-9]* pass(es)?$")]
+Passes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8} pass(es)?$")]
 
 
 class PolicyGradientConfig(Table):

@@ -222,7 +222,7 @@ def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
             yield "  messages"
             yield from (line for message in value for line in _message_lines(message))
         else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=value_text)
             first, *others = excerpt(text)
             yield f"  {key}: {first}"
             yield from (f"    {line}" for line in others)
@@ -264,7 +264,7 @@ def _message_lines(message: Any) -> Iterator[str]:
         yield f"    {printable(str(message))}"
         return
     content = message.get("content", "")
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=value_text)
     parts = [printable(line) for line in (text or "").splitlines()]
     calls = message.get("tool_calls") or ()
     parts += [_call_line(call) for call in (calls if isinstance(calls, (list, tuple)) else (calls,))]
@@ -279,5 +279,5 @@ def _call_line(call: Any) -> str:
     if not isinstance(inner, Mapping):
         return f"→ {printable(str(call))}"
     arguments = inner.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=value_text)
     return f"→ {printable(str(inner.get('name', '?')))}({printable(str(inner.get('error') or text))})"

@@ -42,7 +42,8 @@ def annotation_of(model: type[BaseModel], path: tuple[str, ...]) -> Any:
     for inner, place in inner_models(annotation):
         if found := annotation_of(inner, path[2:] if place else path[1:]):
             return found
-    return None
+    items = typing.get_args(annotation) if typing.get_origin(annotation) in {list, tuple} else ()
+    return items[0] if items and len(path) == 2 and path[1].isdecimal() else None
 
 
 def is_string_list(annotation: Any) -> bool:
@@ -55,13 +56,22 @@ def is_string_list(annotation: Any) -> bool:
 
 def number_type(annotation: Any) -> str | None:
     """``int`` or ``float`` when an annotation accepts numbers but not booleans, else None."""
-    if typing.get_origin(annotation) in {typing.Union, types.UnionType, typing.Annotated}:
-        inside = [argument for argument in typing.get_args(annotation) if isinstance(argument, type)]
-    else:
-        inside = [annotation]
+    inside = list(_members(annotation))
     if bool in inside:
         return None
     return next((kind.__name__ for kind in (float, int) if kind in inside), None)
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """The types of a union, without the metadata of annotated types."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        yield from _members(typing.get_args(annotation)[0])
+    elif origin in {typing.Union, types.UnionType}:
+        for argument in typing.get_args(annotation):
+            yield from _members(argument)
+    else:
+        yield annotation
 
 
 def non_finite(value: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlcore.atomic_files import whole
+from rlcore.containment import value_text
 from rlcore.errors import DataError
 from rlcore.json_files import json_lines, parse_json
 from rlcore.runs.blobs import BlobStore
@@ -84,7 +85,7 @@ def write_groups(path: Path, groups: Iterable[Group]) -> None:
     blobs = blobs_of(path)
     with whole(path) as raw, _compressed(raw) if path.suffix == ".gz" else nullcontext(raw) as file:
         for group in groups:
-            line = json.dumps(to_json(group, encode_bytes=blobs.put), ensure_ascii=False, default=str)
+            line = json.dumps(to_json(group, encode_bytes=blobs.put), ensure_ascii=False, default=value_text)
             file.write(without_known(line).encode("utf-8", "surrogatepass") + b"\n")
 
 

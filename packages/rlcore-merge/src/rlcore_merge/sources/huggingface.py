@@ -78,7 +78,10 @@ def _indexed(index: Path) -> tuple[list[Path], list[str]]:
         if not all(isinstance(name, str) for name in names):
             raise TypeError(f"a file name is {names[0]!r}")
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError("the index of the weights cannot be read", found=repr(error), where=str(index)) from None
+        fix = "restore the file, or save the model again"
+        raise UserError(
+            "the index of the weights cannot be read", found=repr(error), where=str(index), fix=fix
+        ) from None
     for name in names:
         if "/" in name or "\\" in name or "\0" in name or not (index.parent / name).is_file():
             raise UserError(

@@ -21,8 +21,9 @@ def detect_chat_format(folder: Path) -> str | None:
         return None
     if not str(config.get("tokenizer_class", "")).startswith("Qwen2Tokenizer"):  # Qwen3's as well
         return None
-    entries = config.get("added_tokens_decoder") or {}
-    added = {entry.get("content") for entry in entries.values() if isinstance(entry, dict)}
+    entries = config.get("added_tokens_decoder")
+    tokens = entries.values() if isinstance(entries, dict) else ()
+    added = {str(entry.get("content")) for entry in tokens if isinstance(entry, dict)}
     if "<think>" in added or "<think>" in template:
         return "qwen3"
     return "qwen2.5"

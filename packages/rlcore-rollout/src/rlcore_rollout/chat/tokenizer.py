@@ -64,8 +64,12 @@ class ChatTokenizer:
     @cached_property
     def end_token_ids(self) -> tuple[int, ...]:
         """The ids of end tokens in the folder's ``generation_config.json`` and tokenizer configuration."""
-        named = _read_json(self.folder / "generation_config.json").get("eos_token_id")
+        path = self.folder / "generation_config.json"
+        named = _read_json(path).get("eos_token_id")
         ids = named if isinstance(named, list) else [] if named is None else [named]
+        if not all(type(index) is int for index in ids):
+            found, fix = repr(named)[:80], "save or download the model again"
+            raise UserError("eos_token_id must be an id or a list of ids", found=found, where=str(path), fix=fix)
         ids = [*ids, *(self.added[content] for content in self._end_tokens if content in self.added)]
         return tuple(dict.fromkeys(ids))
 
@@ -124,7 +128,7 @@ def read_tokenizer_config(folder: Path) -> dict[str, Any]:
     config = _read_json(folder / "tokenizer_config.json")
     template = config.get("chat_template")
     if isinstance(template, list):  # several by name
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        named = {str(entry.get("name")): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("tool_use") or named.get("default")
     if not isinstance(template, str):
         path = folder / "chat_template.jinja"
