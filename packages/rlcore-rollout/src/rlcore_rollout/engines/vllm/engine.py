@@ -79,7 +79,11 @@ class VllmEngine:
         self._segment: Segment | None = None
         self._asleep = False
         self._version = source.version
-        self._llm = self._launch.start()
+        try:
+            self._llm = self._launch.start()
+        except BaseException:
+            self._launch.log.close()
+            raise
 
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """Continue the prompt. Ends with ``length`` at the context limit, without any token if none fits."""

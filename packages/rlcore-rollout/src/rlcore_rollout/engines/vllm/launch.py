@@ -118,11 +118,15 @@ def prepare(
     # A file of vLLM itself would be in the home folder of the user. Without one, rlcore can show its own file.
     log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
     # vLLM logs only errors in this process. rlcore reports its problems as exceptions.
-    with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}) as before, _output_to(log):
-        settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, adapter=adapter or {})
-        # vLLM sets environment variables that its processes need, such as libraries to preload.
-        asked = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    _decide_cache(settings, config, on_cpu=on_cpu)
+    try:
+        with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}) as before, _output_to(log):
+            settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, adapter=adapter or {})
+            # vLLM sets environment variables that its processes need, such as libraries to preload.
+            asked = {name: value for name, value in os.environ.items() if before.get(name) != value}
+        _decide_cache(settings, config, on_cpu=on_cpu)
+    except BaseException:
+        log.close()
+        raise
     return Launch(settings=settings, environment=asked | environment, log=log)
 
 
