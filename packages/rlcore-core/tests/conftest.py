@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell that started the tests in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOY = '''
 from __future__ import annotations
