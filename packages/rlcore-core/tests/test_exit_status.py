@@ -182,6 +182,18 @@ def test_rlcore_itself_may_end_the_process() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 5
 
 
+@pytest.mark.parametrize("answer", ["None", "3", "[1]", "{'a': 'x'}", "{'a': 10**400}", "iter([])", "{1: 2}", "object"])
+def test_wrong_answer_of_a_trainer_does_not_fail_a_complete_run(rlcore: Call, answer: str) -> None:
+    source = "import toy_rl\nclass Mine(toy_rl.Trainer):\n    Config = toy_rl.TrainerConfig\n"
+    source += "    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))\n"
+    source += f"    def train(self):\n        super().train()\n        return {answer}\n"
+    Path("mine.py").write_text(source, encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "trainer.id=mine.py:Mine", "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["metrics"] == {}
+    assert ("train of trainer 'mine.py:Mine' must return" in done.err) == (answer != "{1: 2}")
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

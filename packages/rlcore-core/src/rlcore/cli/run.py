@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -16,6 +17,7 @@ from rlcore.cli.escaped import logged_in
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import Layered, gather, layer_options
 from rlcore.config.resolve import resolve
+from rlcore.containment import plugin_code, value_text
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.plugins.registry import Registry
@@ -258,7 +260,7 @@ def _train(
         job.open_trackers(skip=("console",) if as_json else ())
         job.started()
         with stops_handled(_stopping(job)):
-            return trainer(job).train()
+            return _metrics(job, trainer(job).train())
     except BaseException as failure:
         error = failure
         if isinstance(failure, UserError) and job.directory is not None:
@@ -278,6 +280,17 @@ def _train(
             _leave(job.directory, error, new=new, resumed=job.resume_from is not None)
             if as_json and job.directory.checkpoints.is_dir():
                 _last_lines(job, {}, as_json, finished=False)
+
+
+def _metrics(job: RunSession, answer: Any) -> Mapping[str, float]:
+    """The last metrics that a trainer returned. A wrong answer is only reported, because the run is complete."""
+    try:
+        with plugin_code(""):
+            return {name: float(value) for name, value in answer.items() if isinstance(name, str)}
+    except Exception:  # an answer may be of any class
+        named = job.registry.named("trainer", job.config.trainer.id)
+        job.say(f"train of {named} must return metrics by name; found {value_text(answer)}")
+        return {}
 
 
 def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed: bool) -> None:
@@ -311,9 +324,8 @@ def _last_lines(job: RunSession, metrics: Mapping[str, float], as_json: bool, *,
     path = job.directory.path
     best = best_checkpoint(path)
     if as_json:
-        numbers = {name: float(value) for name, value in metrics.items()}
         paths = {"directory": str(path), "best": str(best) if best else None}
-        print_json({"finished": finished, **paths, "metrics": numbers})
+        print_json({"finished": finished, **paths, "metrics": metrics})
         return
     if not finished:
         job.say(f"stopped   resume with: rlcore run --resume {path}")

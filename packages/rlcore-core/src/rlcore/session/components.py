@@ -120,26 +120,30 @@ class RunComponents:
         seed = derive_seed(self.config.seed, "model")
         return build(self.registry, id, parent / "model", texts_of(self.dataset), seed, self.options("builder"))
 
-    def chat_format(self, folder: Path) -> ChatFormat:
-        """The configured chat format, or the one detected from the tokenizer's folder, with the run's parser.
+    def chat_format_id(self, folder: Path) -> str:
+        """The id of the configured chat format, or of the one detected from the tokenizer's folder.
 
         Raises:
             PluginError: no format supports the folder.
         """
-        model = self.config.model
-        id = model.chat_format
-        if id == "auto":
-            id = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
-            if id is None:
-                raise PluginError(
-                    "no chat format supports this model's tokenizer",
-                    where=str(folder),
-                    fix="set model.chat_format; plain works with any tokenizer",
-                )
-        factory = self.load("chat_format", id)
-        if model.tool_parser == "auto":
+        id = self.config.model.chat_format
+        if id != "auto":
+            return id
+        claimed: str | None = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
+        if claimed is None:
+            raise PluginError(
+                "no chat format supports this model's tokenizer",
+                where=str(folder),
+                fix="set model.chat_format; plain works with any tokenizer",
+            )
+        return claimed
+
+    def chat_format(self, folder: Path) -> ChatFormat:
+        """The chat format of `chat_format_id`, with the run's parser. Raises as `chat_format_id`."""
+        factory, parser = self.load("chat_format", self.chat_format_id(folder)), self.config.model.tool_parser
+        if parser == "auto":
             return cast(ChatFormat, factory(folder))
-        return cast(ChatFormat, factory(folder, parser=self.load("tool_parser", model.tool_parser)()))
+        return cast(ChatFormat, factory(folder, parser=self.load("tool_parser", parser)()))
 
     def _check_claimed(self, id: object) -> None:
         """Reject a claimed chat format that is not registered. An import path in a model folder must not run code."""
