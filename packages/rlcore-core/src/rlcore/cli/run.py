@@ -21,7 +21,7 @@ from rlcore.containment import plugin_code, value_text
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.plugins.registry import Registry
-from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
+from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.directory import (
     RunDirectory,
     best_checkpoint,
@@ -99,6 +99,8 @@ def run(
         folder, checkpoint = checkpoint_to_resume(Path(resume))  # again, now that the run is locked
     if checkpoint is not None and has_manifest(checkpoint) and speaks_first():
         check_checkpoint(checkpoint)
+        for model in kept_models(folder) if folder is not None else ():
+            check_kept_model(model)
     base = config_layer(folder) if folder is not None else None
     base_recipe = recipe_of(folder) if folder is not None else ""
     layered = gather(
