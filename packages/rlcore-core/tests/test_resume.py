@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 from collections import Counter
@@ -226,6 +227,17 @@ def test_damaged_model_outside_of_the_checkpoints_is_found(
     assert (done.status, contents(run)) == (2, before)
     assert str(run / name) in done.err
     assert file in done.err
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "environment.json", "output.log", "checkpoints/000004/state"])
+def test_pipe_in_a_run_is_rejected_without_reading_it(trained: Callable[[], Path], rlcore: Call, name: str) -> None:
+    run = trained()
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    for arguments in (("run", "--resume", run / "checkpoints/000004"), ("doctor", run), ("eval", run)):
+        done = rlcore(*arguments)
+        assert done.status in (1, 2)
+        assert name.rpartition("/")[2] in done.err + done.out
 
 
 @pytest.mark.parametrize("arguments", [["nowhere"], ["runs/origin", "-p", "toy"]])
