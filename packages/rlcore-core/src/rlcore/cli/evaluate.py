@@ -13,8 +13,8 @@ import click
 from rlcore.abilities import NamedModelConfig
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
-from rlcore.cli.run import skipped_rows
-from rlcore.config.layers import Layer
+from rlcore.cli.training import skipped_rows
+from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
 from rlcore.episodes.evaluation import Summary, evaluation_request, summarise
 from rlcore.errors import NotScoredError, UserError
@@ -186,7 +186,7 @@ def _folder(run: RunSession) -> Path | None:
     """Print a line that identifies the model, and return its folder; None when the engine provides its own model."""
     if (name := own_model(run)) is not None:
         origin = run.resolved.origin(("model", "path"))
-        if origin.startswith("command line"):
+        if origin.startswith(OVERRIDES):
             raise UserError(
                 f"the engine {run.config.rollout.engine!r} provides its own model, {name}",
                 found=f"model.path={run.config.model.path}",
