@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from rlcore.session.plan import RunPlan
 from rlcore.session.processes import Processes, rank, speaks_first, world_size
 from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
-from rlcore.session.signals import interruption, status_of, stops_handled
+from rlcore.session.signals import STOPS, interruption, status_of, stops_handled
 from rlcore.specs import StrategySpec, TrainerSpec
 from rlcore.terminal import say, traceback_lines
 from rlcore.wording import counted
@@ -56,6 +57,8 @@ class Request:
     """Where the overrides come from."""
     argv: tuple[str, ...] = ()
     """The command to record."""
+    stops: tuple[signal.Signals, ...] = STOPS
+    """The signals that stop the run after a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +247,7 @@ def _train(
     try:
         job.open_trackers(skip=("console",) if as_json else ())
         job.started()
-        with stops_handled(_stopping(job)):
+        with stops_handled(_stopping(job), start.request.stops):
             return trainer(job).train()
     except BaseException as failure:
         error = failure
