@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
 import rlcore
 
 FILE = Path(__file__).parents[2] / "examples" / "minimal_loop" / "grpo.py"
