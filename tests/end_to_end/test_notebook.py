@@ -11,7 +11,10 @@ import nbformat
 import pytest
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook" / "train_and_plot.ipynb"
-TINY = "warmup={'steps': 0}, trainer={'steps': %d, 'tasks_per_step': 2}, rollout={'group_size': 2, 'max_new_tokens': 8}, evaluation={'tasks': 4}"
+TINY = (
+    "warmup={'steps': 0}, trainer={'steps': %d, 'tasks_per_step': 2}, "
+    "rollout={'group_size': 2, 'max_new_tokens': 8}, evaluation={'tasks': 4}"
+)
 Execute = Callable[..., list[Any]]
 
 pytestmark = [
