@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlcore import event_loop
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.testing.calling import Findings
 from rlcore.testing.results import select_reward, value_of
@@ -64,7 +65,7 @@ def check_reward(
         )
     silent = rewards_silence or selected.rewards_silence or bool(getattr(reward, "rewards_silence", False))
     findings = Findings(f"The reward {selected.id}")
-    asyncio.run(_Checks(selected, list(cases), not silent, findings).run())
+    event_loop.run(_Checks(selected, list(cases), not silent, findings).run())
     findings.conclude()
 
 
