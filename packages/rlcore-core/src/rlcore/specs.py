@@ -50,6 +50,8 @@ class RewardSpec(Spec):
     scope: Literal["trajectory", "group"] = "trajectory"
     minimum: float = 0.0
     maximum: float = 1.0
+    rewards_silence: bool = False
+    """Whether an empty answer may score more than the minimum, as for a reward for brevity (`rlcore.testing`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
