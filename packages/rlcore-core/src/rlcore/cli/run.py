@@ -33,8 +33,10 @@ from rlcore.runs.directory import (
 from rlcore.runs.output import Output
 from rlcore.session.checks import check_run
 from rlcore.session.exits import exits_reported
+from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
 from rlcore.session.plan import RunPlan
 from rlcore.session.processes import Processes, local_rank, processes_of, rank, speaks_first, world_size
+from rlcore.session.rehearsal import rehearse
 from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.session.signals import interruption, status_of, stops_handled
@@ -66,7 +68,7 @@ def _refused_once() -> Iterator[None]:
       rlcore run --resume runs/NAME trainer.steps=200    resume and train for more steps""",
 )
 @layer_options
-@click.option("--dry-run", is_flag=True, help="Check and print the configuration without starting the run.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print the configuration; train nothing.")
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
 @json_option("Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
@@ -116,7 +118,9 @@ def run(
     trial = RunSession(RunPlan(resolved=resolved, resume_from=checkpoint), registry)
     notes = check_run(trial)
     if dry_run:
-        say(*(f"# note: {note}" for note in notes), *resolved.text().splitlines())
+        rehearsal = rehearse(trial)
+        say(*(f"# note: {note}" for note in notes), *resolved.text().splitlines(), "")
+        say(*(f"# {line}" for line in rehearsal.lines()))
         return 0
     processes = processes_of(trial, sys.argv[1:])
     if callable(processes):
@@ -258,7 +262,10 @@ def _train(
         job.open_trackers(skip=("console",) if as_json else ())
         job.started()
         with stops_handled(_stopping(job)):
-            return trainer(job).train()
+            estimate = _estimate(job) if job.is_main else None
+            metrics = trainer(job).train()
+            job.say(peak_line(job, estimate))
+            return metrics
     except BaseException as failure:
         error = failure
         if isinstance(failure, UserError) and job.directory is not None:
@@ -278,6 +285,14 @@ def _train(
             _leave(job.directory, error, new=new, resumed=job.resume_from is not None)
             if as_json and job.directory.checkpoints.is_dir():
                 _last_lines(job, {}, as_json, finished=False)
+
+
+def _estimate(job: RunSession) -> MemoryEstimate | None:
+    """Print the estimate of memory before the model is loaded; None if its size is not known yet."""
+    folder = job.model_here()
+    estimate = estimate_memory(job, folder) if folder is not None else None
+    job.say(*(estimate.lines() if estimate is not None else ()))
+    return estimate
 
 
 def _leave(directory: RunDirectory, error: BaseException, *, new: bool, resumed: bool) -> None:
