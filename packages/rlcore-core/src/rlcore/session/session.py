@@ -34,6 +34,8 @@ class RunSession(RunComponents):
     Attributes:
         directory: `RunDirectory`, or None (an evaluation, a dry run)
         is_main: whether this process prints and writes files; other processes have no directory, trackers or observers
+        trial: whether components are created only to check that they can be, as in a dry run: nothing is started
+            outside of this process
         trackers: the open trackers by id
         last_step: the last step whose metrics were logged; None before the first
     """
@@ -47,9 +49,11 @@ class RunSession(RunComponents):
         output: Output | None = None,
         dataset: Dataset | None = None,
         is_main: bool = True,
+        trial: bool = False,
     ) -> None:
         super().__init__(plan, registry, home=directory.path if directory is not None else None, dataset=dataset)
-        self.directory, self.is_main = directory, is_main
+        self.directory, self.is_main, self.trial = directory, is_main, trial
+        self._executors: list[Executor] = []
         self.trackers: list[tuple[str, Tracker]] = []
         self._output = output or Output()
         if directory is not None:
@@ -74,7 +78,16 @@ class RunSession(RunComponents):
 
     def executor(self, source: WeightSource) -> Executor:
         """The selected `Executor` over a `WeightSource`."""
-        return cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+        executor = cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+        if self.trial:
+            self._executors.append(executor)
+        return executor
+
+    def discard(self) -> None:
+        """Remove the model that was built in a temporary folder, and close the executors of a dry run."""
+        while self._executors:
+            self._executors.pop().close()
+        super().discard()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics of a step, and those that observers add, to the trackers. A tracker that fails is disabled.
