@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlcore.runs.directory import read_metrics
 from rlcore.runs.output import Output
@@ -33,7 +32,7 @@ class ConsoleTracker:
     In a notebook, the lines of steps replace each other.
     """
 
-    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+    def __init__(self, options: None, directory: Path | None) -> None:
         self._output = Output()
         self._values: list[tuple[int, float]] = []
         self._title = CURVES["reward/mean"]

@@ -51,6 +51,26 @@ NO_LIMIT = 2**31 - 1
 """Length of a context in tokens if neither the run nor the model limits it."""
 
 
+class NotStarted:
+    """The place of an engine that a dry run does not start."""
+
+    def __init__(self, config: object, source: WeightSource, context: EngineContext) -> None: ...
+
+    async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Fail."""
+        raise EngineError("a dry run does not start the engine")
+
+    async def release(self, session: str) -> None:
+        """Do nothing."""
+
+    async def load_weights(self, source: WeightSource) -> int:
+        """Fail."""
+        raise EngineError("a dry run does not start the engine")
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 class LocalExecutorConfig(Table):
     """No options: ``rollout.concurrency`` limits how many trajectories run at a time."""
 
@@ -230,7 +250,9 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     chat_format = run.chat_format(folder)
     _check_vocabulary(folder)
     max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
-    engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
+    skipped = run.trial and isinstance(spec, EngineSpec) and spec.starts
+    make = NotStarted if skipped else run.load("engine", rollout.engine)
+    engine = make(run.options("engine"), source, context)
     return TokenClient(engine=engine, chat_format=chat_format, max_context_tokens=max_context_tokens)
 
 
