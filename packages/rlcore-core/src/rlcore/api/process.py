@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcore.models.weights import restore_threads
 from rlcore.session.exits import system_exits_reported
-from rlcore.terminal import LogHandler
+from rlcore.terminal import LogHandler, in_notebook
 
 TRANSFORMERS = "transformers.utils.logging"
 
@@ -23,17 +23,38 @@ def calling_process_kept() -> Iterator[None]:
     Raises:
         ComponentExitError: a component called ``sys.exit``.
     """
-    before, logging.lastResort = logging.lastResort, LogHandler(logging.WARNING)
     bars = _transformers_bars()
     try:
-        with system_exits_reported(), warnings.catch_warnings():
-            # Importing tqdm in a notebook without ipywidgets warns, but rlcore shows no bars of tqdm.
-            warnings.filterwarnings("ignore", message="IProgress not found")
+        with _logging_escaped(), _tqdm_imported(), system_exits_reported():
             yield
     finally:
-        logging.lastResort = before
         restore_threads()
         _restore_transformers(bars)
+
+
+@contextmanager
+def _logging_escaped() -> Iterator[None]:
+    """Escape what Python itself would print of log records, unless a call in another thread does so already."""
+    before = logging.lastResort
+    if isinstance(before, LogHandler):
+        yield
+        return
+    logging.lastResort = LogHandler(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.lastResort = before
+
+
+@contextmanager
+def _tqdm_imported() -> Iterator[None]:
+    """Hide the warning of tqdm about missing widgets of Jupyter: rlcore shows no bars of tqdm."""
+    if not in_notebook() or "tqdm.auto" in sys.modules:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        yield
 
 
 def _transformers_bars() -> tuple[int, bool]:
