@@ -68,8 +68,8 @@ settings = {{
     shown = [text for outputs in (training, resumed) for text in texts(outputs)]
     assert not [text for text in shown if "\x1b" in text or "\r" in text]
     lines = [line for text in texts(training) for line in text.splitlines()]
-    assert next(line for line in lines if line.startswith("step ")).startswith("step     4  evaluation")
-    assert sum(line.startswith("step ") and "reward" in line for line in lines) == 1, "steps replace each other"
+    steps = [line.split("accuracy")[0].split() for line in lines if line.startswith("step ") and "accuracy" in line]
+    assert steps == [["step", "0", "evaluation"], ["step", "4", "evaluation"]], "steps replace each other"
     assert "<svg" in training[-1]["data"]["text/html"]
     assert "reward/mean" in frame[0]["data"]["text/html"]
     assert "image/png" in plot[-1]["data"]

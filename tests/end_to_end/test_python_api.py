@@ -115,3 +115,9 @@ def test_session_gives_the_parts_of_a_run(short: dict[str, Any]) -> None:
     assert not folder.exists()
     with pytest.raises(rlcore.ConfigError), rlcore.open_session("gsm8k-tools", seed=-1):
         pass
+
+
+def test_keys_of_other_systems_keep_their_origin(capsys: pytest.CaptureFixture[str]) -> None:
+    with rlcore.open_session("gsm8k-tools", **{"actor_rollout_ref.actor.optim.lr": 5e-7}) as run:
+        assert run.resolved.origin(("trainer", "learning_rate")) == "Python: actor_rollout_ref.actor.optim.lr=5e-07"
+    assert "trainer.learning_rate = 5e-07" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlcore.runs.directory import read_metrics
 from rlcore.runs.output import Output
-from rlcore.terminal import in_notebook, keep_line
+from rlcore.terminal import in_notebook
 from rlcore.trackers.charts import area_chart, sparkline
 
 COLUMNS = (
@@ -110,6 +110,5 @@ class ConsoleTracker:
             ]
         if in_notebook():
             self._output.note(*rows, "")
-            keep_line()
         elif rows:
             self._output.say(*rows, "")
