@@ -52,7 +52,7 @@ Loss = Callable[[MicroBatch, Tensor], Tensor]
 def main(model: Path | None = None, *, steps: int = STEPS) -> float:
     """Train, and return the accuracy on held-out problems after the last step."""
     with rlcore.open_session("gsm8k-tools", seed=SEED) as run:
-        policy = CausalLanguageModel.load(model or run.model_folder(), dtype="auto", device=DEVICE)
+        policy = CausalLanguageModel.load(model or run.model_folder(), dtype="float32", device=DEVICE)
         rollouts = run.executor(policy)
         try:
             if model is None:

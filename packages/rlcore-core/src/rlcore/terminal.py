@@ -7,7 +7,6 @@ import logging
 import math
 import sys
 import traceback
-import uuid
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -52,6 +51,8 @@ class _ProgressLine:
     """What Jupyter calls the part; None if there is none yet."""
 
     def show(self, text: str) -> None:
+        import uuid
+
         from IPython.display import display
 
         new, self.id = self.id is None, self.id or uuid.uuid4().hex
