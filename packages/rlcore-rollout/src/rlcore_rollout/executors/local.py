@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,6 @@ from rlcore.errors import EngineError, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.specs import EngineSpec, EnvironmentSpec
-from rlcore.terminal import overwrite
 from rlcore.types import (
     Boundary,
     Completion,
@@ -46,6 +43,7 @@ from rlcore_rollout.threads import GrowingThreads
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, WeightSource
+    from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
 
 NO_LIMIT = 2**31 - 1
@@ -168,7 +166,8 @@ class LocalExecutor:
         slots = asyncio.Semaphore(self._concurrency)
         timeout_s, concurrency = rollout.reward_timeout_s, rollout.concurrency
         scorer = Scorer(self._run.rewards, timeout_s=timeout_s, concurrency=concurrency)
-        progress = _Progress(len(request.tasks) * request.group_size, visible=self._run.is_main)
+        phase = "rollout" if request.purpose == "train" else request.purpose
+        meter = self._run.progress(phase, len(request.tasks) * request.group_size, "trajectory")
         sampling = Sampling(
             **{
                 "max_new_tokens": rollout.max_new_tokens,
@@ -192,7 +191,7 @@ class LocalExecutor:
                     )
                     stack.enter_context(closing(context))
                     ended = await self._act(request, sampling, context, index, images)
-                progress.advance()
+                meter.advance(tokens=ended.sampled_tokens)
                 return await scorer.score(ended, task, context)
 
         async def group(task: Task, index: int) -> Group:
@@ -201,9 +200,9 @@ class LocalExecutor:
             return await scorer.settle(Group(task=task, trajectories=tuple(await asyncio.gather(*siblings))))
 
         try:
-            return await asyncio.gather(*(group(task, index) for index, task in enumerate(request.tasks)))
+            with meter, _refreshed(meter):
+                return await asyncio.gather(*(group(task, index) for index, task in enumerate(request.tasks)))
         finally:
-            progress.clear()
             if request.purpose == "train" and isinstance(self._engine, SleepingEngine):
                 await self._engine.sleep()
 
@@ -232,6 +231,22 @@ class LocalExecutor:
         if ended.failure is None or ended.failure.boundary is not Boundary.ENVIRONMENT:
             return ended
         return ended.replace(failure=replace(ended.failure, message=f"{self._named}: {ended.failure.message}"))
+
+
+@contextmanager
+def _refreshed(meter: Meter) -> Iterator[None]:
+    """Show the passing time also while no trajectory ends."""
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            meter.refresh()
+
+    task = asyncio.get_running_loop().create_task(refresh())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
@@ -314,22 +329,3 @@ def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
 def _reason(trajectory: Trajectory) -> str:
     """The reason why a trajectory is not scored, as one word."""
     return str(trajectory.stop if trajectory.failure is None else trajectory.failure.boundary)
-
-
-class _Progress:
-    """A progress line that counts finished trajectories, only on a terminal."""
-
-    def __init__(self, total: int, *, visible: bool):
-        self._total, self._ended, self._shown_at = total, 0, 0.0
-        self._visible = visible and sys.stderr.isatty()
-
-    def advance(self) -> None:
-        self._ended += 1
-        now = time.monotonic()
-        if self._visible and now - self._shown_at > 0.1:
-            self._shown_at = now
-            overwrite(f"  {self._ended}/{self._total} trajectories")
-
-    def clear(self) -> None:
-        if self._visible:
-            overwrite()
