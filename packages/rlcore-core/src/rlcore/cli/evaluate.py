@@ -16,7 +16,7 @@ from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.run import skipped_rows
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import resolve
-from rlcore.episodes.evaluation import Summary, evaluation_request, summarise
+from rlcore.episodes.evaluation import Summary, evaluation_request, summaries_of, summarise, tasks_to_evaluate
 from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
@@ -85,6 +85,8 @@ def evaluate(
         base_recipe=base_recipe,
     )
     tables = {table for layer in layered.layers for table in layer.tree}
+    if isinstance(base.tree.get("environment") if base is not None else None, list):
+        tables.add("reward")  # in the tables of the environments
     if base is not None and (missing := [table for table in ("environment", "reward") if table not in tables]):
         raise UserError(
             "the configuration of this run has no environment or reward",
@@ -107,13 +109,18 @@ def evaluate(
         raise
     finally:
         run.finished()
-    summary = summarise(groups, success=run.config.evaluation.success)
+    success = run.config.evaluation.success
+    summary, parts = summarise(groups, success=success), summaries_of(groups, success=success)
     if as_json:
         model = run.config.model.path if own_model(run) is None else own_model(run)
         numbers = {"recipe": layered.recipe, "model": model, "split": split, "seconds": seconds}
-        print_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary)})
+        each = {"environments": {name: dataclasses.asdict(part) for name, part in parts.items()}} if parts else {}
+        print_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary), **each})
     else:
-        _print_table(run, summary, split, seconds)
+        for environment, part in parts.items():
+            _print_table(environment, part)
+        name = run.recipe or ", ".join(environment.name or environment.id for environment in run.environments)
+        _print_table(f"{name}, {split}", summary, f" in {seconds:.1f} s")
     if not summary.scored:
         raise NotScoredError(
             f"none of {counted(summary.trajectories, 'trajectory')} could be scored",
@@ -174,7 +181,7 @@ def _collect(run: RunSession, split: str) -> tuple[Sequence[Group], float]:
     executor = run.executor(FolderWeights(folder=_folder(run)))
     try:
         started = time.perf_counter()
-        tasks = list(run.dataset.tasks(split))[: run.config.evaluation.tasks]
+        tasks = tasks_to_evaluate(run.config, run.dataset.tasks(split))
         groups = executor.collect(evaluation_request(run.config, tasks))
         seconds = round(time.perf_counter() - started, 3)
     finally:
@@ -246,9 +253,8 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _print_table(run: RunSession, summary: Summary, split: str, seconds: float) -> None:
+def _print_table(name: str, summary: Summary, duration: str = "") -> None:
     rows = summary_rows(summary)
     width = max(len(name) for name, _ in rows)
-    name = run.recipe or run.config.environment.id
-    say(f"{name}, {split}: {counted(summary.tasks, 'task')} in {seconds:.1f} s", "")
+    say(f"{name}: {counted(summary.tasks, 'task')}{duration}", "")
     say(*(f"  {name:<{width}}  {value}" for name, value in rows), "")
