@@ -7,6 +7,7 @@ import logging
 import math
 import sys
 import traceback
+import uuid
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -30,8 +31,38 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
 
 def overwrite(text: str = "") -> None:
-    """Replace the last line on stderr, which must be a terminal, by a progress text or by nothing."""
-    _write(sys.stderr, f"\r{printable(text)}\x1b[K")
+    """Replace the progress line by a text or by nothing: in a notebook, else on stderr, which must be a terminal."""
+    if in_notebook():
+        _progress_line.show(printable(text))
+    else:
+        _write(sys.stderr, f"\r{printable(text)}\x1b[K")
+
+
+def in_notebook() -> bool:
+    """Whether the output of this process is shown by Jupyter, which cannot move a cursor."""
+    shell = sys.modules.get("ipykernel.zmqshell")
+    return shell is not None and bool(shell.ZMQInteractiveShell.initialized())
+
+
+def keep_line() -> None:
+    """Keep the progress line of a notebook as it is. The next one begins below."""
+    _progress_line.id = None
+
+
+class _ProgressLine:
+    """A part of a notebook's output that is replaced in place."""
+
+    id: str | None = None
+    """What Jupyter calls the part; None if there is none yet."""
+
+    def show(self, text: str) -> None:
+        from IPython.display import display
+
+        new, self.id = self.id is None, self.id or uuid.uuid4().hex
+        display({"text/plain": text}, raw=True, display_id=self.id, update=not new)
+
+
+_progress_line = _ProgressLine()
 
 
 class LogHandler(logging.Handler):
@@ -78,7 +109,9 @@ def _write(stream: TextIO, text: str) -> None:
 
 __all__ = [
     "LogHandler",
+    "in_notebook",
     "json_text",
+    "keep_line",
     "log_to_terminal",
     "overwrite",
     "say",

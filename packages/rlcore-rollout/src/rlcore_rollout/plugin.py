@@ -93,6 +93,21 @@ def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
         summary="A bare JSON object with name and parameters: Llama 3.",
     )
     yield ToolParserSpec(
+        id="mistral",
+        target="rlcore_rollout.parsers.mistral:MistralParser",
+        summary="A list of calls after [TOOL_CALLS], or name[ARGS]: Mistral.",
+    )
+    yield ToolParserSpec(
+        id="harmony",
+        target="rlcore_rollout.parsers.harmony:HarmonyParser",
+        summary="Messages in channels, calls as to=functions.NAME: gpt-oss.",
+    )
+    yield ToolParserSpec(
+        id="qwen3-coder",
+        target="rlcore_rollout.parsers.qwen3_coder:Qwen3CoderParser",
+        summary="One tag per argument: Qwen3-Coder.",
+    )
+    yield ToolParserSpec(
         id="react",
         target="rlcore_rollout.parsers.react:ReactParser",
         summary="Lines of Action and Action Input.",

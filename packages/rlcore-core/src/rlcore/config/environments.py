@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rlcore.config.layers import COMMAND_LINE, KeyPath, Layer, Merged, leaves, merge_layers
+from rlcore.config.layers import OVERRIDES, KeyPath, Layer, Merged, leaves, merge_layers
 from rlcore.config.messages import Problem
 from rlcore.config.schema import EnvironmentTable, RewardTable
 
@@ -64,7 +64,7 @@ def _is_late(layer: Layer) -> bool:
     """Whether a layer is an override of ``environment.N.data`` or ``environment.N.reward``."""
     paths = [path for path, _ in leaves(layer.tree)]
     return all(
-        len(path) > 2 and path[0] == "environment" and path[2] in SHARED and layer.origin(path).startswith(COMMAND_LINE)
+        len(path) > 2 and path[0] == "environment" and path[2] in SHARED and layer.origin(path).startswith(OVERRIDES)
         for path in paths
     )
 
@@ -78,7 +78,7 @@ def _drop_other_data(merged: Merged, layer: Layer) -> None:
             data = table.get("data") if isinstance(table, dict) and place in (str(n), table.get("name")) else None
             if id is not None and isinstance(data, dict) and id != data.get("id", table.get("id")):
                 path = ("environment", str(n), "data")
-                stays = [key for key in data if merged.origin((*path, key)).startswith(COMMAND_LINE)]
+                stays = [key for key in data if merged.origin((*path, key)).startswith(OVERRIDES)]
                 table["data"] = {key: data[key] for key in stays}
 
 
@@ -123,7 +123,7 @@ def _copy_origins(merged: Merged, source: KeyPath, path: KeyPath) -> None:
 def _unused(merged: Merged, key: str, shared: Any, tables: Sequence[Any]) -> Iterator[Problem]:
     names = [str(table["name"]) for table in tables if isinstance(table, dict) and "name" in table]
     for path, value in leaves(shared, (key,)):
-        if merged.origin(path).startswith(COMMAND_LINE):
+        if merged.origin(path).startswith(OVERRIDES):
             fix = ", or ".join(".".join(("environment", name, *path)) for name in names[:2])
             reason = f"every environment has its own {key}: set {fix}"
             yield Problem(

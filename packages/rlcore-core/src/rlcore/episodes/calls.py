@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import math
 import traceback
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any
 
 from rlcore.containment import Ended, error_text, is_interrupt
@@ -71,6 +73,13 @@ async def call(
                 answer = await run_in_thread(function, *arguments, **keywords)
                 return await answer if inspect.isawaitable(answer) else answer
         answer = function(*arguments, **keywords)
+        if inspect.iscoroutine(answer):
+            try:
+                awaited = answer.send(None)
+            except StopIteration as finished:  # at once, as most do: no timer was needed
+                return finished.value
+            async with scope:
+                return await _continued(answer, awaited)
         if not inspect.isawaitable(answer):
             return answer
         async with scope:
@@ -89,6 +98,22 @@ async def call(
             limit = f"{timeout_s:g} s" if deadline < until else "the time limit of the trajectory"
             raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error
         raise CallFailed(f"{name} raised {describe(error, function)}") from error
+
+
+@types.coroutine
+def _continued(coroutine: Coroutine[Any, Any, Any], awaited: Any) -> Generator[Any, Any, Any]:
+    """Return the result of a coroutine that waits for ``awaited``."""
+    while True:
+        try:
+            yield awaited
+        except BaseException as error:
+            advance = partial(coroutine.throw, error)
+        else:
+            advance = partial(coroutine.send, None)
+        try:
+            awaited = advance()
+        except StopIteration as finished:
+            return finished.value
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -65,9 +65,13 @@ class Scorer:
         return await self._scored(trajectory, task, context)
 
     async def _scored(self, trajectory: Trajectory, task: Task, context: EpisodeContext) -> Trajectory:
-        results = await asyncio.gather(
-            *(self._result(reward, trajectory, task, context) for _, reward in self._singles)
-        )
+        results: Sequence[RewardResult]
+        if len(self._singles) == 1:  # avoids an asyncio task, which would queue behind those of other trajectories
+            results = [await self._result(self._singles[0][1], trajectory, task, context)]
+        else:
+            results = await asyncio.gather(
+                *(self._result(reward, trajectory, task, context) for _, reward in self._singles)
+            )
         names = (name for name, _ in self._singles)
         return trajectory.replace(rewards={**trajectory.rewards, **dict(zip(names, results, strict=True))})
 

@@ -19,6 +19,7 @@ from rlcore.episodes.evaluation import wilson
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import DataError, UserError
+from rlcore.event_loop import EventLoop
 from rlcore.plugins.registry import Registry
 from rlcore.types import Boundary, Group, Trajectory
 
@@ -87,10 +88,10 @@ def plan(base: Layer | None, words: Sequence[str], registry: Registry) -> Plan:
 def rescored(groups: Iterable[Group], how: Plan) -> Iterator[tuple[Group, Group]]:
     """Each group as stored and as scored now, in order. A failed episode stays not scored."""
     groups = iter(groups)
-    with asyncio.Runner() as runner:
+    with EventLoop() as loop:
         scorers = {name: Scorer(rewards, timeout_s=how.timeout_s) for name, rewards in how.rewards.items()}
         while before := list(islice(groups, GROUPS_AT_ONCE)):
-            yield from zip(before, runner.run(_score(scorers, before)), strict=True)
+            yield from zip(before, loop.run(_score(scorers, before)), strict=True)
 
 
 async def _score(scorers: Mapping[str, Scorer], groups: Sequence[Group]) -> list[Group]:

@@ -102,6 +102,11 @@ class RunSession(RunComponents):
         if self.is_main:
             self._output.say(*lines)
 
+    def update(self, line: str) -> None:
+        """Like `say`, for progress: in a notebook, the next such line replaces this one."""
+        if self.is_main:
+            self._output.update(line)
+
     @property
     def stop_requested(self) -> bool:
         """True after SIGINT or SIGTERM: finish the step, save and stop."""

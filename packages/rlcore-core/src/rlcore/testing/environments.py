@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlcore import event_loop
 from rlcore.contracts import Environment, Solvable
 from rlcore.episodes.context import EpisodeContext
 from rlcore.plugins.registry import Registry
@@ -63,7 +64,7 @@ def check_environment(
     stage, together, tasks = _prepare(environment, options, tasks, data)
     findings = Findings(f"The environment {environment if isinstance(environment, str) else _name(environment)}")
     checks = _Checks(stage, together, tasks, _select(rewards), oracle, needs_oracle, findings)
-    asyncio.run(checks.run())
+    event_loop.run(checks.run())
     findings.conclude()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlcore import event_loop
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.testing.calling import Findings
 from rlcore.testing.results import select_reward, value_of
@@ -62,7 +63,7 @@ def check_reward(
             id=name, weight=1.0, scope="trajectory", function=reward, minimum=minimum, maximum=maximum
         )
     findings = Findings(f"The reward {selected.id}")
-    asyncio.run(_Checks(selected, list(cases), empty, findings).run())
+    event_loop.run(_Checks(selected, list(cases), empty, findings).run())
     findings.conclude()
 
 

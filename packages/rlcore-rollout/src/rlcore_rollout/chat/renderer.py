@@ -11,12 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 """The markup that an assistant may write. In some tokenizers these are special tokens."""
+
+LONGEST_CACHED = 32
+"""Characters of a text whose ids are cached: above all the template's own, such as ``assistant`` and a newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Renderer:
         self._tokenizer = tokenizer
         everything = tokenizer.added.keys()
         meant = {token for token in everything if token in MARKUP or token not in tokenizer.special}
+        self._encoded = lru_cache(maxsize=1024)(tokenizer.encode_text)
         self._patterns = {"template": _any_of(everything), "assistant": _any_of(meant), "outside": None}
 
     def encode(self, pieces: Sequence[Piece]) -> list[int]:
@@ -73,7 +78,9 @@ class Renderer:
 
     def _encode_run(self, run: Sequence[str]) -> list[int]:
         text = "".join(run)
-        return self._tokenizer.encode_text(text) if text else []
+        if len(text) > LONGEST_CACHED:
+            return self._tokenizer.encode_text(text)
+        return self._encoded(text) if text else []
 
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str] | None:

@@ -20,6 +20,7 @@ from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, UserError
+from rlcore.event_loop import EventLoop
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.terminal import overwrite
@@ -68,10 +69,7 @@ class _Stage:
 
 
 class LocalExecutor:
-    """Collects groups with one engine, created once from the run's configuration.
-
-    `collect` must not be called from a running event loop, because it uses its own.
-    """
+    """Collects groups with one engine, created once from the run's configuration."""
 
     def __init__(self, run: RunSession, source: WeightSource):
         self._run = run
@@ -82,8 +80,7 @@ class LocalExecutor:
         self._concurrency = min([rollout.concurrency, *filter(None, [limit])])
         self._stages = {environment.name: self._stage(environment) for environment in run.environments}
         self._closed = False
-        self._runner = asyncio.Runner()
-        self._runner.get_loop().set_default_executor(GrowingThreads())
+        self._loop = EventLoop(GrowingThreads())
 
     def _stage(self, environment: ResolvedEnvironment) -> _Stage:
         run, rollout = self._run, self._run.config.rollout
@@ -119,7 +116,7 @@ class LocalExecutor:
         Raises `EngineError` when the engine died or failed in every trajectory, and the `UserError` of an unusable
         endpoint. Other failures are stored in the trajectories.
         """
-        groups: Sequence[Group] = self._runner.run(self._collect(request))
+        groups: Sequence[Group] = self._loop.run(self._collect(request))
         if isinstance(self._client, ChatClient) and self._client.engine.refusal is not None:
             raise self._client.engine.refusal
         if isinstance(self._engine, RestartableEngine) and self._engine.failure is not None:
@@ -134,12 +131,12 @@ class LocalExecutor:
 
     def sync_weights(self, source: WeightSource) -> None:
         """Load the current weights of the policy into the engine."""
-        self._runner.run(self._tokens.engine.load_weights(source))
+        self._loop.run(self._tokens.engine.load_weights(source))
 
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
         """Sample one completion directly from the engine, within the deadline of a generation."""
         timeout_s = self._run.config.rollout.engine_timeout_s
-        return self._runner.run(self._generate(prompt, sampling, timeout_s))
+        return self._loop.run(self._generate(prompt, sampling, timeout_s))
 
     def close(self) -> None:
         """Close the engine and cancel the work of an interrupted `collect`. A second call does nothing."""
@@ -147,9 +144,9 @@ class LocalExecutor:
             return
         self._closed = True
         try:
-            self._runner.run(self._engine.close())
+            self._loop.run(self._engine.close())
         finally:
-            self._runner.close()
+            self._loop.close()
 
     async def _generate(self, prompt: Prompt, sampling: Sampling, timeout_s: float) -> Completion:
         generate, session = self._tokens.engine.generate, "executor"

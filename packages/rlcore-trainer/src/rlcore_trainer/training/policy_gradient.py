@@ -198,7 +198,7 @@ class PolicyGradientTrainer:
             config,
             self._config,
             seed=run.config.seed,
-            say=run.say,
+            say=run.update,
             stopped=session.stopping,
         )
         session.advance(0)
