@@ -201,6 +201,8 @@ def _check_installed(run: RunSession, purpose: Purpose) -> None:
     config = run.config
     parts = [("engine", config.rollout.engine), ("executor", config.executor.id)]
     parts += [("reward", table.id) for table in config.reward]
+    if not run.environments:
+        parts += [("dataset", config.data["id"])]
     for environment in run.environments:
         parts += [("environment", environment.id), ("dataset", environment.data_id)]
         parts += [("reward", table.id) for table in environment.rewards]
