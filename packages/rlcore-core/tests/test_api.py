@@ -197,6 +197,7 @@ def test_evaluation_of_a_run_a_path_and_a_plugin() -> None:
     of_run = rlcore.evaluate(run, evaluation={"tasks": 2})
     assert (of_run.accuracy, of_run.summary.tasks) == (0.5, 2)
     assert of_run.interval is not None
+    assert Path(of_run.model).resolve() == (run.path / "checkpoints" / "000001" / "model").resolve()
     assert [trajectory.reward for trajectory in of_run.trajectories] == [0.0, 1.0]
     assert next(of_run.trajectories.rows())["purpose"] == "evaluation"
     for policy in ("runs/it", Path("runs/it"), run.best_checkpoint):

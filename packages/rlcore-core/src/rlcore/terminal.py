@@ -17,6 +17,7 @@ from rlcore.secrecy import redact
 
 def say(*lines: str, err: bool = False, stream: TextIO | None = None) -> None:
     """Print lines to stdout, to stderr (``err``) or to another stream. A line break inside a line is escaped."""
+    _progress_line.id = None  # the next progress line is below these lines
     _write(stream or (sys.stderr if err else sys.stdout), "".join(f"{printable(line)}\n" for line in lines))
 
 
@@ -42,11 +43,6 @@ def in_notebook() -> bool:
     """Whether the output of this process is shown by Jupyter, which cannot move a cursor."""
     shell = sys.modules.get("ipykernel.zmqshell")
     return shell is not None and bool(shell.ZMQInteractiveShell.initialized())
-
-
-def keep_line() -> None:
-    """Keep the progress line of a notebook as it is. The next one begins below."""
-    _progress_line.id = None
 
 
 class _ProgressLine:
@@ -111,7 +107,6 @@ __all__ = [
     "LogHandler",
     "in_notebook",
     "json_text",
-    "keep_line",
     "log_to_terminal",
     "overwrite",
     "say",

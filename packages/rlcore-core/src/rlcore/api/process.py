@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rlcore.models.weights import restore_threads
 from rlcore.session.exits import system_exits_reported
 from rlcore.terminal import LogHandler
+
+TRANSFORMERS = "transformers.utils.logging"
 
 
 @contextmanager
@@ -20,6 +24,7 @@ def calling_process_kept() -> Iterator[None]:
         ComponentExitError: a component called ``sys.exit``.
     """
     before, logging.lastResort = logging.lastResort, LogHandler(logging.WARNING)
+    bars = _transformers_bars()
     try:
         with system_exits_reported(), warnings.catch_warnings():
             # Importing tqdm in a notebook without ipywidgets warns, but rlcore shows no bars of tqdm.
@@ -28,6 +33,23 @@ def calling_process_kept() -> Iterator[None]:
     finally:
         logging.lastResort = before
         restore_threads()
+        _restore_transformers(bars)
+
+
+def _transformers_bars() -> tuple[int, bool]:
+    """The verbosity of transformers and whether it shows progress bars, which loading a model turns off."""
+    module: Any = sys.modules.get(TRANSFORMERS)
+    return (logging.WARNING, True) if module is None else (module.get_verbosity(), module.is_progress_bar_enabled())
+
+
+def _restore_transformers(before: tuple[int, bool]) -> None:
+    module: Any = sys.modules.get(TRANSFORMERS)
+    if module is None or before == _transformers_bars():
+        return
+    level, bars = before
+    module.set_verbosity(level)
+    if bars:
+        module.enable_progress_bar()
 
 
 __all__ = ["calling_process_kept"]

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from rlcore.config.layers import OVERRIDES, KeyPath, Layer, Merged, leaves, merge_layers
 from rlcore.config.messages import Problem
-from rlcore.config.schema import EnvironmentTable, RewardTable
+from rlcore.config.schema import EnvironmentTable, RewardTable, RunConfig
 
 SHARED = ("data", "reward")
 """Tables of an environment that several may share, as ``[data]`` and ``[[reward]]``."""
@@ -161,3 +161,21 @@ def weight_problems(merged: Merged, tables: Sequence[EnvironmentTable]) -> Itera
 def without_reserved(table: Mapping[str, Any]) -> dict[str, Any]:
     """The environment's own keys, with its id."""
     return {key: value for key, value in table.items() if key not in RESERVED}
+
+
+def only_environment(
+    config: RunConfig | None, options: Mapping[str, BaseModel | None], rewards: tuple[BaseModel | None, ...]
+) -> tuple[ResolvedEnvironment, ...]:
+    """The environment of a run with a table ``[environment]``; none if that has no id."""
+    if config is None or isinstance(config.environment, list) or not config.environment.id:
+        return ()
+    only = ResolvedEnvironment(
+        name="",
+        id=config.environment.id,
+        options=options["environment"],
+        data_id=config.data.get("id", config.environment.id),
+        data=options["data"],
+        rewards=tuple(config.reward),
+        reward_options=rewards,
+    )
+    return (only,)

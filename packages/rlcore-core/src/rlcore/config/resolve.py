@@ -14,6 +14,7 @@ from rlcore.config.environments import (
     ResolvedEnvironment,
     merge_environments,
     name_problems,
+    only_environment,
     weight_problems,
     without_reserved,
 )
@@ -32,6 +33,7 @@ from rlcore.config.schema import (
 )
 from rlcore.config.tables import Model, TableValidator
 from rlcore.errors import UserError
+from rlcore.plugins.observers import check_observer
 from rlcore.specs import EngineSpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -126,9 +128,10 @@ class _Resolver:
             self.options["data"] = self._data(("data",), self._table("data"), self._table("environment").get("id"))
             self._check_rewards(("reward",), tree.get("reward"))
             rewards = self._reward_options(("reward",))
-            environments = self._only_environment(config, rewards)
+            environments = only_environment(config, self.options, rewards)
         self._engine()
         trackers = self._trackers()
+        self._observers()
         self._builder()
         for table in tree:
             if table not in RunConfig.model_fields and table not in extra:
@@ -196,22 +199,6 @@ class _Resolver:
                 )
                 found.append(environment)
         return tuple(found)
-
-    def _only_environment(
-        self, config: RunConfig | None, rewards: tuple[BaseModel | None, ...]
-    ) -> tuple[ResolvedEnvironment, ...]:
-        if config is None or isinstance(config.environment, list) or not config.environment.id:
-            return ()
-        only = ResolvedEnvironment(
-            name="",
-            id=config.environment.id,
-            options=self.options["environment"],
-            data_id=config.data.get("id", config.environment.id),
-            data=self.options["data"],
-            rewards=tuple(config.reward),
-            reward_options=rewards,
-        )
-        return (only,)
 
     def _check_rewards(self, path: KeyPath, value: object) -> None:
         if self._needs_environment() and value == []:
@@ -307,11 +294,20 @@ class _Resolver:
             if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
                 self.validator.unknown.append(("rollout", key))
 
-    def _trackers(self) -> dict[str, Mapping[str, Any]]:
+    def _observers(self) -> None:
+        ids = self.merged.tree.get("observers")
+        ids = [ids] if isinstance(ids, str) else ids
+        for index, id in enumerate(ids if isinstance(ids, list) and self.purpose == "run" else []):
+            try:
+                check_observer(self.registry, str(id))
+            except UserError as error:
+                self.validator.not_found(("observers", str(index)), str(error), repr(id))
+
+    def _trackers(self) -> dict[str, BaseModel | None]:
         table = self._table("trackers")
         use = table.get("use", TrackersTable().use)
         use = [use] if isinstance(use, str) else use
-        found: dict[str, Mapping[str, Any]] = {}
+        found: dict[str, BaseModel | None] = {}
         for id in use if isinstance(use, list) else []:
             if not isinstance(id, str):
                 continue
@@ -321,8 +317,7 @@ class _Resolver:
                 self.validator.bad(("trackers", id), own, f"needs a table with options of the tracker {id!r}")
             elif spec is not None:
                 model = self._model(("trackers", id), self.registry.config_model, "tracker", id)
-                options = self.validator.own(model, own, ("trackers", id))
-                found[id] = options.model_dump() if options is not None else {}
+                found[id] = self.validator.own(model, own, ("trackers", id))
         for key, value in table.items():
             if key == "use" or (isinstance(use, list) and key in use):
                 continue

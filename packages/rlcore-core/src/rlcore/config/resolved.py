@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
 from rlcore.config.environments import ResolvedEnvironment
 from rlcore.config.layers import DEFAULT, KeyPath, nearest_origin
@@ -36,7 +35,8 @@ class Resolved:
     """The environments with their data and rewards; empty without an environment."""
     reward_options: tuple[BaseModel | None, ...]
     """In the order of ``config.reward``. The rewards of several environments are in `environments`."""
-    tracker_options: Mapping[str, Mapping[str, Any]]
+    tracker_options: Mapping[str, BaseModel | None]
+    """The validated options of each selected tracker; None for a tracker that takes no options."""
     origins: Mapping[KeyPath, str]
     """The origin of each value that is not a default."""
     recipe: str = ""
@@ -77,7 +77,7 @@ class Resolved:
         tree["rollout"] = {key: value for key, value in tree["rollout"].items() if key in rollout}
         tree["trackers"] = {
             "use": tree["trackers"]["use"],
-            **{k: to_jsonable_python(dict(v)) for k, v in self.tracker_options.items() if v},
+            **{id: own for id, options in self.tracker_options.items() if (own := _dump(options))},
         }
         tree["reward"] = _reward_tables(self.config.reward, self.reward_options)
         if not tree["reward"]:

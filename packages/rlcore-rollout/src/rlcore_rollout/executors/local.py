@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.abilities import Described
 from rlcore.config.schema import Table
 from rlcore.containment import is_interrupt
 from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
@@ -53,6 +54,26 @@ NO_LIMIT = 2**31 - 1
 """Length of a context in tokens if neither the run nor the model limits it."""
 
 
+class NotStarted:
+    """The place of an engine that a dry run does not start."""
+
+    def __init__(self, config: object, source: WeightSource, context: EngineContext) -> None: ...
+
+    async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Fail."""
+        raise EngineError("a dry run does not start the engine")
+
+    async def release(self, session: str) -> None:
+        """Do nothing."""
+
+    async def load_weights(self, source: WeightSource) -> int:
+        """Fail."""
+        raise EngineError("a dry run does not start the engine")
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 class LocalExecutorConfig(Table):
     """No options: ``rollout.concurrency`` limits how many trajectories run at a time."""
 
@@ -76,6 +97,9 @@ class LocalExecutor:
         rollout = run.config.rollout
         self._client = make_model_client(run, source)
         self._engine = self._client.engine
+        if isinstance(self._client, TokenClient) and isinstance(self._client.chat_format, Described):
+            for line in self._client.chat_format.description():
+                run.say(line)
         limit = self._engine.max_concurrency if isinstance(self._engine, LimitedEngine) else None
         self._concurrency = min([rollout.concurrency, *filter(None, [limit])])
         self._stages = {environment.name: self._stage(environment) for environment in run.environments}
@@ -247,13 +271,22 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     spec = run.registry.spec("engine", rollout.engine)
     max_context_tokens = rollout.max_context_tokens or NO_LIMIT
     if isinstance(spec, EngineSpec) and spec.speaks == "messages":
+        for name in ("chat_template", "chat_template_kwargs"):
+            if getattr(model, name):
+                raise UserError(
+                    f"the engine {rollout.engine!r} renders messages on its server, without model.{name}",
+                    where=run.resolved.origin(("model", name)),
+                    fix=f"remove it, or send it: rollout.{rollout.engine}.extra_body.chat_template_kwargs",
+                )
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         return ChatClient(engine=engine, max_context_tokens=max_context_tokens)
     folder = source.folder or run.model_folder()
     chat_format = run.chat_format(folder)
     _check_vocabulary(folder)
     max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
-    engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
+    skipped = run.trial and isinstance(spec, EngineSpec) and spec.starts
+    make = NotStarted if skipped else run.load("engine", rollout.engine)
+    engine = make(run.options("engine"), source, context)
     return TokenClient(engine=engine, chat_format=chat_format, max_context_tokens=max_context_tokens)
 
 
