@@ -25,7 +25,7 @@ def only_run() -> Path:
 
 
 def test_run_trains_and_documents_itself_in_its_directory(rlcore: Call) -> None:
-    done = rlcore("run", "-p", "toy", "seed=4")
+    done = rlcore("run", "-p", "toy", "seed=4", "observers=[toy]")
     assert done.status == 0, done.err
     path = only_run()
     lines = done.out.splitlines()
@@ -181,7 +181,7 @@ def test_existing_run_directory_is_rejected_before_the_run(rlcore: Call) -> None
 
 
 def test_failed_run_keeps_its_log_and_prints_its_path(rlcore: Call) -> None:
-    assert rlcore("run", "-p", "toy", "trainer.fail=bug", "name=bug").status == 70
+    assert rlcore("run", "-p", "toy", "trainer.fail=bug", "name=bug", "observers=[toy]").status == 70
     assert rlcore("run", "-p", "toy", "name=input").status == 0
     done = rlcore("run", "--resume", "runs/input", "trainer.fail=input")
     assert (done.status, "error: row 3 has no answer" in done.err) == (2, True)

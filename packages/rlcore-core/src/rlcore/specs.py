@@ -54,6 +54,8 @@ class RewardSpec(Spec):
     scope: Literal["trajectory", "group"] = "trajectory"
     minimum: float = 0.0
     maximum: float = 1.0
+    rewards_silence: bool = False
+    """Whether an empty answer may score more than the minimum, as for a reward for brevity (`rlcore.testing`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,11 @@ class SandboxSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatFormatSpec(Spec):
-    """A chat format, created with ``target(folder)`` from a folder with a tokenizer."""
+    """A chat format, created with ``target(folder)`` from a folder with a tokenizer.
+
+    These arguments are passed by name if the run sets them: ``parser``, a tool-call parser; ``template_kwargs``, the
+    table ``model.chat_template_kwargs``; ``template``, the path of ``model.chat_template``.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

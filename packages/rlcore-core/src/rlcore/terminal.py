@@ -8,7 +8,6 @@ import math
 import shutil
 import sys
 import traceback
-import uuid
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -20,6 +19,7 @@ BAR_WIDTH = 24
 
 def say(*lines: str, err: bool = False, stream: TextIO | None = None) -> None:
     """Print lines to stdout, to stderr (``err``) or to another stream. A line break inside a line is escaped."""
+    _progress_line.id = None  # the next progress line is below these lines
     _write(stream or (sys.stderr if err else sys.stdout), "".join(f"{printable(line)}\n" for line in lines))
 
 
@@ -80,11 +80,6 @@ def in_notebook() -> bool:
     return shell is not None and bool(shell.ZMQInteractiveShell.initialized())
 
 
-def keep_line() -> None:
-    """Keep the progress line of a notebook as it is. The next one begins below."""
-    _progress_line.id = None
-
-
 class _ProgressLine:
     """A part of a notebook's output that is replaced in place."""
 
@@ -92,6 +87,8 @@ class _ProgressLine:
     """What Jupyter calls the part; None if there is none yet."""
 
     def show(self, text: str) -> None:
+        import uuid
+
         from IPython.display import display
 
         new, self.id = self.id is None, self.id or uuid.uuid4().hex
@@ -148,7 +145,6 @@ __all__ = [
     "LogHandler",
     "in_notebook",
     "json_text",
-    "keep_line",
     "log_to_terminal",
     "overwrite",
     "say",

@@ -137,6 +137,11 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
     yield ChatFormatSpec(
         id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
     )
+    yield ChatFormatSpec(
+        id="template",
+        target="rlcore_rollout.chat.jinja:TemplateFormat",
+        summary="The Jinja template of the model folder.",
+    )
 
 
 @hookimpl

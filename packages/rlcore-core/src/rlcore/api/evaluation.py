@@ -49,8 +49,8 @@ class Evaluation:
 
     @property
     def model(self) -> str:
-        """The folder or the name of the evaluated model."""
-        return self._found.model
+        """The folder of the evaluated model, or its name if the engine provides it."""
+        return str(self._found.folder or self._found.model)
 
     @property
     def trajectories(self) -> Trajectories:

@@ -98,7 +98,9 @@ class Evaluated:
     """The recipe, or the environment if there is no recipe."""
     recipe: str
     model: str
-    """The folder or the name of the model."""
+    """The model as it was given, or its name if the engine provides it."""
+    folder: Path | None
+    """The folder of the model, which no longer exists if it was built; None if the engine provides it."""
     split: str
     groups: Sequence[Group]
     summary: Summary
@@ -140,13 +142,15 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
         check_run(run, split=split)
         for line in skipped_rows(run, split):
             output.say(line)
-        groups, seconds = _collect(run, split)
+        folder = _folder(run)
+        groups, seconds = _collect(run, split, folder)
     finally:
         run.finished()
     return Evaluated(
         name=run.recipe or run.config.environment.id,
         recipe=layered.recipe,
         model=own_model(run) or run.config.model.path,
+        folder=folder,
         split=split,
         groups=groups,
         summary=summarise(groups, success=run.config.evaluation.success),
@@ -210,9 +214,9 @@ def own_model(run: RunSession) -> str | None:
     return options.model if isinstance(options, NamedModelConfig) else engine.id
 
 
-def _collect(run: RunSession, split: str) -> tuple[Sequence[Group], float]:
+def _collect(run: RunSession, split: str, folder: Path | None) -> tuple[Sequence[Group], float]:
     """The scored groups of the split's tasks, and the duration in seconds."""
-    executor = run.executor(FolderWeights(folder=_folder(run)))
+    executor = run.executor(FolderWeights(folder=folder))
     try:
         started = time.perf_counter()
         tasks = list(run.dataset.tasks(split))[: run.config.evaluation.tasks]

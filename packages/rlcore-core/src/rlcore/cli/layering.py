@@ -31,7 +31,7 @@ from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SELECTING = frozenset({"id", "engine", "use", "tools", "chat_format", "tool_parser", "advantage", "loss"})
+SELECTING = frozenset({"id", "engine", "use", "observers", "tools", "chat_format", "tool_parser", "advantage", "loss"})
 """Keys whose values select components, by id or by import path."""
 _FILE = re.compile(r".+\.py:[^\W\d][\w.]*")
 _MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")

@@ -72,7 +72,11 @@ class ModelTable(Table):
     device: Annotated[str, AfterValidator(_device)] = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     chat_format: str = "auto"
-    """Chat format: ``auto`` detects it from the model's tokenizer; otherwise an id, such as ``plain``."""
+    """Chat format: ``auto`` detects it from the model's tokenizer; otherwise an id: ``plain``, ``template``, …."""
+    chat_template: str | None = None
+    """File with a Jinja chat template that replaces the one of the model folder, for the chat format ``template``."""
+    chat_template_kwargs: dict[str, Any] = {}
+    """Arguments of the chat template, such as ``enable_thinking = false``. The format ``qwen3`` reads this one."""
     tool_parser: str = "auto"
     """Parser of tool calls: ``auto`` uses that of the chat format; otherwise an id, such as ``hermes`` or ``react``."""
     builder: dict[str, Any] = {}
@@ -209,3 +213,5 @@ class RunConfig(Table):
     """Checkpoints."""
     trackers: TrackersTable = TrackersTable()
     """Metric trackers."""
+    observers: list[str] = []
+    """Observers: plugins whose observe hooks are called, or classes, such as ``file.py:Class``."""

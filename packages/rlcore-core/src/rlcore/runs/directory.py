@@ -12,6 +12,7 @@
       checkpoints/       NNNNNN/, one folder per saved step
       superseded/        results of later steps, moved aside when the run was resumed from an earlier one
       model/             the output of a ``builtin:`` builder
+      run-id             id of the run at services such as W&B, if a tracker needs one
       output.log         the printed output
 """
 

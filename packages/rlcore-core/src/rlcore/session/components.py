@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment
 from rlcore.episodes.rewards import SelectedReward, select_rewards
-from rlcore.errors import PluginError
+from rlcore.errors import PluginError, UserError
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from rlcore.config.resolve import Resolved
     from rlcore.config.schema import RunConfig
     from rlcore.session.plan import RunPlan
+
+TEMPLATE = "template"
+"""The chat format that renders a Jinja template."""
 
 
 class RunComponents:
@@ -138,9 +143,12 @@ class RunComponents:
 
         Raises:
             PluginError: no format supports the folder.
+            UserError: the format does not support the folder, or an argument of ``[model]``.
         """
         model = self.config.model
         id = model.chat_format
+        if id == "auto" and model.chat_template is not None:
+            id = TEMPLATE
         if id == "auto":
             id = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
             if id is None:
@@ -150,9 +158,26 @@ class RunComponents:
                     fix="set model.chat_format; plain works with any tokenizer",
                 )
         factory = self.load("chat_format", id)
-        if model.tool_parser == "auto":
-            return cast(ChatFormat, factory(folder))
-        return cast(ChatFormat, factory(folder, parser=self.load("tool_parser", model.tool_parser)()))
+        given: dict[str, Any] = {}
+        if model.tool_parser != "auto":
+            given["parser"] = self.load("tool_parser", model.tool_parser)()
+        if model.chat_template_kwargs:
+            given["template_kwargs"] = model.chat_template_kwargs
+        if model.chat_template is not None:
+            given["template"] = Path(model.chat_template).expanduser()
+        self._check_accepted(id, factory, given)
+        return cast(ChatFormat, factory(folder, **given))
+
+    def _check_accepted(self, id: str, factory: Any, given: Mapping[str, Any]) -> None:
+        """Reject keys of ``[model]`` that a chat format does not take."""
+        accepted = inspect.signature(factory).parameters
+        for name in ("template_kwargs", "template"):
+            if name in given and name not in accepted:
+                raise UserError(
+                    f"the chat format {id!r} takes no model.chat_{name}",
+                    where=self.resolved.origin(("model", f"chat_{name}")),
+                    fix=f"remove it, or set model.chat_format={TEMPLATE}",
+                )
 
     def _check_claimed(self, id: object) -> None:
         """Reject a claimed chat format that is not registered. An import path in a model folder must not run code."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlcore.runs.directory import read_metrics
 from rlcore.runs.output import Output
-from rlcore.terminal import in_notebook, keep_line
+from rlcore.terminal import in_notebook
 from rlcore.trackers.charts import area_chart, sparkline
 
 COLUMNS = (
@@ -33,7 +32,7 @@ class ConsoleTracker:
     In a notebook, the lines of steps replace each other.
     """
 
-    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+    def __init__(self, options: None, directory: Path | None) -> None:
         self._output = Output()
         self._values: list[tuple[int, float]] = []
         self._title = CURVES["reward/mean"]
@@ -111,6 +110,5 @@ class ConsoleTracker:
             ]
         if in_notebook():
             self._output.note(*rows, "")
-            keep_line()
         elif rows:
             self._output.say(*rows, "")

@@ -73,15 +73,20 @@ class ChatTokenizer:
         ids = [*ids, *(self.added[content] for content in self._end_tokens if content in self.added)]
         return tuple(dict.fromkeys(ids))
 
+    def named_token(self, name: str) -> str | None:
+        """The text of a token such as ``eos_token``; None if the folder does not state it."""
+        for source in (self.config, _read_json(self.folder / "special_tokens_map.json")):
+            named = source.get(name)
+            content = named.get("content") if isinstance(named, Mapping) else named
+            if isinstance(content, str):
+                return content
+        return None
+
     @property
     def _end_tokens(self) -> list[str]:
         """The text of the end-of-sequence token."""
-        for source in (self.config, _read_json(self.folder / "special_tokens_map.json")):
-            named = source.get("eos_token")
-            content = named.get("content") if isinstance(named, Mapping) else named
-            if isinstance(content, str):
-                return [content]
-        return []
+        token = self.named_token("eos_token")
+        return [] if token is None else [token]
 
     def _without_added_tokens(self, definition: dict[str, Any], path: Path) -> Tokenizer:
         model = definition["model"]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.abilities import Described
 from rlcore.config.schema import Table
 from rlcore.containment import is_interrupt
 from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
@@ -81,6 +82,9 @@ class LocalExecutor:
         rollout = run.config.rollout
         self._client = make_model_client(run, source)
         self._engine = self._client.engine
+        if isinstance(self._client, TokenClient) and isinstance(self._client.chat_format, Described):
+            for line in self._client.chat_format.description():
+                run.say(line)
         spec = run.registry.spec("environment", run.config.environment.id)
         assert isinstance(spec, EnvironmentSpec)
         limit = self._engine.max_concurrency if isinstance(self._engine, LimitedEngine) else None
@@ -259,6 +263,13 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     spec = run.registry.spec("engine", rollout.engine)
     max_context_tokens = rollout.max_context_tokens or NO_LIMIT
     if isinstance(spec, EngineSpec) and spec.speaks == "messages":
+        for name in ("chat_template", "chat_template_kwargs"):
+            if getattr(model, name):
+                raise UserError(
+                    f"the engine {rollout.engine!r} renders messages on its server, without model.{name}",
+                    where=run.resolved.origin(("model", name)),
+                    fix=f"remove it, or send it: rollout.{rollout.engine}.extra_body.chat_template_kwargs",
+                )
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         return ChatClient(engine=engine, max_context_tokens=max_context_tokens)
     folder = source.folder or run.model_folder()
