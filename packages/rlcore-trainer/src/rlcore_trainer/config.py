@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from rlcore.config.schema import LARGEST, Table
+from rlcore.config.schema import LARGEST, MetricChoice, Table
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -15,8 +15,19 @@ LearningRate = Annotated[float, Field(gt=0)]
 Passes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8} pass(es)?$")]
 
 
+class EarlyStop(MetricChoice):
+    """``[trainer.early_stop]``: end the run when a metric stops improving, by default that of the best checkpoint."""
+
+    patience: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    """Measurements without an improvement after which the run ends; 0 never ends it early."""
+    least_change: NonNegative = 0.0
+    """Smallest change of the metric that counts as an improvement."""
+
+
 class PolicyGradientConfig(Table):
     """``[trainer]``: training length, optimiser and batch settings."""
+
+    RENAMED = {"warmup_steps": "lr_warmup_steps", "warmup_ratio": "lr_warmup_ratio"}
 
     steps: Positive | Passes = 100
     """Number of training steps, or of passes over the training tasks, such as ``"3 passes"``. Each step is one rollout
@@ -27,10 +38,10 @@ class PolicyGradientConfig(Table):
     """Shuffle the training tasks in each pass; false keeps the order of the dataset."""
     learning_rate: LearningRate = 1e-6
     """Peak learning rate of AdamW."""
-    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    lr_warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of steps over which the learning rate increases from zero to its peak."""
-    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Warm-up as a fraction of all steps, rounded up; used if ``warmup_steps`` is 0."""
+    lr_warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The same as a fraction of all steps, rounded up; used if ``lr_warmup_steps`` is 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate schedule after the warm-up: constant, or a decay to zero at the last step."""
     weight_decay: NonNegative = 0.0
@@ -48,6 +59,8 @@ class PolicyGradientConfig(Table):
     once for all of its responses that fit into the same micro-batch."""
     sync_check_every: Annotated[int, Field(ge=0, le=LARGEST)] = 1
     """Number of steps between checks that the engine has the policy's weights; 0 disables the check."""
+    early_stop: EarlyStop = EarlyStop()
+    """When to end the run before its last step."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them."""
 
@@ -59,7 +72,7 @@ class PolicyGradientConfig(Table):
 
     def warmup_of(self, steps: int) -> int:
         """Return the number of warm-up steps of a run of ``steps`` steps."""
-        return self.warmup_steps or share_of(self.warmup_ratio, steps)
+        return self.lr_warmup_steps or share_of(self.lr_warmup_ratio, steps)
 
 
 def share_of(ratio: float, steps: int) -> int:

@@ -7,6 +7,7 @@ Tables of components (``environment``, each ``reward``, ``data``, ``trainer``, `
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -31,6 +32,9 @@ class Table(BaseModel):
     """Keys whose values are derived from others unless a layer sets them."""
     FIXED: ClassVar[frozenset[str]] = frozenset()
     """Keys that a resumed run cannot change, because they only affect its start."""
+
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+    """Earlier names of keys, which are rejected with the present one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -173,6 +177,15 @@ class EvaluationTable(Table):
     """Minimum reward of a trajectory that counts as solved (accuracy)."""
 
 
+class MetricChoice(Table):
+    """A metric by its name."""
+
+    metric: str | None = None
+    """Name of a metric, such as ``evaluation/reward``; None uses that of the trainer."""
+    direction: Literal["max", "min"] | None = None
+    """Whether higher or lower values are better; None follows from the metric."""
+
+
 class CheckpointTable(Table):
     """Checkpoints. The best one (by evaluation) and the last one are always kept."""
 
@@ -180,6 +193,9 @@ class CheckpointTable(Table):
     """Steps between checkpoints; 0 writes only the last one."""
     keep: Annotated[int, Field(ge=1, le=LARGEST)] = 2
     """Number of recent checkpoints to keep, in addition to the best one."""
+    best: MetricChoice = MetricChoice()
+    """The metric of an evaluation that decides the best checkpoint; the latest one wins ties. By default, the accuracy
+    on held-out tasks and then their reward, or in supervised training the loss on held-out conversations."""
 
 
 class TrackersTable(Table):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from rlcore_trainer.training.conflicts import comparable
 from rlcore_trainer.training.reference import reference_policy
 from rlcore_trainer.training.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.training.rollouts import Rollouts, require_scores
+from rlcore_trainer.training.selection import require_measured
 from rlcore_trainer.training.session import TrainingSession
 from rlcore_trainer.training.warmup import warm_up
 
@@ -41,6 +41,10 @@ CHECKED = {
     "critic/gradient_norm": "gradient norm of the critic",
 }
 """Names of the metrics of a step that must be finite."""
+
+
+DECIDING = ("evaluation/accuracy", "evaluation/reward")
+"""The metrics that decide the best step by default, most important first."""
 
 
 class PolicyGradientTrainer:
@@ -162,6 +166,7 @@ class PolicyGradientTrainer:
                 "time/sync_s": synced - updated,
                 "time/step_s": synced - started,
             }
+            session.watch(metrics, default=DECIDING[0])
             run.log(step, metrics)
             session.save_when_due(self, step)
         # Save the last step, also after a stop.
@@ -289,11 +294,9 @@ class PolicyGradientTrainer:
         if not self._scored and not session.stopping():
             self._require_scores(groups, "the first evaluation")
         metrics = evaluation_metrics(groups, success=self._run.config.evaluation.success)
-        accuracy, reward = metrics.get("evaluation/accuracy"), metrics.get("evaluation/reward")
-        if accuracy is not None and reward is not None and math.isfinite(accuracy + reward):
-            best = session.progress
-            if best.best_step is None or (accuracy, reward) >= (best.best_accuracy, best.best_reward):
-                session.advance(step, best_step=step, best_accuracy=accuracy, best_reward=reward)
+        if not session.stopping():
+            require_measured(metrics, self._run.config.checkpoint.best)
+        session.judge(step, metrics, default=DECIDING)
         metrics["time/evaluation_s"] = time.perf_counter() - started
         return metrics
 
