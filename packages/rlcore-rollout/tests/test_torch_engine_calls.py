@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -193,7 +194,7 @@ def test_prompts_with_images_are_rejected() -> None:
 def test_session_generates_one_completion_at_a_time() -> None:
     async def main() -> None:
         sampler = engine(build())
-        calls = [sampler.generate(as_prompt((1, 2)), Sampling(max_new_tokens=9), session="a") for _ in range(2)]
+        calls = [sampler.generate(as_prompt((1, 2)), Sampling(max_new_tokens=500), session="a") for _ in range(2)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(result, EngineError) for result in results] == [False, True]
         await sampler.close()
@@ -221,3 +222,34 @@ def test_dropped_sessions_are_recomputed() -> None:
         await sampler.close()
 
     asyncio.run(main())
+
+
+def test_sleep_returns_the_memory_of_the_caches() -> None:
+    model = build()
+
+    async def main() -> None:
+        sampler = engine(model, slots=64)
+        sampling = Sampling(max_new_tokens=300, seed=3)
+        before = await sampler.generate(as_prompt(prompts(1)[0]), sampling, session="a")
+        caches = 2 * sampler._scheduler._cache.keys.nbytes
+        assert caches > 5e6
+        filled = anonymous_bytes()
+        await sampler.sleep()
+        assert filled - anonymous_bytes() > 0.8 * caches
+        again = await sampler.generate(as_prompt(prompts(1)[0]), sampling, session="a")
+        assert (again.token_ids, again.logprobs) == (before.token_ids, before.logprobs)
+        running = asyncio.create_task(sampler.generate(as_prompt(prompts(1)[0]), sampling, session="b"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(EngineError, match="in flight"):
+            await sampler.sleep()
+        await running
+        await sampler.close()
+        await sampler.sleep()
+
+    asyncio.run(main())
+
+
+def anonymous_bytes() -> int:
+    """Memory of this process that no file backs, from Linux."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon"))

@@ -12,6 +12,7 @@ import torch
 from rlcore.config.schema import RunConfig
 from rlcore.errors import EngineError
 from rlcore.plugins.registry import Registry
+from rlcore.runs.progress import Meter, silent
 from rlcore.types import (
     Boundary,
     Completion,
@@ -236,6 +237,9 @@ class Bandit:
 
     def record(self, step: int, purpose: str, groups: Any) -> None:
         self.recorded.append((step, purpose))
+
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        return Meter(phase, total, unit, silent)
 
     def say(self, text: str) -> None:
         self.said.append(text)

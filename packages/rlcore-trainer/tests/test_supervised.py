@@ -14,6 +14,7 @@ import torch
 from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
 from rlcore.errors import DataError, UserError
+from rlcore.runs.progress import Meter, silent
 from rlcore.types import Demonstration, Message
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
@@ -106,6 +107,9 @@ class Chats:
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.logged[step] = {name: value for name, value in metrics.items() if not name.startswith("time/")}
+
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        return Meter(phase, total, unit, silent)
 
     def say(self, text: str) -> None:
         self.said.append(text)

@@ -32,6 +32,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         config="rlcore_trainer.config:PolicyGradientConfig",
         summary="Reinforcement learning with policy gradients.",
         check="rlcore_trainer.training.conflicts:check",
+        memory="rlcore_trainer.training.memory:memory",
         quantizes=True,
         tables=(
             ("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),
@@ -47,6 +48,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         summary="Supervised fine-tuning on conversations; needs no environment.",
         needs_environment=False,
         check="rlcore_trainer.training.supervised_check:check",
+        memory="rlcore_trainer.training.memory:memory",
         quantizes=True,
         tables=(("lora", "rlcore_trainer.policy.lora_config:LoraTable"),),
     )

@@ -25,6 +25,9 @@ WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))
 the values that recipes and files set for the previous component are dropped."""
 DEFAULT = "default"
 COMMAND_LINE = "command line: "
+PYTHON = "Python: "
+OVERRIDES = (COMMAND_LINE, PYTHON)
+"""The origin of an override begins with one of these, followed by the override."""
 BARE_WORD = re.compile(r"[\w./:@-]+")
 BARE_LIST = re.compile(rf"\[\s*({BARE_WORD.pattern}(?:\s*,\s*{BARE_WORD.pattern})*)\s*\]")
 """``[console,wandb]``: a list of strings without quotes."""
@@ -91,7 +94,7 @@ class Merged:
             over = {**over, table: {**new, key: {"id": value}}}
         id = value.get("id") if isinstance(value, Mapping) else value
         if isinstance(old, dict) and "id" in old and id not in (None, old["id"]):
-            for own in [own for own in old if not self.origin((*path, own)).startswith(COMMAND_LINE)]:
+            for own in [own for own in old if not self.origin((*path, own)).startswith(OVERRIDES)]:
                 del old[own]  # overrides stay: their order does not matter
         return over
 
@@ -187,8 +190,18 @@ def values_layer(tree: Mapping[str, Any], origin: str) -> Layer:
     return Layer(tree=tree, origins={path: origin for path, _ in leaves(tree)})
 
 
-def override_layers(overrides: Sequence[str]) -> list[Layer]:
+def override_of(origin: str) -> tuple[str, str]:
+    """The place and the text of the override that an origin names; the place is empty for any other origin."""
+    place = next((place for place in OVERRIDES if origin.startswith(place)), "")
+    return place, origin.removeprefix(place)
+
+
+def override_layers(overrides: Sequence[str], place: str = COMMAND_LINE) -> list[Layer]:
     """One layer for each ``a.b=c`` override. Values are parsed with `parse_value`.
+
+    Args:
+        overrides: texts of the form ``a.b=c``
+        place: where they come from, one of `OVERRIDES`
 
     Raises:
         ConfigError: names every override without a key or an equals sign.
@@ -202,12 +215,12 @@ def override_layers(overrides: Sequence[str]) -> list[Layer]:
         path = tuple(key.strip().split("."))
         if not equals or not all(path):
             reason = "an override has the form KEY=VALUE, such as rollout.group_size=4"
-            problems.append(Problem(kind="bad override", path=text, origin="command line", reason=reason))
+            problems.append(Problem(kind="bad override", path=text, origin=place.rstrip(": "), reason=reason))
             continue
         tree: Any = parse_value(value)
         for part in reversed(path):
             tree = {part: tree}
-        origin = f"{COMMAND_LINE}{text}"
+        origin = f"{place}{text}"
         origins = {path: origin, path[:1]: origin}
         check_tree(tree, partial(nearest_origin, origins), name="the command line")
         layers.append(Layer(tree=tree, origins=origins))
@@ -235,7 +248,10 @@ def merge_layers(layers: Iterable[Layer]) -> Merged:
 
 
 __all__ = [
+    "COMMAND_LINE",
     "DEFAULT",
+    "OVERRIDES",
+    "PYTHON",
     "KeyPath",
     "Layer",
     "Merged",
@@ -244,6 +260,7 @@ __all__ = [
     "merge_layers",
     "nearest_origin",
     "override_layers",
+    "override_of",
     "parse_value",
     "values_layer",
 ]

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
 from rlcore.config.dialects import install_hint, nearest_dialect_key
 from rlcore.config.fields import keys_of
@@ -20,6 +19,7 @@ from rlcore.config.schema import ComponentTable, RewardTable, RolloutTable, RunC
 from rlcore.config.tables import Model, TableValidator
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
+from rlcore.plugins.observers import check_observer
 from rlcore.specs import EngineSpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class Resolved:
     component within another table is its dotted path, such as ``algorithm.loss``."""
     reward_options: tuple[BaseModel | None, ...]
     """In the order of ``config.reward``."""
-    tracker_options: Mapping[str, Mapping[str, Any]]
+    tracker_options: Mapping[str, BaseModel | None]
+    """The validated options of each selected tracker; None for a tracker that takes no options."""
     origins: Mapping[KeyPath, str]
     """The origin of each value that is not a default."""
     recipe: str = ""
@@ -90,7 +91,7 @@ class Resolved:
         tree["rollout"] = {key: value for key, value in tree["rollout"].items() if key in rollout}
         tree["trackers"] = {
             "use": tree["trackers"]["use"],
-            **{k: to_jsonable_python(dict(v)) for k, v in self.tracker_options.items() if v},
+            **{id: own for id, options in self.tracker_options.items() if (own := _dump(options))},
         }
         tree["reward"] = [
             {"id": table.id, "weight": table.weight, **_dump(options)}
@@ -193,6 +194,7 @@ class _Resolver:
         rewards = tuple(self._reward(index) for index in range(len(_tables(tree.get("reward")))))
         self._engine()
         trackers = self._trackers()
+        self._observers()
         self._builder()
         for table in tree:
             if table not in RunConfig.model_fields and table not in extra:
@@ -311,11 +313,20 @@ class _Resolver:
             if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
                 self.validator.unknown.append(("rollout", key))
 
-    def _trackers(self) -> dict[str, Mapping[str, Any]]:
+    def _observers(self) -> None:
+        ids = self.merged.tree.get("observers")
+        ids = [ids] if isinstance(ids, str) else ids
+        for index, id in enumerate(ids if isinstance(ids, list) and self.purpose == "run" else []):
+            try:
+                check_observer(self.registry, str(id))
+            except UserError as error:
+                self.validator.not_found(("observers", str(index)), str(error), repr(id))
+
+    def _trackers(self) -> dict[str, BaseModel | None]:
         table = self._table("trackers")
         use = table.get("use", TrackersTable().use)
         use = [use] if isinstance(use, str) else use
-        found: dict[str, Mapping[str, Any]] = {}
+        found: dict[str, BaseModel | None] = {}
         for id in use if isinstance(use, list) else []:
             if not isinstance(id, str):
                 continue
@@ -325,8 +336,7 @@ class _Resolver:
                 self.validator.bad(("trackers", id), own, f"needs a table with options of the tracker {id!r}")
             elif spec is not None:
                 model = self._model(("trackers", id), self.registry.config_model, "tracker", id)
-                options = self.validator.own(model, own, ("trackers", id))
-                found[id] = options.model_dump() if options is not None else {}
+                found[id] = self.validator.own(model, own, ("trackers", id))
         for key, value in table.items():
             if key == "use" or (isinstance(use, list) and key in use):
                 continue

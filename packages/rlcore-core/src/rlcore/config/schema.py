@@ -197,3 +197,5 @@ class RunConfig(Table):
     """Checkpoints."""
     trackers: TrackersTable = TrackersTable()
     """Metric trackers."""
+    observers: list[str] = []
+    """Observers: plugins whose observe hooks are called, or classes, such as ``file.py:Class``."""

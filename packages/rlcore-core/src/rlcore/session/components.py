@@ -12,7 +12,7 @@ from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.errors import PluginError, UserError
-from rlcore.models.folder import BUILTIN, build, check_checksums, download, local_folder
+from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
 from rlcore.session.checked_dataset import checked_dataset
@@ -116,6 +116,19 @@ class RunComponents:
                 self._model_folder = local_folder(path, where=where) or download(path, where=where)
                 check_checksums(self._model_folder)
         return self._model_folder
+
+    def model_here(self) -> Path | None:
+        """Like `model_folder`, but without a download: None for a hub id that is not in the local cache.
+
+        Raises:
+            UserError: as `model_folder`; also if the hub has no such model.
+        """
+        path = self.config.model.path
+        where = self.resolved.origin(("model", "path"))
+        if self._model_folder is None and not path.startswith(BUILTIN) and local_folder(path, where=where) is None:
+            self._model_folder = cached(path, where=where)
+            return self._model_folder
+        return self.model_folder()
 
     def _build(self, id: str) -> Path:
         parent = self.home

@@ -19,6 +19,7 @@ from rlcore.episodes.evaluation import wilson
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import UserError
+from rlcore.event_loop import EventLoop
 from rlcore.plugins.registry import Registry
 from rlcore.types import Boundary, Group, Trajectory
 
@@ -100,10 +101,10 @@ def _tables(base: Layer | None, layers: Iterable[Layer]) -> list[dict[str, Any]]
 def rescored(groups: Iterable[Group], how: Plan) -> Iterator[tuple[Group, Group]]:
     """Each group as stored and as scored now, in order. A failed episode stays not scored."""
     groups = iter(groups)
-    with asyncio.Runner() as runner:
+    with EventLoop() as loop:
         scorer = Scorer(how.rewards, timeout_s=how.timeout_s)
         while before := list(islice(groups, GROUPS_AT_ONCE)):
-            yield from zip(before, runner.run(_score(scorer, before)), strict=True)
+            yield from zip(before, loop.run(_score(scorer, before)), strict=True)
 
 
 async def _score(scorer: Scorer, groups: Sequence[Group]) -> list[Group]:

@@ -6,20 +6,24 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
+from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rlcore.abilities import DemonstrationDataset
 from rlcore.config.layers import Layer, file_layer
 from rlcore.config.resolve import resolve
 from rlcore.episodes.rewards import SelectedReward
-from rlcore.errors import RlcoreError
+from rlcore.errors import DataError, RlcoreError
 from rlcore.plugins.importing import HEAVY
 from rlcore.plugins.installed import Offer
 from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import KINDS, Registry
+from rlcore.session.checked_dataset import checked_dataset
 from rlcore.specs import AlgorithmSpec, DatasetSpec, DialectSpec, TrainerSpec
 from rlcore.testing.calling import Findings
 from rlcore.testing.components import component
@@ -46,6 +50,7 @@ def check_plugin(
     - Its specs can be imported, and their models reject unknown keys.
     - An environment has a recipe ``NAME/default``.
     - Recipes resolve. Without rlcore-rollout and rlcore-trainer, only the parts that do not need them are resolved.
+    - The dataset of each environment returns valid tasks and demonstrations.
     - Each environment passes `check_environment`, with the tables of its recipe.
     - Each reward passes `check_reward`.
 
@@ -191,7 +196,11 @@ def _dataset(registry: Registry, tree: Mapping[str, Any]) -> Callable[[], Any]:
 def _environment(registry: Registry, id: str, tree: Mapping[str, Any], oracle: Oracle | None) -> None:
     tables = tree or {"environment": {"id": id}}
     _, dataset, rewards = _tables(registry, tables)
-    tasks = list(dataset().tasks("train"))[:3]
+    rows = checked_dataset(dataset(), f"the dataset of {id!r}")
+    if isinstance(rows, DemonstrationDataset):
+        with suppress(DataError):  # it has none
+            list(islice(rows.demonstrations(2, seed=0), 2))
+    tasks = [rows.tasks(split)[:3] for split in ("evaluation", "train")][-1]
     options, _ = _without_id(tables["environment"])
     check_environment(id, options=options, tasks=tasks, rewards=rewards, oracle=oracle)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +18,9 @@ from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, UserError
+from rlcore.event_loop import EventLoop
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.specs import EngineSpec, EnvironmentSpec
-from rlcore.terminal import overwrite
 from rlcore.types import (
     Boundary,
     Completion,
@@ -45,10 +43,31 @@ from rlcore_rollout.threads import GrowingThreads
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, WeightSource
+    from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
 
 NO_LIMIT = 2**31 - 1
 """Length of a context in tokens if neither the run nor the model limits it."""
+
+
+class NotStarted:
+    """The place of an engine that a dry run does not start."""
+
+    def __init__(self, config: object, source: WeightSource, context: EngineContext) -> None: ...
+
+    async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
+        """Fail."""
+        raise EngineError("a dry run does not start the engine")
+
+    async def release(self, session: str) -> None:
+        """Do nothing."""
+
+    async def load_weights(self, source: WeightSource) -> int:
+        """Fail."""
+        raise EngineError("a dry run does not start the engine")
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 class LocalExecutorConfig(Table):
@@ -56,10 +75,7 @@ class LocalExecutorConfig(Table):
 
 
 class LocalExecutor:
-    """Collects groups with one engine, created once from the run's configuration.
-
-    `collect` must not be called from a running event loop, because it uses its own.
-    """
+    """Collects groups with one engine, created once from the run's configuration."""
 
     def __init__(self, run: RunSession, source: WeightSource):
         self._run = run
@@ -84,8 +100,7 @@ class LocalExecutor:
         )
         self._named = run.registry.named("environment", run.config.environment.id)
         self._closed = False
-        self._runner = asyncio.Runner()
-        self._runner.get_loop().set_default_executor(GrowingThreads())
+        self._loop = EventLoop(GrowingThreads())
 
     @property
     def chat_format(self) -> ChatFormat:
@@ -105,7 +120,7 @@ class LocalExecutor:
         Raises `EngineError` when the engine died or failed in every trajectory, and the `UserError` of an unusable
         endpoint. Other failures are stored in the trajectories.
         """
-        groups: Sequence[Group] = self._runner.run(self._collect(request))
+        groups: Sequence[Group] = self._loop.run(self._collect(request))
         if isinstance(self._client, ChatClient) and self._client.engine.refusal is not None:
             raise self._client.engine.refusal
         if isinstance(self._engine, RestartableEngine) and self._engine.failure is not None:
@@ -120,12 +135,12 @@ class LocalExecutor:
 
     def sync_weights(self, source: WeightSource) -> None:
         """Load the current weights of the policy into the engine."""
-        self._runner.run(self._tokens.engine.load_weights(source))
+        self._loop.run(self._tokens.engine.load_weights(source))
 
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
         """Sample one completion directly from the engine, within the deadline of a generation."""
         timeout_s = self._run.config.rollout.engine_timeout_s
-        return self._runner.run(self._generate(prompt, sampling, timeout_s))
+        return self._loop.run(self._generate(prompt, sampling, timeout_s))
 
     def close(self) -> None:
         """Close the engine and cancel the work of an interrupted `collect`. A second call does nothing."""
@@ -133,9 +148,9 @@ class LocalExecutor:
             return
         self._closed = True
         try:
-            self._runner.run(self._engine.close())
+            self._loop.run(self._engine.close())
         finally:
-            self._runner.close()
+            self._loop.close()
 
     async def _generate(self, prompt: Prompt, sampling: Sampling, timeout_s: float) -> Completion:
         generate, session = self._tokens.engine.generate, "executor"
@@ -151,7 +166,8 @@ class LocalExecutor:
         slots = asyncio.Semaphore(self._concurrency)
         timeout_s, concurrency = rollout.reward_timeout_s, rollout.concurrency
         scorer = Scorer(self._run.rewards, timeout_s=timeout_s, concurrency=concurrency)
-        progress = _Progress(len(request.tasks) * request.group_size, visible=self._run.is_main)
+        phase = "rollout" if request.purpose == "train" else request.purpose
+        meter = self._run.progress(phase, len(request.tasks) * request.group_size, "trajectory")
         sampling = Sampling(
             **{
                 "max_new_tokens": rollout.max_new_tokens,
@@ -175,7 +191,7 @@ class LocalExecutor:
                     )
                     stack.enter_context(closing(context))
                     ended = await self._act(request, sampling, context, index, images)
-                progress.advance()
+                meter.advance(tokens=ended.sampled_tokens)
                 return await scorer.score(ended, task, context)
 
         async def group(task: Task, index: int) -> Group:
@@ -184,9 +200,9 @@ class LocalExecutor:
             return await scorer.settle(Group(task=task, trajectories=tuple(await asyncio.gather(*siblings))))
 
         try:
-            return await asyncio.gather(*(group(task, index) for index, task in enumerate(request.tasks)))
+            with meter, _refreshed(meter):
+                return await asyncio.gather(*(group(task, index) for index, task in enumerate(request.tasks)))
         finally:
-            progress.clear()
             if request.purpose == "train" and isinstance(self._engine, SleepingEngine):
                 await self._engine.sleep()
 
@@ -217,6 +233,22 @@ class LocalExecutor:
         return ended.replace(failure=replace(ended.failure, message=f"{self._named}: {ended.failure.message}"))
 
 
+@contextmanager
+def _refreshed(meter: Meter) -> Iterator[None]:
+    """Show the passing time also while no trajectory ends."""
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            meter.refresh()
+
+    task = asyncio.get_running_loop().create_task(refresh())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
 def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     """The client for the run's engine, in messages or in tokens of the model's folder."""
     rollout, model = run.config.rollout, run.config.model
@@ -244,7 +276,9 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     chat_format = run.chat_format(folder)
     _check_vocabulary(folder)
     max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
-    engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
+    skipped = run.trial and isinstance(spec, EngineSpec) and spec.starts
+    make = NotStarted if skipped else run.load("engine", rollout.engine)
+    engine = make(run.options("engine"), source, context)
     return TokenClient(engine=engine, chat_format=chat_format, max_context_tokens=max_context_tokens)
 
 
@@ -295,22 +329,3 @@ def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
 def _reason(trajectory: Trajectory) -> str:
     """The reason why a trajectory is not scored, as one word."""
     return str(trajectory.stop if trajectory.failure is None else trajectory.failure.boundary)
-
-
-class _Progress:
-    """A progress line that counts finished trajectories, only on a terminal."""
-
-    def __init__(self, total: int, *, visible: bool):
-        self._total, self._ended, self._shown_at = total, 0, 0.0
-        self._visible = visible and sys.stderr.isatty()
-
-    def advance(self) -> None:
-        self._ended += 1
-        now = time.monotonic()
-        if self._visible and now - self._shown_at > 0.1:
-            self._shown_at = now
-            overwrite(f"  {self._ended}/{self._total} trajectories")
-
-    def clear(self) -> None:
-        if self._visible:
-            overwrite()

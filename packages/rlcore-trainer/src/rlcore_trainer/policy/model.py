@@ -10,7 +10,7 @@ from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.config_file import read_config
 from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_loaded, check_types, cpu_threads
+from rlcore.models.weights import check_loaded, check_types, limit_threads
 from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
@@ -68,8 +68,8 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
         keep_layout(model)
     else:
         nn.Module.to(model, device)
-    if device.type == "cpu" and (threads := cpu_threads(model.num_parameters())):
-        torch.set_num_threads(threads)
+    if device.type == "cpu":
+        limit_threads(model.num_parameters())
     model.requires_grad_(not quantised).train(False)
     _check_vocabulary(model, folder)
     _check_finite(model, folder)

@@ -96,6 +96,7 @@ class PolicyGradientTrainer:
             self._algorithm,
             temperature=rollout.temperature,
             comparable=comparable(rollout),
+            progress=run.progress,
             max_response_tokens=response_limit(self._algorithm, rollout, run.resolved.options.get("environment")),
         )
         if self.session.restored is not None:
@@ -187,17 +188,19 @@ class PolicyGradientTrainer:
         config, run, session = self._warmup, self._run, self.session
         if not config.steps:
             return not session.stopping()
-        session.policy.version = warm_up(
-            session.policy,
-            session.strategy,
-            run.dataset,
-            self._rollouts.chat_format,
-            config,
-            self._config,
-            seed=run.config.seed,
-            say=run.say,
-            stopped=session.stopping,
-        )
+        with run.progress("warm-up", config.steps, "step") as meter:
+            session.policy.version = warm_up(
+                session.policy,
+                session.strategy,
+                run.dataset,
+                self._rollouts.chat_format,
+                config,
+                self._config,
+                seed=run.config.seed,
+                say=run.update,
+                meter=meter,
+                stopped=session.stopping,
+            )
         session.advance(0)
         session.require_finite_policy("the end of the warm-up")
         if session.stopping():

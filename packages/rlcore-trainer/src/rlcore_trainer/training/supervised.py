@@ -13,6 +13,7 @@ from rlcore.errors import EngineError
 from rlcore.types import Task, derive_seed
 from rlcore.wording import counted
 
+from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.training.rollout_metrics import evaluation_metrics
 from rlcore_trainer.training.rollouts import Rollouts
@@ -22,6 +23,7 @@ from rlcore_trainer.training.supervised_data import batch_of_step, read_conversa
 from rlcore_trainer.training.supervised_loss import supervised_gradient, total_loss
 
 if TYPE_CHECKING:
+    from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
 
 
@@ -126,7 +128,9 @@ class SupervisedTrainer:
         )
         torch.manual_seed(derive_seed(seed, "supervised", "dropout", step, *strategy.rank.key))
         policy.train()
-        loss = supervised_gradient(policy, strategy, batch, config.max_tokens_per_batch)
+        with self._progress("update", batch) as meter:
+            budget = config.max_tokens_per_batch
+            loss = supervised_gradient(policy, strategy, batch, budget, advance=lambda n: meter.advance(n, tokens=n))
         norm, updated = strategy.step(rate, config.max_gradient_norm)
         policy.train(False)
         self.session.require_finite(
@@ -150,7 +154,14 @@ class SupervisedTrainer:
         metrics: dict[str, float] = {}
         if self.evaluation_sequences:
             budget = self._config.max_tokens_per_batch
-            total, tokens = total_loss(session.policy, session.strategy, self.evaluation_sequences, budget)
+            with self._progress("evaluation", self.evaluation_sequences) as meter:
+                total, tokens = total_loss(
+                    session.policy,
+                    session.strategy,
+                    self.evaluation_sequences,
+                    budget,
+                    advance=lambda n: meter.advance(n, tokens=n),
+                )
             loss = total / tokens
             session.require_finite({"evaluation loss": loss}, f"step {step}")
             metrics |= {"evaluation/loss": loss, "evaluation/perplexity": _perplexity(loss)}
@@ -162,6 +173,11 @@ class SupervisedTrainer:
         if metrics:
             metrics["time/evaluation_s"] = time.perf_counter() - started
         return metrics
+
+    def _progress(self, phase: str, sequences: Sequence[TrainingSequence]) -> Meter:
+        """Count the trained tokens of this process."""
+        total = sum(sequence.trained for sequence in sequences) // self.session.strategy.rank.world_size
+        return self._run.progress(phase, total, "token")
 
     def _try_tasks(self, rollouts: Rollouts, step: int) -> dict[str, float]:
         rollouts.sync(step)

@@ -17,7 +17,7 @@ Stretch = tuple[Tensor, Tensor]
 
 
 class RowCache:
-    """Preallocated keys and values [L, R, H, S, E]. R and S grow on demand.
+    """Keys and values [L, R, H, S, E]. R and S grow on demand, S from 0, so that an unused cache takes no memory.
 
     Values beyond a row's own length are finite and never read.
     """
@@ -25,7 +25,7 @@ class RowCache:
     def __init__(self, weights: Weights, rows: int):
         self._like = weights.embedding
         self._shape = weights.shape
-        self.keys, self.values = self._empty(rows, POSITIONS), self._empty(rows, POSITIONS)
+        self.keys, self.values = self._empty(rows, 0), self._empty(rows, 0)
 
     def _empty(self, rows: int, positions: int) -> Tensor:
         shape = self._shape

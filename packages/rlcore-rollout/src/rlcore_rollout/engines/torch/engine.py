@@ -17,6 +17,7 @@ import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
+from rlcore_rollout.engines.torch.memory import return_freed_memory
 from rlcore_rollout.engines.torch.plain import PlainScheduler
 from rlcore_rollout.engines.torch.rows import rows_are_independent
 from rlcore_rollout.engines.torch.scheduler import Scheduler
@@ -174,6 +175,29 @@ class TorchEngine:
             self._send(lambda: self._load(load, version))
             return version
 
+    async def sleep(self) -> None:
+        """Free the caches while the trainer updates. Not allowed while calls are in flight.
+
+        Sessions are forgotten. The engine continues to serve calls and needs no waking.
+        """
+        loop = asyncio.get_running_loop()
+        freed = asyncio.Event()
+
+        def free() -> None:
+            try:
+                self._scheduler.reset()
+                return_freed_memory()
+            finally:
+                loop.call_soon_threadsafe(freed.set)
+
+        with self._condition:
+            if self._pending:
+                raise EngineError(f"the caches cannot be freed while {len(self._pending)} generations are in flight")
+            if self._closed or self._thread is None:
+                return
+            self._send(free)
+        await freed.wait()
+
     async def close(self) -> None:
         """Fail the calls in flight, stop the thread and free the caches."""
         with self._condition:
@@ -208,6 +232,7 @@ class TorchEngine:
     def _load(self, load: Callable[[], None], version: int) -> None:
         load()
         self._scheduler.version = version
+        return_freed_memory()
 
     @torch.inference_mode()
     def _run(self) -> None:

@@ -16,7 +16,7 @@ from rlcore.models.adapter import is_adapter
 from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
 from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_loaded, check_types, cpu_threads
+from rlcore.models.weights import check_loaded, check_types, limit_threads
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.projections import Projection, concatenate, interleave, pair_rows, projection
@@ -126,8 +126,8 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     model, loading = loaded
     check_loaded(loading, folder)
     module: torch.nn.Module = model.eval()
-    if device == "cpu" and (threads := cpu_threads(sum(p.numel() for p in module.parameters()))):
-        torch.set_num_threads(threads)
+    if device == "cpu":
+        limit_threads(sum(p.numel() for p in module.parameters()))
     if quantised:
         keep_layout(module)
         return module
