@@ -240,6 +240,9 @@ class Bandit:
     def say(self, text: str) -> None:
         self.said.append(text)
 
+    def update(self, text: str) -> None:
+        self.said.append(text)
+
     @property
     def stop_requested(self) -> bool:
         return self.stop_after is not None and max(self.logged, default=0) >= self.stop_after
