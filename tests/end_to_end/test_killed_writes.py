@@ -64,9 +64,9 @@ def test_metrics_line_is_appended_atomically(tmp_path: Path) -> None:
 
     def one_line() -> None:
         path.unlink(missing_ok=True)
-        JsonlTracker({}, tmp_path).log(1, {"reward/mean": 0.5})
+        JsonlTracker(None, tmp_path).log(1, {"reward/mean": 0.5})
 
-    for _ in killed_everywhere(one_line, lambda: JsonlTracker({}, tmp_path).log(2, {"reward/mean": 1.0}), at_least=1):
+    for _ in killed_everywhere(one_line, lambda: JsonlTracker(None, tmp_path).log(2, {"reward/mean": 1.0}), at_least=1):
         assert timeless(path) == [{"step": 1, "reward/mean": 0.5}]
     assert [line["step"] for line in timeless(path)] == [1, 2]
 

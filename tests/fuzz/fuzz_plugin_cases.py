@@ -144,7 +144,7 @@ EVALUATE = (
 TRAIN = (
     *("run", "-c", "base.toml", "environment.id=fuzz", "data.id=fuzz", "model.path=model", "trainer.steps=1"),
     *("trainer.tasks_per_step=2", "rollout.group_size=2", "rollout.max_new_tokens=2", "evaluation.every=0"),
-    *("trackers.use=[fuzz]", "rollout.torch.slots=8"),
+    *("trackers.use=[fuzz]", "observers=[fuzz]", "rollout.torch.slots=8"),
 )
 BASE = '[[reward]]\nid = "fuzz"\n\n[[reward]]\nid = "fuzz-group"\nweight = 0.5\n'
 HOOKS = (

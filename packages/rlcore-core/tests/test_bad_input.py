@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 from rlcore.cli import exit_status
-from rlcore.cli.run import skipped_rows
+from rlcore.cli.training import skipped_rows
 from rlcore.config.origins import parse_toml
 from rlcore.errors import ConfigError, DivergenceError
 from rlcore.runs.directory import read_metrics

@@ -26,6 +26,7 @@ from rlcore.episodes.tool import ToolResult, tool
 from rlcore.errors import PluginError, RlcoreError, ToolFailure
 from rlcore.plugins.discovery import State
 from rlcore.plugins.installed import Plugins
+from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.session import RunSession
@@ -159,7 +160,8 @@ def test_observers_get_their_own_metrics_and_failures_are_contained(
         plugins.load()
         hostile(raises(make))
         with caplog.at_level(logging.ERROR):
-            plugins.observers().tell("rlcore_step_finished", run=None, step=number, metrics={"loss": 1.0})
+            observers = Observers(Registry(plugins), ["aaa-hostile", "zzz-good"])
+            observers.tell("rlcore_step_finished", run=None, step=number, metrics={"loss": 1.0})
         assert seen[-1] == (number, {"loss": 1.0})
         assert "aaa-hostile (aaa-hostile 1.2)" in caplog.records[-1].getMessage()
 
@@ -171,7 +173,8 @@ def test_async_hook_is_reported(hostile: Callable[[Act], Plugins], caplog: pytes
     plugins.load()
     hostile(lambda: observe())
     with caplog.at_level(logging.ERROR):
-        plugins.observers().tell("rlcore_step_finished", run=None, step=1, metrics={})
+        observers = Observers(Registry(plugins), ["aaa-hostile"])
+        observers.tell("rlcore_step_finished", run=None, step=1, metrics={})
     assert "async" in caplog.text
 
 

@@ -180,7 +180,7 @@ def test_json_reads_back_and_is_safe_to_show(tree: dict[str, Any], text: str) ->
 @given(names=st.dictionaries(ANY.filter(lambda name: name not in {"step", "time"}), st.floats(), max_size=4))
 def test_metrics_read_back_under_any_name(tmp_path_factory: pytest.TempPathFactory, names: Mapping[str, float]) -> None:
     folder = tmp_path_factory.mktemp("metrics")
-    tracker = JsonlTracker({}, folder)
+    tracker = JsonlTracker(None, folder)
     tracker.log(1, names)
     tracker.log(2, {})
     rows = read_metrics(folder / "metrics.jsonl")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from rlcore.plugins.discovery import Plugin, State, discover
 from rlcore.plugins.installed import Plugins
+from rlcore.plugins.observers import Observers
+from rlcore.plugins.registry import Registry
 
 GOOD = """
 from rlcore import RewardSpec, hookimpl
@@ -234,8 +236,8 @@ def test_failing_observer_is_logged_once_and_disabled_for_the_run(
 ) -> None:
     install("aaa-raises", OBSERVER.format("raise OSError('disk full')"))
     install("zzz-listens", OBSERVER.format("pass"))
-    plugins = Plugins()
-    observers = plugins.observers()
+    registry = Registry()
+    observers = Observers(registry, ["aaa-raises", "zzz-listens"])
     with caplog.at_level(logging.ERROR):
         for step in (1, 2):
             observers.tell("rlcore_step_finished", run=None, step=step, metrics={})
@@ -245,7 +247,7 @@ def test_failing_observer_is_logged_once_and_disabled_for_the_run(
     (record,) = caplog.records
     assert "aaa-raises" in record.getMessage()
     assert "disk full" in record.getMessage()
-    plugins.observers().tell("rlcore_step_finished", run=None, step=9, metrics={})
+    Observers(registry, ["aaa-raises"]).tell("rlcore_step_finished", run=None, step=9, metrics={})
     assert sys.modules["aaa_raises_plugin"].events == [1, 9]
 
 

@@ -7,8 +7,11 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -138,6 +141,18 @@ async def list_reset(self: Quiz, task: Task, *, seed: int) -> Observation:
     return Observation(messages=list(task.messages))  # type: ignore[arg-type]
 
 
+async def foreign_reset(self: Quiz, task: Task, *, seed: int) -> Observation:
+    return Observation(messages=("What is 40 + 2?",))  # type: ignore[arg-type]
+
+
+async def untrue_step(self: Quiz, action: Message) -> Step:
+    return Step(terminated="yes")  # type: ignore[arg-type]
+
+
+async def unreal_step(self: Quiz, action: Message) -> Step:
+    return Step(terminated=True, reward=float("nan"))
+
+
 async def endless_step(self: Quiz, action: Message) -> Step:
     return Step(observation=Observation(messages=(QUESTION,)))
 
@@ -237,12 +252,24 @@ def leaking_tasks() -> type[Quiz]:
     return Leaking
 
 
+def leaking_folders() -> type[Quiz]:
+    class Leaking(Quiz):
+        async def reset(self, task: Task, *, seed: int) -> Observation:
+            tempfile.mkdtemp()
+            return await super().reset(task, seed=seed)
+
+    return Leaking
+
+
 WRONG: list[tuple[type[Quiz], str]] = [
     (variant(reset=unseeded_reset), "reset is not reproducible"),
     (variant(reset=global_reset), "global random state"),
     (variant(reset=empty_reset), "has no messages"),
     (variant(reset=wrong_reset), "reset must return a Observation, not a dict"),
-    (variant(reset=opaque_reset), "plain data"),
+    (variant(reset=opaque_reset), "reset returned a message whose content is of type bytes"),
+    (variant(reset=foreign_reset), "reset returned a message of type str"),
+    (variant(step=untrue_step), "step returned terminated of type str"),
+    (variant(step=unreal_step), "step returned a reward that is not a finite number"),
     (variant(reset=list_reset), "must be a tuple"),
     (variant(step=endless_step), "the episode does not end after"),
     (variant(step=endless_step), "the ideal episode of task 'a' does not end"),
@@ -253,11 +280,11 @@ WRONG: list[tuple[type[Quiz], str]] = [
     (variant(step=wrong_step), "step must return a Step"),
     (variant(close=failing_close), "close before the reset raises OSError"),
     (close_after_reset(), "close before the reset raises AttributeError"),
-    (close_once(), "a second time raises AssertionError: closed already"),
     (shared_state(), "they share state"),
     (leaking_threads(), "8 threads"),
     (leaking_files(), "8 open files"),
     (leaking_tasks(), "8 asyncio tasks"),
+    (leaking_folders(), "8 temporary files or folders"),
     (variant(oracle=None), "no ideal episode is known"),
     (
         variant(oracle=lambda self, task: [Message(role="assistant", content="7")]),
@@ -276,6 +303,79 @@ def test_wrong_environment_is_rejected(environment: type[Quiz], sentence: str) -
 def test_reward_for_empty_answers_is_rejected() -> None:
     with pytest.raises(AssertionError, match="an empty answer must score the minimum of r"):
         check(Quiz, rewards=[selected(lambda trajectory, task: 1.0)])
+
+
+class Brief:
+    """The best answer is empty."""
+
+    rewards_silence = True
+
+    def __call__(self, trajectory: Trajectory, task: Task) -> float:
+        return 1 / (1 + len(trajectory.final_response))
+
+
+def test_reward_can_declare_that_an_empty_answer_is_best() -> None:
+    brief = [case("", 1.0), case("1234", 0.2)]
+    check_reward(Brief(), brief)
+    check_reward(Brief().__call__, brief, rewards_silence=True)
+    with pytest.raises(AssertionError, match="an empty answer must score the minimum"):
+        check_reward(Brief().__call__, brief)
+    check(Quiz, rewards=[selected(equal), selected(Brief(), rewards_silence=True)])
+
+
+BRIEF = """
+from rlcore import RewardSpec, hookimpl
+
+class Brief:
+    def __call__(self, trajectory, task): return 1 / (1 + len(trajectory.final_response))
+
+@hookimpl
+def rlcore_rewards():
+    yield RewardSpec(id="brief", target="brief_rl_plugin:Brief", summary="Short answers."{declared})
+"""
+
+
+@pytest.mark.parametrize(("declared", "accepted"), [(", rewards_silence=True", True), ("", False)])
+def test_plugin_declares_that_an_empty_answer_is_best(
+    declared: str, accepted: bool, install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("brief-rl", BRIEF.format(declared=declared))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    cases = {"brief": [case("", 1.0), case("1234", 0.2)]}
+    with nullcontext() if accepted else pytest.raises(AssertionError, match="an empty answer"):
+        check_plugin("brief-rl", cases=cases)
+
+
+ROWS = """
+from rlcore import DatasetSpec, EnvironmentSpec, Message, Observation, Step, Task, hookimpl
+
+class Environment:
+    def reset(self, task, *, seed): return Observation(messages=task.messages)
+    def step(self, action): return Step(terminated=True)
+    def close(self): ...
+
+class Rows:
+    def tasks(self, split): return [Task(id=7, messages=(Message(role="user", content="hi"),))]
+
+M = "rows_rl_plugin"
+@hookimpl
+def rlcore_environments(): yield EnvironmentSpec(id="rows-rl", target=f"{M}:Environment", summary="Rows.")
+@hookimpl
+def rlcore_datasets(): yield DatasetSpec(id="rows-rl", target=f"{M}:Rows", summary="Rows.")
+"""
+
+
+def test_plugin_with_invalid_tasks_is_rejected(
+    install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("rows-rl", ROWS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(AssertionError, match="item 0 has an id of type int"):
+        check_plugin("rows-rl")
+
+
+def test_environment_that_can_be_closed_only_once_passes() -> None:
+    check(close_once())
 
 
 def test_metric_need_not_reach_its_bounds() -> None:
@@ -354,6 +454,8 @@ WRONG_REWARDS: list[tuple[Any, str]] = [
     (lambda trajectory, task: "1", "not a str"),
     (lambda trajectory, task: RewardResult(value=None), "a result without a value needs an error"),
     (lambda trajectory, task: 1 / 0, "ZeroDivisionError"),
+    (lambda trajectory, task: RewardResult(value=1.0, components={"a": "b"}), "components whose 'a'"),
+    (lambda trajectory, task: RewardResult(value=None, error=3), "an error of type int"),
     (lenient, "a task without its fields scores 0"),
     (Forgetful(), "when scored again in another order"),
     (long_winded, "an answer of 200000 characters scores 200000"),

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rlcore.errors import NotInstalledError
 from rlcore.plugins.loading import load_attribute
+from rlcore.runs.records import write_groups
+from rlcore.testing import make_trajectory
 from rlcore.trackers.charts import area_chart, sparkline
 from rlcore.trackers.console import ConsoleTracker
 from rlcore.trackers.jsonl import JsonlTracker
+from rlcore.trackers.service import ServiceTracker, sample_rows
+from rlcore.types import Boundary, Failure, Group, Task
 
 STEP = {
     "reward/mean": 0.25,
@@ -25,7 +31,7 @@ STEP = {
 
 
 def test_console_prints_one_aligned_line_per_step(capsys: pytest.CaptureFixture[str]) -> None:
-    tracker = ConsoleTracker({}, None)
+    tracker = ConsoleTracker(None, None)
     tracker.log(1, STEP)
     tracker.log(100, {**STEP, "reward/mean": 1.0, "kl/mean": -0.5, "loss/total": 12.5, "tokens/sampled": 7})
     first, second = capsys.readouterr().out.splitlines()
@@ -36,7 +42,7 @@ def test_console_prints_one_aligned_line_per_step(capsys: pytest.CaptureFixture[
 
 
 def test_console_ends_with_curves_and_first_best_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tracker = ConsoleTracker({}, tmp_path)
+    tracker = ConsoleTracker(None, tmp_path)
     for step, accuracy in ((0, 0.3), (10, 0.9), (20, 0.8)):
         tracker.log(step, {"evaluation/accuracy": accuracy, "evaluation/reward": 0.1, "time/evaluation_s": 2.0})
     tracker.log(20, {**STEP, "not_scored": 3})
@@ -52,22 +58,22 @@ def test_console_ends_with_curves_and_first_best_last(tmp_path: Path, capsys: py
 
 
 def test_console_of_a_resumed_run_continues_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tracker = JsonlTracker({}, tmp_path)
+    tracker = JsonlTracker(None, tmp_path)
     for step in range(1, 4):
         tracker.log(step, {"reward/mean": step / 10})
     tracker.close()
-    ConsoleTracker({}, tmp_path).log(4, {"reward/mean": 0.4, "time/step_s": 1})
+    ConsoleTracker(None, tmp_path).log(4, {"reward/mean": 0.4, "time/step_s": 1})
     assert capsys.readouterr().out.rstrip().endswith("▁▃▆█")
 
 
 def test_console_shows_other_metrics_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    ConsoleTracker({}, None).log(3, {"warmup/loss": 1.23456, "time/warmup_s": 1.0})
+    ConsoleTracker(None, None).log(3, {"warmup/loss": 1.23456, "time/warmup_s": 1.0})
     assert capsys.readouterr().out == "step     3  warmup/loss 1.235\n"
 
 
 def test_jsonl_appends_flat_objects_of_valid_json(tmp_path: Path) -> None:
     for step in (1, 2):
-        tracker = JsonlTracker({}, tmp_path)
+        tracker = JsonlTracker(None, tmp_path)
         tracker.log(step, {"a/b": 0.5, "count": 3, "bad": math.nan, "worse": math.inf})
         tracker.close()
     first, second = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
@@ -96,17 +102,109 @@ def test_missing_library_names_the_extra(target: str, tmp_path: Path, monkeypatc
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NotInstalledError) as raised:
-        tracker({}, tmp_path)
+        tracker(None, tmp_path)
     assert raised.value.fix == f"pip install 'rlcore-core[{name}]'"
 
 
 def test_tensorboard_files_contain_the_scalars(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'rlcore-core[tensorboard]'")
-    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")({}, tmp_path)
+    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")(None, tmp_path)
     tracker.log(7, {"reward/mean": 0.5})
     tracker.close()
     (file,) = (tmp_path / "tensorboard").iterdir()
     assert b"reward/mean" in file.read_bytes()
+
+
+class Sent(ServiceTracker):
+    """A service that keeps what it receives."""
+
+    def __init__(self, directory: Path | None) -> None:
+        super().__init__("sent", directory, samples=3)
+        self.sent: list[tuple[int, dict[str, float], int]] = []
+
+    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
+        self.sent.append((step, dict(metrics), len(rows)))
+
+    def close(self) -> None: ...
+
+
+def test_runs_of_one_name_have_different_ids_which_a_resume_keeps(tmp_path: Path) -> None:
+    folders = [tmp_path / parent / "run" for parent in "ab"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text('[model]\npath = "x"\n', encoding="utf-8")
+    first, second = map(Sent, folders)
+    assert first.id != second.id
+    assert Sent(folders[0]).id == first.id
+    assert first.config == {"model": {"path": "x"}}
+
+
+def test_resumed_service_receives_earlier_metrics_and_samples_again(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "media").mkdir()
+    assert not Sent(tmp_path).can_replay
+    task = Task(id="t", messages=())
+    groups = [Group(task=task, trajectories=tuple(make_trajectory("hi", sibling=n) for n in range(4)))]
+    write_groups(tmp_path / "rollouts" / "evaluation-000002.jsonl.gz", groups)
+    jsonl = JsonlTracker(None, tmp_path)
+    jsonl.log(1, {"loss": 0.5, "bad": math.nan})
+    jsonl.log(2, {"loss": 0.25})
+    resumed = Sent(tmp_path)
+    resumed.replay()
+    resumed.log_samples(3, "train", groups)
+    resumed.log(3, {"loss": 0.0})
+    assert resumed.sent == [(1, {"loss": 0.5}, 0), (2, {"loss": 0.25}, 3), (3, {"loss": 0.0}, 0)]
+
+
+def test_samples_show_one_trajectory_of_each_task_first(tmp_path: Path) -> None:
+    failed = make_trajectory("no", task_id="b", failure=Failure(boundary=Boundary.TOOL, message="broke"))
+    groups = [
+        Group(task=Task(id="a", messages=()), trajectories=(make_trajectory("x" * 20_000, task_id="a"),) * 2),
+        Group(task=Task(id="b", messages=()), trajectories=(failed,)),
+    ]
+    rows = sample_rows(7, groups, 10)
+    assert [(row[0], row[1]) for row in rows] == [(7, "a"), (7, "b"), (7, "a")]
+    assert len(rows[0][4]) == 10_000
+    assert rows[1][3:] == ["assistant: no", "no", None, "tool: broke"]
+    assert len(sample_rows(7, groups, 1)) == 1
+
+
+TRACKER = """
+from rlcore import Table
+
+class Mine:
+    class Config(Table):
+        {key}: int = 3
+    def __init__(self, config, directory):
+        assert isinstance(config, self.Config), config
+        {body}
+    def log(self, step, metrics): ...
+    def close(self): ...
+"""
+
+
+def test_trackers_receive_their_validated_config(rlcore: Any, toy: Any) -> None:
+    body = "(directory / 'rate.txt').write_text(str(config.rate))"
+    Path("mine.py").write_text(TRACKER.format(key="rate", body=body), encoding="utf-8")
+    own = '[trackers]\nuse = ["mine.py:Mine"]\n[trackers."mine.py:Mine"]\nrate = 5\n'
+    Path("own.toml").write_text(own, encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "name=a", "-c", "own.toml")
+    assert done.status == 0, done.err
+    assert Path("runs/a/rate.txt").read_text(encoding="utf-8") == "5"
+    assert '"mine.py:Mine"' in Path("runs/a/config.toml").read_text(encoding="utf-8")
+    done = rlcore("run", "--resume", "runs/a", "trainer.steps=4")
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize("error", ["OSError('no disk')", "SystemExit(3)"])
+def test_tracker_that_cannot_be_created_is_an_error_that_names_it(error: str, rlcore: Any, toy: Any) -> None:
+    Path("mine.py").write_text(TRACKER.format(key="rate", body=f"raise {error}"), encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "trackers.use=[mine.py:Mine]")
+    assert done.status == 2
+    assert "mine.py:Mine" in done.err
+    assert error[:7] in done.err
+    assert "Traceback" not in done.err
 
 
 def test_sparklines_scale_to_their_range() -> None:

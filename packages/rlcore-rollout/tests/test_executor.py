@@ -23,6 +23,7 @@ from rlcore.plugins.loading import load_attribute
 from rlcore.session.session import RunSession
 from rlcore.types import (
     Boundary,
+    Group,
     ImagePart,
     Message,
     Observation,
@@ -176,6 +177,19 @@ def test_same_request_gives_the_same_trajectories(open_executor: Open) -> None:
     first = executor.collect(request())
     assert executor.collect(request()) == first
     assert open_executor(concurrency=2).collect(request()) == first
+
+
+def test_executor_works_inside_a_running_event_loop(open_executor: Open) -> None:
+    outside = open_executor().collect(request())
+
+    async def cell() -> Sequence[Group]:  # as in Jupyter
+        executor = open_executor()
+        try:
+            return executor.collect(request())
+        finally:
+            executor.close()
+
+    assert asyncio.run(cell()) == outside
 
 
 def test_siblings_share_the_environment_seed_but_not_samples(open_executor: Open, environment: type[Guess]) -> None:
@@ -349,9 +363,9 @@ def test_group_rewards_receive_all_siblings(folder: Path, environment: type[Gues
         "rollout": {"engine": "scripted", "scripted": {"replies": ["x"]}},
     }
     run = RunSession.create(values, purpose="evaluation")
-    (single,) = run.rewards
+    (single,) = run.rewards()
     group = type(single)(id="ranked", weight=2.0, scope="group", function=ranked(), minimum=0.0, maximum=1.0)
-    run._rewards = (single, group)
+    run._rewards = {"": (single, group)}
     executor = LocalExecutor(run, FolderWeights(folder=folder))
     groups = executor.collect(request())
     executor.close()

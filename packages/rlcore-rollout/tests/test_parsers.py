@@ -10,27 +10,45 @@ from hypothesis import strategies as st
 from rlcore.contracts import ToolCallParser
 from rlcore.types import ToolCall, thaw
 from rlcore_rollout.parsers.code_fence import CodeFenceParser
+from rlcore_rollout.parsers.harmony import HarmonyParser
 from rlcore_rollout.parsers.hermes import HermesParser
 from rlcore_rollout.parsers.llama3_json import Llama3JsonParser
+from rlcore_rollout.parsers.mistral import MistralParser
+from rlcore_rollout.parsers.qwen3_coder import Qwen3CoderParser
 from rlcore_rollout.parsers.react import ReactParser
 from rlcore_rollout.parsers.think import ThinkParser
 
-JSON_PARSERS: list[ToolCallParser] = [HermesParser(), ThinkParser(), Llama3JsonParser(), ReactParser()]
-PARSERS: list[ToolCallParser] = [*JSON_PARSERS, CodeFenceParser()]
+JSON_PARSERS: list[ToolCallParser] = [
+    HermesParser(),
+    ThinkParser(),
+    Llama3JsonParser(),
+    ReactParser(),
+    MistralParser(),
+    HarmonyParser(),
+]
+PARSERS: list[ToolCallParser] = [*JSON_PARSERS, CodeFenceParser(), Qwen3CoderParser()]
 NAMES = {type(parser).__name__: parser for parser in PARSERS}
 
 FRAGMENTS = [
     "<tool_call>", "</tool_call>", "<think>", "</think>", '{"name": "f", "arguments": {"x": 1}}', '{"name":', "{", "}",
     "[", "]", '"', "\\", ":", ",", ";", "\n", " ", "```", "```python\n", "`", "Action: f\n", "Action Input: {}\n",
     "Action Input:", "Observation: x\n", "Final Answer: 4", '{"name": "f", "parameters": {}}', "<|python_tag|>", "NaN",
-    "-Infinity", "1e999", "9" * 5000, "é", "\ud800", "\x00",
+    "-Infinity", "1e999", "9" * 5000, "é", "\ud800", "\x00", "[TOOL_CALLS]",
+    '[TOOL_CALLS] [{"name": "f", "arguments": {}}]',
+    "f[ARGS]{}", "<|channel|>commentary to=functions.f <|constrain|>json<|message|>", "<|message|>",
+    "<|end|>", "<|start|>",
+    "<|channel|>analysis", "<|call|>", "to=f", "<function=f>", "</function>", "<parameter=x>", "</parameter>",
+    "<parameter=",
 ]  # fmt: skip
 hostile = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=5)), max_size=25).map("".join)
 
 
 def parse(parser: ToolCallParser, text: str) -> tuple[str, list[tuple[str, Any, bool]]]:
     content, calls = parser.parse(text)
-    assert [call.id for call in calls] == [f"call_{index}" for index in range(len(calls))]
+    assert [call.id for call in calls] == [f"call_{index}" for index in range(len(calls))] or isinstance(
+        parser, MistralParser
+    )
+    assert len({call.id for call in calls}) == len(calls)
     for call in calls:
         assert (call.arguments is None) == (call.error is not None)
     return content, [(call.name, thaw(call.arguments), call.error is None) for call in calls]
@@ -66,6 +84,93 @@ def test_rendered_calls_are_parsed_back(parser: ToolCallParser, arguments: dict[
     assert parse(parser, parser.render(call)) == ("", [("calculator", arguments, True)])
 
 
+names = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=20)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(arguments=st.dictionaries(names, values | hostile, max_size=4))
+def test_rendered_coder_calls_are_parsed_back_for_any_value(arguments: dict[str, Any]) -> None:
+    parser = Qwen3CoderParser()
+    call = ToolCall(name="calculator", arguments=arguments)
+    assert parse(parser, parser.render(call)) == ("", [("calculator", arguments, True)])
+
+
+def test_mistral_parses_lists_and_named_calls_with_their_ids() -> None:
+    listed = '[{"name": "f", "arguments": {"x": 1}, "id": "abcDEF123"}, {"name": "g", "arguments": {}}]'
+    content, calls = MistralParser().parse(f"Let me see.[TOOL_CALLS] {listed}")
+    assert (content, [call.name for call in calls], [call.id for call in calls]) == (
+        "Let me see.", ["f", "g"], ["abcDEF123", "call_1"],
+    )  # fmt: skip
+    named = MistralParser().parse('[TOOL_CALLS]f[CALL_ID]abc123XYZ[ARGS]{"x": [1]}[TOOL_CALLS]g[ARGS]{}')[1]
+    assert [(call.name, thaw(call.arguments)) for call in named] == [("f", {"x": [1]}), ("g", {})]
+    assert [call.id for call in named] == ["abc123XYZ", "call_1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[TOOL_CALLS]", "not valid JSON"),
+        ('[TOOL_CALLS]{"name": "f"}', "a list of calls"),
+        ('[TOOL_CALLS][{"name": "f"}]', '"arguments" is missing'),
+        ("[TOOL_CALLS]f[ARGS][1]", "an array"),
+        ("[TOOL_CALLS]f[ARGS]{", "not valid JSON"),
+    ],
+)
+def test_mistral_explains_an_unreadable_call(text: str, said: str) -> None:
+    assert said in error_of(MistralParser(), text)
+
+
+def test_harmony_keeps_the_answer_and_drops_the_reasoning() -> None:
+    text = "<|channel|>analysis<|message|>2+2<|end|><|start|>assistant<|channel|>final<|message|>It is 4."
+    assert HarmonyParser().parse(text) == ("It is 4.", ())
+    assert HarmonyParser().parse("no markup") == ("no markup", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ' to=functions.f<|channel|>commentary json<|message|>{"x": "<|end|>"}',
+        '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": "<|end|>"}<|call|>',
+        "<|channel|>analysis<|message|>to=functions.g<|end|><|start|>assistant"
+        '<|channel|>commentary to=functions.f<|message|>{"x": "<|end|>"}',
+    ],
+)
+def test_harmony_parses_calls_wherever_the_recipient_stands(text: str) -> None:
+    assert parse(HarmonyParser(), text) == ("", [("f", {"x": "<|end|>"}, True)])
+
+
+def test_harmony_explains_an_unreadable_call() -> None:
+    assert "not valid JSON" in error_of(HarmonyParser(), "<|channel|>commentary to=functions.f<|message|>{x}<|call|>")
+
+
+def test_coder_parses_typed_values_and_keeps_the_other_text() -> None:
+    text = (
+        "I look.\n<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nTrue\n</parameter>\n"
+        '<parameter=c>\ntwo\nlines\n</parameter>\n<parameter=d>\n{"k": [null]}\n</parameter>\n</function>\n</tool_call>'
+    )
+    arguments = {"a": 1, "b": True, "c": "two\nlines", "d": {"k": [None]}}
+    assert parse(Qwen3CoderParser(), text) == ("I look.", [("f", arguments, True)])
+    assert parse(Qwen3CoderParser(), "<function=f></function>") == ("", [("f", {}, True)])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<tool_call><function=f>", "</function> is missing"),
+        ("<tool_call><function=", "the name of the tool is missing"),
+        ("<function=f><parameter=x>1</function>", "</parameter> is missing"),
+        ("<function=f>text</function>", "text outside"),
+    ],
+)
+def test_coder_explains_an_unreadable_call(text: str, said: str) -> None:
+    assert said in error_of(Qwen3CoderParser(), text)
+
+
+def test_think_removes_the_reasoning_before_another_parser() -> None:
+    text = "<think><function=g></function></think><function=f></function>"
+    assert parse(ThinkParser(Qwen3CoderParser()), text) == ("", [("f", {}, True)])
+
+
 def test_rendered_code_is_parsed_back() -> None:
     call = ToolCall(name="python", arguments={"code": "x = 1\n\nprint(x)"})
     assert parse(CodeFenceParser(), CodeFenceParser().render(call)) == ("", [("python", call.arguments, True)])
@@ -77,6 +182,12 @@ BOMBS = [
     "````\n```\n", "```python\n", "``` x\n", "Action:\n", "Action: f\nAction Input: ", "Action Input: {\n", "Input:\n",
     "Action:", " ", "\n", ";", "\\", '"', '{"name": "f", "parameters": {}};', "`", '{"name":"a"} ', "9", "<tool_call>9",
     '<tool_call>{"name": "f", "arguments": {}}</tool_call>', '<tool_call>{"":"\\"', '<tool_call>{}',
+    "[TOOL_CALLS]", "[TOOL_CALLS][", '[TOOL_CALLS][{"name":"f","arguments":{}}]', "[TOOL_CALLS]f[ARGS]",
+    "f[ARGS]{}", "<|message|>",
+    "<|channel|>commentary to=functions.f<|message|>", "to=f<|message|>{", "<|message|><|end|>", "<function=",
+    "<function=f>",
+    "<function=f></function>", "<function=f><parameter=x>", "<parameter=x>1</parameter>", "</parameter>",
+    "<tool_call>\n", "to=",
 ]  # fmt: skip
 
 

@@ -194,7 +194,7 @@ def test_prompts_with_images_are_rejected() -> None:
 def test_session_generates_one_completion_at_a_time() -> None:
     async def main() -> None:
         sampler = engine(build())
-        calls = [sampler.generate(as_prompt((1, 2)), Sampling(max_new_tokens=9), session="a") for _ in range(2)]
+        calls = [sampler.generate(as_prompt((1, 2)), Sampling(max_new_tokens=500), session="a") for _ in range(2)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(result, EngineError) for result in results] == [False, True]
         await sampler.close()
@@ -229,10 +229,10 @@ def test_sleep_returns_the_memory_of_the_caches() -> None:
 
     async def main() -> None:
         sampler = engine(model, slots=64)
-        sampling = Sampling(max_new_tokens=900, seed=3)
+        sampling = Sampling(max_new_tokens=300, seed=3)
         before = await sampler.generate(as_prompt(prompts(1)[0]), sampling, session="a")
         caches = 2 * sampler._scheduler._cache.keys.nbytes
-        assert caches > 10e6
+        assert caches > 5e6
         filled = anonymous_bytes()
         await sampler.sleep()
         assert filled - anonymous_bytes() > 0.8 * caches

@@ -6,6 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcore.api.evaluation import Evaluation, evaluate
+    from rlcore.api.runs import Run, load_run
+    from rlcore.api.sessions import open_session
+    from rlcore.api.training import train
     from rlcore.config.schema import Table
     from rlcore.contracts import (
         ChatEngine,
@@ -92,6 +96,10 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "api.evaluation": "Evaluation evaluate",
+    "api.runs": "Run load_run",
+    "api.sessions": "open_session",
+    "api.training": "train",
     "config.schema": "Table",
     "contracts": "ChatEngine ChatFormat Dataset Engine Environment Executor GroupReward Reward ToolCallParser Tracker"
     " Trainer WeightSource",
@@ -136,6 +144,7 @@ __all__ = [
     "EnvironmentFailure",
     "EnvironmentSpec",
     "EpisodeContext",
+    "Evaluation",
     "Executor",
     "ExecutorSpec",
     "Failure",
@@ -158,6 +167,7 @@ __all__ = [
     "RewardSpec",
     "RlcoreError",
     "RolloutRequest",
+    "Run",
     "Sampling",
     "SandboxSpec",
     "Segment",
@@ -186,9 +196,13 @@ __all__ = [
     "Turn",
     "UserError",
     "WeightSource",
+    "evaluate",
     "hookimpl",
     "hookspec",
+    "load_run",
+    "open_session",
     "tool",
+    "train",
 ]
 
 

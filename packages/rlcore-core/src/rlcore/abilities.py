@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from rlcore.types import Demonstration
+from rlcore.types import Demonstration, Group
 
 
 @runtime_checkable
@@ -44,6 +44,24 @@ class CountsSkipped(Protocol):
 
     def skipped(self, split: str) -> int:
         """The number of skipped rows of a split."""
+        ...
+
+
+@runtime_checkable
+class SampleTracker(Protocol):
+    """A tracker that shows trajectories."""
+
+    def log_samples(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
+        """The scored groups of a step, before its metrics. ``purpose`` is ``train`` or ``evaluation``."""
+        ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A component that states at the start of a run what it decided, such as a chat format that depends on a file."""
+
+    def description(self) -> Sequence[str]:
+        """Lines for the log."""
         ...
 
 

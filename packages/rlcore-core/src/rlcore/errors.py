@@ -68,6 +68,10 @@ class UserError(ExplainedError):
 
     exit_status = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows, also without a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ConfigError(UserError):
     """Invalid keys or values of a run configuration."""

@@ -1,4 +1,8 @@
-"""The hooks of rlcore-core: register hooks return specs, claim hooks return the first result, observe hooks nothing."""
+"""The hooks of rlcore-core: register hooks return specs, claim hooks return the first result.
+
+Observe hooks are called in the runs whose key ``observers`` names the plugin. Two of them can return metrics, which are
+logged with those of the step.
+"""
 
 from __future__ import annotations
 
@@ -82,13 +86,13 @@ def rlcore_run_started(run: Any) -> None:
 
 
 @hookspec
-def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[Group]) -> None:
-    """Observe: trajectories have been scored."""
+def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[Group]) -> Mapping[str, float] | None:
+    """Observe: trajectories have been scored; ``purpose`` is ``train`` or ``evaluation``. May return metrics."""
 
 
 @hookspec
-def rlcore_step_finished(run: Any, step: int, metrics: Mapping[str, float]) -> None:
-    """Observe: a step finished, with these metrics."""
+def rlcore_step_finished(run: Any, step: int, metrics: Mapping[str, float]) -> Mapping[str, float] | None:
+    """Observe: a step finished, with these metrics. May return further metrics."""
 
 
 @hookspec

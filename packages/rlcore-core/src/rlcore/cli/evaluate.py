@@ -13,10 +13,10 @@ import click
 from rlcore.abilities import NamedModelConfig
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
-from rlcore.cli.run import skipped_rows
-from rlcore.config.layers import Layer
+from rlcore.cli.training import Request, skipped_rows
+from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
-from rlcore.episodes.evaluation import Summary, evaluation_request, summarise
+from rlcore.episodes.evaluation import Summary, evaluation_request, summaries_of, summarise, tasks_to_evaluate
 from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
@@ -71,20 +71,73 @@ def evaluate(
     given alone: it provides the configuration of its run. An engine that uses an endpoint provides its own model.
     """
     _check_save(save)
-    registry = Registry()
-    overrides, base, base_recipe = _given_run(overrides, wanted=plugin is None and recipe is None)
-    if base is None and plugin is None and recipe is None and not files:
+    request = Request(plugin=plugin, recipe=recipe, files=files, overrides=overrides, argv=tuple(sys.argv))
+    try:
+        found = evaluated(request, split=split, output=Output(sys.stderr if as_json else None))
+        if save is not None:
+            write_groups(save, found.groups)
+    except BaseException as error:
+        if as_json and not isinstance(error, UserError):
+            print_json({"finished": False})
+        raise
+    summary = found.summary
+    if as_json:
+        numbers = {"recipe": found.recipe, "model": found.model, "split": split, "seconds": found.seconds}
+        each = {name: dataclasses.asdict(part) for name, part in found.environments.items()}
+        several = {"environments": each} if each else {}
+        print_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary), **several})
+    else:
+        for name, part in found.environments.items():
+            _print_table(name, part)
+        _print_table(f"{found.name}, {found.split}", summary, f" in {found.seconds:.1f} s")
+    require_scores(summary)
+    return 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The result of an evaluation."""
+
+    name: str
+    """The recipe, or the environment if there is no recipe."""
+    recipe: str
+    model: str
+    """The model as it was given, or its name if the engine provides it."""
+    folder: Path | None
+    """The folder of the model, which no longer exists if it was built; None if the engine provides it."""
+    split: str
+    groups: Sequence[Group]
+    summary: Summary
+    environments: Mapping[str, Summary]
+    """The metrics of each of several environments by name; empty for a run with only one."""
+    seconds: float
+    """Duration of the rollouts."""
+
+
+def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
+    """Evaluate a policy on the tasks of a split.
+
+    Raises:
+        UserError: the request cannot be evaluated.
+    """
+    registry, plugin, recipe = Registry(), request.plugin, request.recipe
+    overrides, base, base_recipe = _given_run(request.overrides, wanted=plugin is None and recipe is None)
+    if base is None and plugin is None and recipe is None and not request.files:
         _check_folder(overrides)
     layered = gather(
         registry,
         plugin=plugin,
         recipe=recipe,
-        files=files,
+        files=request.files,
         overrides=overrides,
         base=base,
         base_recipe=base_recipe,
+        place=request.place,
+        argv=request.argv,
     )
     tables = {table for layer in layered.layers for table in layer.tree}
+    if isinstance(base.tree.get("environment") if base is not None else None, list):
+        tables.add("reward")  # in the tables of the environments
     if base is not None and (missing := [table for table in ("environment", "reward") if table not in tables]):
         raise UserError(
             "the configuration of this run has no environment or reward",
@@ -92,35 +145,37 @@ def evaluate(
             fix=f"give a plugin that provides them: rlcore eval -p PLUGIN model={_model_path(overrides)}",
         )
     resolved = resolve(layered.layers, registry, recipe=layered.recipe, purpose="evaluation")
-    output = Output(sys.stderr if as_json else None)
     run = RunSession(RunPlan(resolved=resolved, purpose="evaluation"), registry, output=output)
     try:
         check_run(run, split=split)
         for line in skipped_rows(run, split):
             output.say(line)
-        groups, seconds = _collect(run, split)
-        if save is not None:
-            write_groups(save, groups)
-    except BaseException as error:
-        if as_json and not isinstance(error, UserError):
-            print_json({"finished": False})
-        raise
+        folder = _folder(run)
+        groups, seconds = _collect(run, split, folder)
     finally:
         run.finished()
-    summary = summarise(groups, success=run.config.evaluation.success)
-    if as_json:
-        model = run.config.model.path if own_model(run) is None else own_model(run)
-        numbers = {"recipe": layered.recipe, "model": model, "split": split, "seconds": seconds}
-        print_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary)})
-    else:
-        _print_table(run, summary, split, seconds)
+    success = run.config.evaluation.success
+    return Evaluated(
+        name=run.recipe or ", ".join(one.name or one.id for one in run.environments),
+        recipe=layered.recipe,
+        model=own_model(run) or run.config.model.path,
+        folder=folder,
+        split=split,
+        groups=groups,
+        summary=summarise(groups, success=success),
+        environments=summaries_of(groups, success=success),
+        seconds=seconds,
+    )
+
+
+def require_scores(summary: Summary) -> None:
+    """Raise `NotScoredError` if no trajectory was scored."""
     if not summary.scored:
         raise NotScoredError(
             f"none of {counted(summary.trajectories, 'trajectory')} could be scored",
             found="; ".join(summary.errors) or None,
             fix="fix the failing reward, environment or external service",
         )
-    return 0
 
 
 def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, ...], Layer | None, str]:
@@ -169,12 +224,12 @@ def own_model(run: RunSession) -> str | None:
     return options.model if isinstance(options, NamedModelConfig) else engine.id
 
 
-def _collect(run: RunSession, split: str) -> tuple[Sequence[Group], float]:
+def _collect(run: RunSession, split: str, folder: Path | None) -> tuple[Sequence[Group], float]:
     """The scored groups of the split's tasks, and the duration in seconds."""
-    executor = run.executor(FolderWeights(folder=_folder(run)))
+    executor = run.executor(FolderWeights(folder=folder))
     try:
         started = time.perf_counter()
-        tasks = list(run.dataset.tasks(split))[: run.config.evaluation.tasks]
+        tasks = tasks_to_evaluate(run.config, run.dataset.tasks(split))
         groups = executor.collect(evaluation_request(run.config, tasks))
         seconds = round(time.perf_counter() - started, 3)
     finally:
@@ -186,7 +241,7 @@ def _folder(run: RunSession) -> Path | None:
     """Print a line that identifies the model, and return its folder; None when the engine provides its own model."""
     if (name := own_model(run)) is not None:
         origin = run.resolved.origin(("model", "path"))
-        if origin.startswith("command line"):
+        if origin.startswith(OVERRIDES):
             raise UserError(
                 f"the engine {run.config.rollout.engine!r} provides its own model, {name}",
                 found=f"model.path={run.config.model.path}",
@@ -246,9 +301,8 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _print_table(run: RunSession, summary: Summary, split: str, seconds: float) -> None:
+def _print_table(name: str, summary: Summary, duration: str = "") -> None:
     rows = summary_rows(summary)
     width = max(len(name) for name, _ in rows)
-    name = run.recipe or run.config.environment.id
-    say(f"{name}, {split}: {counted(summary.tasks, 'task')} in {seconds:.1f} s", "")
+    say(f"{name}: {counted(summary.tasks, 'task')}{duration}", "")
     say(*(f"  {name:<{width}}  {value}" for name, value in rows), "")

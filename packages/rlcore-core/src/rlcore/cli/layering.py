@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,8 +13,17 @@ import click
 
 from rlcore.cli.text import printable
 from rlcore.config.dialects import translate
-from rlcore.config.layers import Layer, file_layer, leaves, merge_layers, override_layers
+from rlcore.config.layers import (
+    COMMAND_LINE,
+    Layer,
+    file_layer,
+    leaves,
+    merge_layers,
+    override_layers,
+    override_of,
+)
 from rlcore.errors import UserError
+from rlcore.models.folder import BUILTIN
 from rlcore.plugins.registry import KINDS, Registry, asked
 from rlcore.runs.directory import Asked
 from rlcore.secrecy import remember_arguments
@@ -22,7 +31,7 @@ from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SELECTING = frozenset({"id", "engine", "use", "tools", "chat_format", "tool_parser", "advantage", "loss"})
+SELECTING = frozenset({"id", "engine", "use", "observers", "tools", "chat_format", "tool_parser", "advantage", "loss"})
 """Keys whose values select components, by id or by import path."""
 _FILE = re.compile(r".+\.py:[^\W\d][\w.]*")
 _MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
@@ -66,10 +75,14 @@ def gather(
     overrides: Sequence[str] = (),
     base: Layer | None = None,
     base_recipe: str = "",
+    place: str = COMMAND_LINE,
+    argv: Sequence[str] | None = None,
 ) -> Layered:
     """Collect layers: recipe (or ``base``, the configuration of an earlier run), files and overrides, in this order.
 
     Prints the translation of each key of another system to stderr. A recipe that is a file is read like any other file.
+    ``place`` tells where the overrides come from, and ``argv`` is recorded as the command; by default, that of this
+    process.
 
     Raises:
         UserError: the plugin, recipe or file does not exist, or none is given.
@@ -92,11 +105,42 @@ def gather(
     translated = translate(registry, files=read, overrides=overrides)
     if speaks_first():
         say(*translated.lines, err=True)
-    layers += [*translated.files, *translated.overrides, *override_layers(translated.own)]
+    layers += [*translated.files, *(_placed(layer, place) for layer in translated.overrides)]
+    layers += override_layers(translated.own, place)
+    if name and base is None:
+        layers = _without_warmup(layers)
     if speaks_first():
         say(*import_lines(layers), err=True)
-    asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(sys.argv))
+    asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(argv or sys.argv))
     return Layered(layers=layers, recipe=name, summary=summary, asked=asked)
+
+
+def _placed(layer: Layer, place: str) -> Layer:
+    """The layer of a dialect, whose origins name the command line, with the place that its overrides come from."""
+
+    def placed(origin: str) -> str:
+        before, text = override_of(origin)
+        return f"{place}{text}" if before else origin
+
+    problems = tuple(replace(problem, origin=placed(problem.origin)) for problem in layer.problems)
+    return replace(layer, origins={path: placed(one) for path, one in layer.origins.items()}, problems=problems)
+
+
+def _without_warmup(layers: Sequence[Layer]) -> list[Layer]:
+    """Disable the warm-up of a recipe for a model that a later layer gives, unless such a layer asks for one.
+
+    A recipe warms up the model that it names, which may be untrained. A given model is trained as it is.
+    """
+    if not layers:
+        return []
+    recipe, *others = layers
+    model = merge_layers(others).tree.get("model")
+    path = model.get("path") if isinstance(model, dict) else None
+    if "warmup" not in recipe.tree or not isinstance(path, str) or path.startswith(BUILTIN):
+        return list(layers)
+    reason = "the model is given and trained as it is; set warmup.steps to warm it up"
+    disabled = Layer(tree={"warmup": {"steps": 0}}, origins={("warmup", "steps"): reason})
+    return [recipe, disabled, *others]
 
 
 def import_lines(layers: Sequence[Layer]) -> list[str]:

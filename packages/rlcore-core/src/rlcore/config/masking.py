@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 
 from rlcore.config.fields import annotation_of
-from rlcore.config.layers import COMMAND_LINE, DEFAULT, KeyPath, Merged, leaves
+from rlcore.config.layers import DEFAULT, KeyPath, Merged, leaves, override_of
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.secrecy import MASK, holds_mask, redacted, remember_arguments, remember_field, remember_secrets
 
@@ -73,6 +73,6 @@ def remember_secret_fields(model: type[BaseModel], values: Mapping[str, Any], pa
             continue
         remember_secrets(value, "secret")
         remember_field(place[-1])
-        origin = merged.origin((*path, *place))
-        if origin.startswith(COMMAND_LINE):
-            remember_arguments([origin.removeprefix(COMMAND_LINE)])
+        overridden, text = override_of(merged.origin((*path, *place)))
+        if overridden:
+            remember_arguments([text])

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from rlcore.config.layers import COMMAND_LINE, DEFAULT
+from rlcore.config.layers import DEFAULT, override_of
 from rlcore.config.origins import KeyPath
 from rlcore.escaping import is_printable, printable
 from rlcore.secrecy import mask_arguments
@@ -70,8 +70,8 @@ def _table(
 
 def _note(origin: str) -> str:
     """A comment without secrets. It has no two spaces, because these begin a comment."""
-    place = COMMAND_LINE if origin.startswith(COMMAND_LINE) else ""
-    (text,) = mask_arguments([origin.removeprefix(COMMAND_LINE)])
+    place, override = override_of(origin)
+    (text,) = mask_arguments([override])
     return f"  # {place}{' '.join(printable(' '.join(text.split())).split())}"
 
 

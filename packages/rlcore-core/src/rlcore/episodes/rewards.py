@@ -32,6 +32,8 @@ class SelectedReward:
     maximum: float
     origin: str = ""
     """The plugin that registered it, for messages."""
+    rewards_silence: bool = False
+    """As in `RewardSpec`."""
     takes_context: bool = field(init=False)
     """Whether ``function`` declares the parameter ``context``."""
 

@@ -58,6 +58,31 @@ def cpu_threads(parameters: int) -> int | None:
     return 1 if parameters < SMALL_MODEL and spinning and "OMP_NUM_THREADS" not in os.environ else None
 
 
+_threads_before: int | None = None
+"""The number of CPU threads before `limit_threads`; None if it was not changed."""
+
+
+def limit_threads(parameters: int) -> None:
+    """Use `cpu_threads` from now on, for a model that was loaded on a CPU."""
+    global _threads_before
+    if threads := cpu_threads(parameters):
+        import torch
+
+        if _threads_before is None:
+            _threads_before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+
+
+def restore_threads() -> None:
+    """Undo `limit_threads`, for a process that does other work after a run."""
+    global _threads_before
+    if _threads_before is not None:
+        import torch
+
+        torch.set_num_threads(_threads_before)
+        _threads_before = None
+
+
 def check_loaded(loading: Mapping[str, Collection[str]], folder: Path) -> None:
     """Reject a model whose weights do not match its configuration.
 

@@ -1,9 +1,9 @@
 """Load plugins in isolation, and call their hooks one implementation at a time.
 
 There are three types of hooks. Register hooks return specs and are called when their kind is first used. Claim hooks
-are called in turn until one returns a result. Observe hooks are notified of events. Plugins are sorted by
-(distribution, name), so the order is deterministic. Claims call rlcore's own plugins first, so installing a plugin does
-not change runs that do not use it.
+are called in turn until one returns a result. Observe hooks are called in the runs that name their plugin, see
+`rlcore.plugins.observers`. Plugins are sorted by (distribution, name), so the order is deterministic. Claims call
+rlcore's own plugins first, so installing a plugin does not change runs that do not use it.
 
 ``RLCORE_DISABLE_PLUGINS=a,b`` disables plugins or distributions; ``RLCORE_TRACE_PLUGINS=1`` prints every hook call.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import ModuleType
@@ -94,7 +94,7 @@ class Plugins:
             for plugin, implementation in self._implementations(hook):
                 try:
                     with plugin_code(f"{hook} of the plugin {plugin.named}"):
-                        specs = checked_specs(self._call(plugin, implementation, {}), expected)
+                        specs = checked_specs(self.call(plugin.name, implementation, {}), expected)
                 except Exception as error:
                     self._break(plugin, f"{hook} failed: {describe(error)}")
                     continue
@@ -110,7 +110,7 @@ class Plugins:
         for plugin, implementation in reversed(self._implementations(hook)):
             try:
                 with plugin_code(f"{hook} of the plugin {plugin.named}"):
-                    answer = self._call(plugin, implementation, arguments)
+                    answer = self.call(plugin.name, implementation, arguments)
                     if answer is not None:
                         check(answer)
             except Exception as error:
@@ -122,9 +122,10 @@ class Plugins:
                 return answer
         return None
 
-    def observers(self) -> Observers:
-        """The observers of one run."""
-        return Observers(self)
+    def hooks_of(self, plugin: Plugin, names: Sequence[str]) -> dict[str, pluggy.HookImpl]:
+        """The plugin's implementations of these hooks."""
+        found = ((name, *each) for name in names for each in self._implementations(name))
+        return {name: implementation for name, owner, implementation in found if _key(owner) == _key(plugin)}
 
     def _implementations(self, hook: str) -> list[tuple[Plugin, pluggy.HookImpl]]:
         caller = getattr(self.manager.hook, hook, None)
@@ -133,7 +134,8 @@ class Plugins:
         plugins = {_key(plugin): plugin for plugin in self._plugins.values()}
         return [(plugins[found.plugin_name], found) for found in caller.get_hookimpls()]
 
-    def _call(self, plugin: Plugin, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]) -> Any:
+    def call(self, name: str, implementation: pluggy.HookImpl, arguments: Mapping[str, Any]) -> Any:
+        """The answer of a hook to the arguments that it declares. ``name`` is that of its plugin in the trace."""
         if os.environ.get("RLCORE_TRACE_PLUGINS") != "1":
             return _plain(implementation.function(*[arguments[name] for name in implementation.argnames]))
         call = f"{implementation.function.__name__}({', '.join(f'{k}={_short(v)}' for k, v in arguments.items())})"
@@ -142,9 +144,9 @@ class Plugins:
             if not arguments and isinstance(answer, Iterator):
                 answer = list(islice(answer, MOST_SPECS + 1))
         except BaseException as error:
-            say(f"rlcore plugins: {plugin.name} {call} raised {error_text(error)}", err=True)
+            say(f"rlcore plugins: {name} {call} raised {error_text(error)}", err=True)
             raise
-        say(f"rlcore plugins: {plugin.name} {call} -> {_short(answer)}", err=True)
+        say(f"rlcore plugins: {name} {call} -> {_short(answer)}", err=True)
         return answer
 
     def _register_all(self, manager: pluggy.PluginManager) -> None:
@@ -217,28 +219,6 @@ class Plugins:
     def _break(self, plugin: Plugin, problem: str, fix: str = "") -> None:
         fix = fix or f"pip install --upgrade {plugin.distribution}, or RLCORE_DISABLE_PLUGINS={plugin.name}"
         self._plugins[plugin.distribution, plugin.name] = replace(plugin, state=State.BROKEN, problem=problem, fix=fix)
-
-
-class Observers:
-    """Notifies plugins of the events of one run. A plugin that raises is logged once and then skipped."""
-
-    def __init__(self, plugins: Plugins) -> None:
-        self._plugins = plugins
-        self._off: set[str] = set()
-
-    def tell(self, hook: str, **arguments: Any) -> None:
-        """Call an observe hook of every plugin. Exceptions of plugins are logged, not raised."""
-        for plugin, implementation in self._plugins._implementations(hook):
-            if _key(plugin) in self._off:
-                continue
-            own = {name: dict(value) if isinstance(value, dict) else value for name, value in arguments.items()}
-            try:
-                with plugin_code(f"{hook} of the plugin {plugin.named}"):
-                    self._plugins._call(plugin, implementation, own)
-            except Exception as error:
-                self._off.add(_key(plugin))
-                text = "plugin %s: %s failed and is disabled for this run: %s"
-                log.error(text, plugin.named, hook, describe(error))
 
 
 def _key(plugin: Plugin) -> str:

@@ -51,7 +51,7 @@ KINDS: Mapping[str, Kind] = {
 }
 
 SPEC_ATTRIBUTES = frozenset(
-    {"blocking", "max_concurrency", "scope", "minimum", "maximum", "trains", "speaks"}
+    {"blocking", "max_concurrency", "scope", "minimum", "maximum", "rewards_silence", "trains", "speaks"}
     | {"tables", "needs_environment", "quantizes"}
 )
 """Spec fields that a component given as an import path defines as attributes."""

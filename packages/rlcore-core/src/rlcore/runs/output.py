@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rlcore.atomic_files import told
 from rlcore.escaping import printable
-from rlcore.terminal import say
+from rlcore.terminal import in_notebook, overwrite, say
 
 
 class Output:
@@ -21,6 +21,14 @@ class Output:
         """Write lines to the terminal and to the log."""
         say(*lines, stream=self._stream)
         self.note(*lines)
+
+    def update(self, line: str) -> None:
+        """Write a line that the next one replaces in a notebook; elsewhere and in the log, lines follow each other."""
+        if self._stream is None and in_notebook():
+            overwrite(line)
+            self.note(line)
+        else:
+            self.say(line)
 
     def note(self, *lines: str) -> None:
         """Write lines only to the log. A line break inside a line is escaped.

@@ -32,13 +32,21 @@ def exits_reported() -> Iterator[None]:
     for name, end in before.items():
         _replace(name, _refusing(name, end, owner))
     try:
+        with system_exits_reported():
+            yield
+    finally:
+        for name, end in before.items():
+            _replace(name, end)
+
+
+@contextmanager
+def system_exits_reported() -> Iterator[None]:
+    """As `exits_reported`, but only for ``sys.exit``, without a change that other threads could notice."""
+    try:
         yield
     except SystemExit as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise ComponentExitError(_sentence(f"sys.exit({error.code!r})", place.filename, place.lineno)) from error
-    finally:
-        for name, end in before.items():
-            _replace(name, end)
 
 
 def _refusing(name: str, end: Callable[..., NoReturn], owner: int) -> Callable[..., NoReturn]:
@@ -68,4 +76,4 @@ def _sentence(call: str, file: str, line: int | None) -> str:
     return f"a component tried to end the process: {call} in {file}:{line}"
 
 
-__all__ = ["exits_reported"]
+__all__ = ["exits_reported", "system_exits_reported"]

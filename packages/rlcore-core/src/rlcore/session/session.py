@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlcore.abilities import SampleTracker
 from rlcore.config.resolve import Purpose
 from rlcore.containment import error_text, plugin_code
 from rlcore.contracts import Dataset, Executor, Tracker, WeightSource
 from rlcore.errors import UserError
+from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.output import Output
+from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
 from rlcore.runs.records import write_groups
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
@@ -32,6 +35,9 @@ class RunSession(RunComponents):
     Attributes:
         directory: `RunDirectory`, or None (an evaluation, a dry run)
         is_main: whether this process prints and writes files; other processes have no directory, trackers or observers
+        trial: whether components are created only to check that they can be, as in a dry run: nothing is started
+            outside of this process
+        progress: shows how far a phase is; by default, on the terminal or in lines
         trackers: the open trackers by id
         last_step: the last step whose metrics were logged; None before the first
     """
@@ -45,14 +51,19 @@ class RunSession(RunComponents):
         output: Output | None = None,
         dataset: Dataset | None = None,
         is_main: bool = True,
+        trial: bool = False,
+        progress: ProgressDisplay | None = None,
     ) -> None:
         super().__init__(plan, registry, home=directory.path if directory is not None else None, dataset=dataset)
-        self.directory, self.is_main = directory, is_main
+        self.directory, self.is_main, self.trial = directory, is_main, trial
+        self._executors: list[Executor] = []
         self.trackers: list[tuple[str, Tracker]] = []
         self._output = output or Output()
+        self._show = (progress or PrintedProgress(self.say)) if is_main else silent
         if directory is not None:
             self._output.log = directory.path / "output.log"
-        self._observers = self.registry.plugins.observers() if is_main else None
+        self._observers = Observers(self.registry)
+        self._measured: dict[str, float] = {}
         self._stop_signal: int | None = None
         self.last_step: int | None = None
 
@@ -71,36 +82,68 @@ class RunSession(RunComponents):
 
     def executor(self, source: WeightSource) -> Executor:
         """The selected `Executor` over a `WeightSource`."""
-        return cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+        executor = cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+        if self.trial:
+            self._executors.append(executor)
+        return executor
+
+    def discard(self) -> None:
+        """Remove the model that was built in a temporary folder, and close the executors of a dry run."""
+        while self._executors:
+            self._executors.pop().close()
+        super().discard()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send the metrics of a step to trackers and observers. A tracker that fails is disabled.
+        """Send the metrics of a step, and those that observers add, to the trackers. A tracker that fails is disabled.
 
         Raises:
             UserError: a tracker cannot write the run's own files, which every run needs.
         """
         self.last_step = step
+        self._measured |= self._observers.tell("rlcore_step_finished", run=self, step=step, metrics=metrics)
+        added, self._measured = self._measured, {}
+        if taken := sorted(added.keys() & metrics.keys()):
+            self.note(f"not logged: observers returned metrics with names of the run: {', '.join(taken)}")
         for name, tracker in list(self.trackers):
-            try:
-                with plugin_code(f"log of {self.registry.named('tracker', name)}"):
-                    tracker.log(step, dict(metrics))
-            except UserError:
-                raise
-            except Exception as error:  # the boundary to trackers: an unavailable service must not end the run
-                self.trackers.remove((name, tracker))
-                self.say(f"{self.registry.named('tracker', name)} failed and is disabled: {error_text(error)}")
-        self._tell("rlcore_step_finished", run=self, step=step, metrics=metrics)
+            with self._disabling(name, tracker, "log"):
+                tracker.log(step, {**added, **metrics})
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
-        """Store scored groups in ``rollouts/`` and notify observers."""
+        """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples."""
         if self.directory is not None:
             write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
-        self._tell("rlcore_rollouts_scored", run=self, step=step, purpose=purpose, groups=groups)
+        hook = "rlcore_rollouts_scored"
+        self._measured |= self._observers.tell(hook, run=self, step=step, purpose=purpose, groups=groups)
+        for name, tracker in list(self.trackers):
+            with self._disabling(name, tracker, "log_samples"):
+                if isinstance(tracker, SampleTracker):
+                    tracker.log_samples(step, purpose, groups)
+
+    @contextmanager
+    def _disabling(self, name: str, tracker: Tracker, what: str) -> Iterator[None]:
+        """Disable a tracker that fails: an unavailable service must not end the run."""
+        try:
+            with plugin_code(f"{what} of {self.registry.named('tracker', name)}"):
+                yield
+        except UserError:
+            raise
+        except Exception as error:  # the boundary to trackers
+            self.trackers.remove((name, tracker))
+            self.say(f"{self.registry.named('tracker', name)} failed and is disabled: {error_text(error)}")
 
     def say(self, *lines: str) -> None:
         """Print lines, and write them to ``output.log``. A line break inside a line is escaped."""
         if self.is_main:
             self._output.say(*lines)
+
+    def update(self, line: str) -> None:
+        """Like `say`, for progress: in a notebook, the next such line replaces this one."""
+        if self.is_main:
+            self._output.update(line)
+
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        """Count and show a phase: ``with run.progress("rollout", 128, "trajectory") as meter: meter.advance()``."""
+        return Meter(phase, total, unit, self._show)
 
     @property
     def stop_requested(self) -> bool:
@@ -117,17 +160,13 @@ class RunSession(RunComponents):
         if self.is_main:
             self._output.note(*lines)
 
-    def _tell(self, hook: str, **arguments: Any) -> None:
-        if self._observers is not None:
-            self._observers.tell(hook, **arguments)
-
     def open_trackers(self, *, skip: Sequence[str] = ()) -> None:
         """Create the selected trackers. `log` then sends metrics to them."""
         path = self.directory.path if self.directory is not None else None
         for id in self.config.trackers.use if self.is_main else ():
             if id not in skip:
                 what, make = f"the creation of {self.registry.named('tracker', id)}", self.load("tracker", id)
-                tracker = asked(what, make, self.resolved.tracker_options.get(id, {}), path)
+                tracker = asked(what, make, self.resolved.tracker_options.get(id), path)
                 self.trackers.append((id, tracker))
 
     def request_stop(self, number: int = signal.SIGINT) -> None:
@@ -136,11 +175,13 @@ class RunSession(RunComponents):
 
     def checkpoint_saved(self, step: int, path: Path) -> None:
         """Notify observers."""
-        self._tell("rlcore_checkpoint_saved", run=self, step=step, path=path)
+        self._observers.tell("rlcore_checkpoint_saved", run=self, step=step, path=path)
 
     def started(self) -> None:
-        """Notify observers that the run directory exists and nothing has been computed."""
-        self._tell("rlcore_run_started", run=self)
+        """Create the observers, and notify them that the run directory exists and nothing has been computed."""
+        if self.is_main:
+            self._observers = Observers(self.registry, self.config.observers)
+        self._observers.tell("rlcore_run_started", run=self)
 
     def finished(self, error: BaseException | None = None) -> None:
         """Notify observers, close trackers, and release the run directory."""
@@ -152,7 +193,7 @@ class RunSession(RunComponents):
                 with suppress(UserError):  # the message was printed even if the log is not writable
                     self.say(f"{self.registry.named('tracker', name)} failed to close: {error_text(failure)}")
         self.trackers.clear()
-        self._tell("rlcore_run_finished", run=self, error=error)
+        self._observers.tell("rlcore_run_finished", run=self, error=error)
         self.discard()
         if self.directory is not None:
             self.directory.close()

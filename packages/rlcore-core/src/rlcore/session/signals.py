@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 from rlcore.containment import Interrupt
 
 Handler = Callable[[int, FrameType | None], None]
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Terminated(Interrupt):
@@ -28,9 +29,9 @@ def status_of(error: BaseException | None) -> int:
 
 
 @contextmanager
-def stops_handled(handle: Handler) -> Iterator[None]:
-    """Call ``handle`` for both signals inside the block. Outside of the main thread, the handlers do not change."""
-    with _handled(handle, signal.SIGINT, signal.SIGTERM):
+def stops_handled(handle: Handler, numbers: Sequence[signal.Signals] = STOPS) -> Iterator[None]:
+    """Call ``handle`` for these signals inside the block. Outside of the main thread, the handlers do not change."""
+    with _handled(handle, *numbers):
         yield
 
 
@@ -63,4 +64,4 @@ def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-__all__ = ["Terminated", "interruption", "status_of", "stops_handled", "terminations_raised"]
+__all__ = ["STOPS", "Terminated", "interruption", "status_of", "stops_handled", "terminations_raised"]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
 from numbers import Real
+from typing import TypeVar
 
 from rlcore.contracts import Environment
 from rlcore.episodes.context import EpisodeContext, takes_context
@@ -16,6 +17,9 @@ from rlcore.testing.calling import call
 from rlcore.testing.results import value_of
 from rlcore.testing.trajectories import make_trajectory
 from rlcore.types import Message, Observation, Step, Stop, Task, Trajectory
+from rlcore.types.checking import flaw_in_observation, flaw_in_step
+
+Value = TypeVar("Value")
 
 LONGEST_EPISODE = 64
 """Maximum number of turns of a silent player."""
@@ -84,11 +88,11 @@ class Stage:
         environment = await call(self.make, threaded=self.blocking)
         try:
             first = await self.reset(environment, task, context, seed)
-            expect_type("reset", first, Observation)
+            expect_valid("reset", first, Observation, flaw_in_observation)
             messages, steps, ended = list(first.messages), [], False
             for action in actions:
                 step = await call(environment.step, action, threaded=self.blocking)
-                expect_type("step", step, Step)
+                expect_valid("step", step, Step, flaw_in_step)
                 messages += [action, *step.observation.messages]
                 steps.append(step)
                 ended = is_end(step)
@@ -135,7 +139,9 @@ def totals(steps: Sequence[Step]) -> dict[str, float]:
     return sums
 
 
-def expect_type(name: str, value: object, kind: type) -> None:
-    """Raise `TypeError` unless a method returned the type required by the contract."""
+def expect_valid(name: str, value: object, kind: type[Value], flaw_in: Callable[[Value], str | None]) -> None:
+    """Raise `TypeError` unless a method returned the type required by the contract, with valid fields."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must return a {kind.__name__}, not a {type(value).__name__}")
+    if flaw := flaw_in(value):
+        raise TypeError(f"{name} returned {flaw}")

@@ -6,20 +6,25 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
+from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rlcore.abilities import DemonstrationDataset
+from rlcore.config.environments import SHARED, without_reserved
 from rlcore.config.layers import Layer, file_layer
 from rlcore.config.resolve import resolve
 from rlcore.episodes.rewards import SelectedReward
-from rlcore.errors import RlcoreError
+from rlcore.errors import DataError, RlcoreError
 from rlcore.plugins.importing import HEAVY
 from rlcore.plugins.installed import Offer
 from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import KINDS, Registry
+from rlcore.session.checked_dataset import checked_dataset
 from rlcore.specs import AlgorithmSpec, DatasetSpec, DialectSpec, TrainerSpec
 from rlcore.testing.calling import Findings
 from rlcore.testing.components import component
@@ -46,6 +51,7 @@ def check_plugin(
     - Its specs can be imported, and their models reject unknown keys.
     - An environment has a recipe ``NAME/default``.
     - Recipes resolve. Without rlcore-rollout and rlcore-trainer, only the parts that do not need them are resolved.
+    - The dataset of each environment returns valid tasks and demonstrations.
     - Each environment passes `check_environment`, with the tables of its recipe.
     - Each reward passes `check_reward`.
 
@@ -78,9 +84,10 @@ def check_plugin(
     for id, layer in recipes.items():
         _recipe_resolves(registry, id, layer, findings)
     for id in environments:
-        layers = [layer.tree for layer in recipes.values() if layer.tree.get("environment", {}).get("id") == id]
+        trees = [tree for layer in recipes.values() for tree in _separated(layer.tree)]
+        trees = [tree for tree in trees if tree.get("environment", {}).get("id") == id]
         with _collected(findings):
-            _environment(registry, id, layers[0] if layers else {}, (oracles or {}).get(id))
+            _environment(registry, id, trees[0] if trees else {}, (oracles or {}).get(id))
     for id in [offer.spec.id for kind, offer in offers if kind == "reward"]:
         with _collected(findings):
             check_reward(id, (cases or {}).get(id, ()))
@@ -163,11 +170,23 @@ def _recipe_resolves(registry: Registry, id: str, layer: Layer, findings: Findin
         if all(_is_installed(distribution) for distribution in FULL):
             resolve([layer], registry, recipe=id)
         elif "environment" in layer.tree:
-            _tables(registry, layer.tree)
+            for tree in _separated(layer.tree):
+                _tables(registry, tree)
         else:  # supervised training
             _dataset(registry, layer.tree)
     except (RlcoreError, ValidationError) as error:
         findings.expect(False, f"the recipe {id!r} does not resolve: {error}")
+
+
+def _separated(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The recipe, or for several environments a recipe with the tables of each."""
+    tables = tree.get("environment")
+    if not isinstance(tables, list):
+        yield tree
+        return
+    for table in tables:
+        own = {key: table[key] for key in SHARED if key in table}
+        yield {**tree, "data": {}, **own, "environment": without_reserved(table)}
 
 
 def _tables(
@@ -191,7 +210,11 @@ def _dataset(registry: Registry, tree: Mapping[str, Any]) -> Callable[[], Any]:
 def _environment(registry: Registry, id: str, tree: Mapping[str, Any], oracle: Oracle | None) -> None:
     tables = tree or {"environment": {"id": id}}
     _, dataset, rewards = _tables(registry, tables)
-    tasks = list(dataset().tasks("train"))[:3]
+    rows = checked_dataset(dataset(), f"the dataset of {id!r}")
+    if isinstance(rows, DemonstrationDataset):
+        with suppress(DataError):  # it has none
+            list(islice(rows.demonstrations(2, seed=0), 2))
+    tasks = [rows.tasks(split)[:3] for split in ("evaluation", "train")][-1]
     options, _ = _without_id(tables["environment"])
     check_environment(id, options=options, tasks=tasks, rewards=rewards, oracle=oracle)
 

@@ -14,6 +14,7 @@ from rlcore.specs import RewardSpec
 from rlcore.testing.calling import call
 from rlcore.testing.components import component
 from rlcore.types import Group, RewardResult, Task, Trajectory
+from rlcore.types.checking import flaw_in_numbers
 
 
 def select_reward(id: str, options: Mapping[str, Any] | None = None) -> SelectedReward:
@@ -28,6 +29,7 @@ def select_reward(id: str, options: Mapping[str, Any] | None = None) -> Selected
         function=component(registry, "reward", id, options)(),
         minimum=spec.minimum,
         maximum=spec.maximum,
+        rewards_silence=spec.rewards_silence,
     )
 
 
@@ -48,6 +50,11 @@ async def value_of(
     else:
         answer = await call(reward.function, trajectory, task, threaded=True, **declared)
     value = answer.value if isinstance(answer, RewardResult) else answer
+    if isinstance(answer, RewardResult):
+        if flaw := flaw_in_numbers(answer.components, "components"):
+            raise TypeError(f"a reward returned {flaw}")
+        if answer.error is not None and not isinstance(answer.error, str):
+            raise TypeError(f"a reward returned an error of type {type(answer.error).__name__}")
     if value is None:
         if not isinstance(answer, RewardResult) or not answer.error:
             raise TypeError("a result without a value needs an error: RewardResult(value=None, error=…)")

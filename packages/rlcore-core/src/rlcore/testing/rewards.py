@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlcore import event_loop
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.testing.calling import Findings
 from rlcore.testing.results import select_reward, value_of
@@ -33,14 +34,14 @@ def check_reward(
     options: Mapping[str, Any] | None = None,
     minimum: float = 0.0,
     maximum: float = 1.0,
-    empty: bool = True,
+    rewards_silence: bool = False,
 ) -> None:
     """Raise an `AssertionError` that lists every contract violation of the reward.
 
     The checks cover:
 
     - Each case gets its expected value. If there are cases, one of them scores the maximum, and an empty answer scores
-      the minimum.
+      the minimum, unless the reward declares otherwise.
     - Values are finite numbers within the bounds. They are equal when computed again, in another order and
       concurrently.
     - A broken trajectory, a hostile text or a task without its fields is scored within the bounds or not at all, and
@@ -52,7 +53,8 @@ def check_reward(
         options: keys of the ``[[reward]]`` table, for an id.
         minimum: the lower bound, if the reward is not given by id.
         maximum: the upper bound, if the reward is not given by id.
-        empty: False for a reward that does not give an empty answer the minimum, such as one for brevity.
+        rewards_silence: True for a reward for which an empty answer may score more than the minimum, such as one for
+            brevity. The spec or the attribute ``rewards_silence`` of the reward declares the same.
     """
     if isinstance(reward, str):
         selected = select_reward(reward, options)
@@ -61,8 +63,9 @@ def check_reward(
         selected = SelectedReward(
             id=name, weight=1.0, scope="trajectory", function=reward, minimum=minimum, maximum=maximum
         )
+    silent = rewards_silence or selected.rewards_silence or bool(getattr(reward, "rewards_silence", False))
     findings = Findings(f"The reward {selected.id}")
-    asyncio.run(_Checks(selected, list(cases), empty, findings).run())
+    event_loop.run(_Checks(selected, list(cases), not silent, findings).run())
     findings.conclude()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlcore.runs.directory import read_metrics
 from rlcore.runs.output import Output
+from rlcore.terminal import in_notebook
 from rlcore.trackers.charts import area_chart, sparkline
 
 COLUMNS = (
@@ -27,9 +27,12 @@ CURVES = {"reward/mean": "mean reward in training", "loss": "loss in training"}
 
 
 class ConsoleTracker:
-    """Writes plain text without cursor movement: the same lines in a terminal, in a pipe and in ``output.log``."""
+    """Writes plain text without cursor movement: the same lines in a terminal, in a pipe and in ``output.log``.
 
-    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+    In a notebook, the lines of steps replace each other.
+    """
+
+    def __init__(self, options: None, directory: Path | None) -> None:
         self._output = Output()
         self._values: list[tuple[int, float]] = []
         self._title = CURVES["reward/mean"]
@@ -44,12 +47,12 @@ class ConsoleTracker:
         """Print one line for training, one for an evaluation, or one for other metrics."""
         self._remember(step, metrics)
         if is_step := any(name in metrics for name in CURVES):
-            self._output.say(self._step_line(step, metrics))
+            self._output.update(self._step_line(step, metrics))
         if any(name.startswith("evaluation/") for name in metrics):
-            self._output.say(self._evaluation_line(step, metrics))
+            self._output.update(self._evaluation_line(step, metrics))
         elif not is_step:
             shown = [f"{name} {value:.4g}" for name, value in metrics.items() if not name.startswith("time/")]
-            self._output.say(f"step {step:>5}  " + "  ".join(shown[:6]))
+            self._output.update(f"step {step:>5}  " + "  ".join(shown[:6]))
 
     def _remember(self, step: int, metrics: Mapping[str, float]) -> None:
         for name, title in CURVES.items():
@@ -80,6 +83,9 @@ class ConsoleTracker:
         for name, form in EVALUATED.items():
             if (value := metrics.get(f"evaluation/{name}")) is not None:
                 parts.append(f"{name} {value:{form}}")
+        for name, value in metrics.items():  # of several environments
+            if name.startswith("evaluation/") and name.endswith("/accuracy") and name.count("/") == 2:
+                parts.append(f"{name.split('/')[1]} {value:.3f}")
         if (seconds := metrics.get("time/evaluation_s")) is not None:
             parts.append(f"{seconds:.1f} s")
         if len(self._evaluations) > 1:
@@ -88,7 +94,7 @@ class ConsoleTracker:
         return "  ".join(parts)
 
     def close(self) -> None:
-        """Print the curve, and the first, best and last evaluation."""
+        """Print the curve, and the first, best and last evaluation. In a notebook, they are only written to the log."""
         rows: list[str] = []
         what = "conversations" if self._what == "loss" else "tasks"
         if len(self._values) > 1:
@@ -105,5 +111,7 @@ class ConsoleTracker:
                 f"    {name:<5}  {value:6.3f}   step {step}"
                 for name, (step, value) in (("first", first), ("best", best), ("last", last))
             ]
-        if rows:
+        if in_notebook():
+            self._output.note(*rows, "")
+        elif rows:
             self._output.say(*rows, "")

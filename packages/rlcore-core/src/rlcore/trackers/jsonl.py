@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlcore.atomic_files import told
 
@@ -15,7 +14,7 @@ from rlcore.atomic_files import told
 class JsonlTracker:
     """Writes one flat object per call without buffering. Non-finite numbers become null."""
 
-    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+    def __init__(self, options: None, directory: Path | None) -> None:
         self._path = directory / "metrics.jsonl" if directory is not None else None
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

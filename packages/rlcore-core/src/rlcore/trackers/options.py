@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from rlcore.config.schema import Table
+
+Samples = Annotated[int, Field(ge=0, le=1000)]
 
 
 class WandbOptions(Table):
@@ -14,8 +18,10 @@ class WandbOptions(Table):
     """Project to log to."""
     entity: str | None = None
     """User or team; None uses the default of wandb."""
-    mode: Literal["online", "offline", "disabled"] = "online"
-    """``offline`` only writes files."""
+    mode: Literal["online", "offline", "disabled"] | None = None
+    """``offline`` only writes files; None follows ``WANDB_MODE``."""
+    samples: Samples = 8
+    """Number of trajectories of each evaluation in the table ``samples``; 0 logs none."""
 
 
 class TrackioOptions(Table):
@@ -23,3 +29,5 @@ class TrackioOptions(Table):
 
     project: str = "rlcore"
     """Project to log to."""
+    samples: Samples = 8
+    """Number of trajectories of each evaluation in the table ``samples``; 0 logs none."""

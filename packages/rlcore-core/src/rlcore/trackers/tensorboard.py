@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlcore.errors import NotInstalledError, UserError
 
@@ -12,7 +11,7 @@ from rlcore.errors import NotInstalledError, UserError
 class TensorboardTracker:
     """Writes scalars with the writer of tensorboard, without torch."""
 
-    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+    def __init__(self, options: None, directory: Path | None) -> None:
         try:
             from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary

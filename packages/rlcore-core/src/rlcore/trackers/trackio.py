@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from rlcore.errors import NotInstalledError
+from rlcore.trackers.options import TrackioOptions
+from rlcore.trackers.service import COLUMNS, ServiceTracker
 
 
-class TrackioTracker:
-    """One trackio run, named after the run directory."""
+class TrackioTracker(ServiceTracker):
+    """One trackio run with the configuration, the metrics, and a table of samples of each evaluation.
 
-    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+    trackio resumes a run by its name, so the name ends with the id of the run directory. A resumed run replaces the run
+    in the local storage of trackio. The messages of trackio go to stderr, because stdout may be JSON.
+    """
+
+    def __init__(self, options: TrackioOptions, directory: Path | None) -> None:
         try:
             import trackio
         except ImportError as error:
             raise NotInstalledError(
                 "the tracker 'trackio' needs trackio", found=str(error), fix="pip install 'rlcore-core[trackio]'"
             ) from None
-        name = directory.name if directory is not None else None
-        self._run = trackio.init(name=name, resume="allow", **options)
+        super().__init__("trackio", directory, options.samples)
+        self._trackio, name = trackio, f"{self.directory.name}-{self.id}"
+        with redirect_stdout(sys.stderr):
+            if self.can_replay:
+                for run in list(trackio.Api().runs(options.project)):
+                    if run.name == name:
+                        run.delete()
+            self._run = trackio.init(options.project, name=name, resume="allow", config=self.config)
+        if self.can_replay:
+            self.replay()
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a step."""
-        self._run.log(dict(metrics), step=step)
+    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
+        """Log the metrics and a table ``samples``."""
+        table = (
+            {"samples": self._trackio.Table(columns=list(COLUMNS), data=[list(row) for row in rows])} if rows else {}
+        )
+        with redirect_stdout(sys.stderr):
+            self._run.log({**metrics, **table}, step=step)
 
     def close(self) -> None:
         """Flush and finish the run."""
-        self._run.finish()
+        with redirect_stdout(sys.stderr):
+            self._trackio.finish()  # the method of the run would print again at the end of the process

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlcore.errors import NotInstalledError
+from rlcore.trackers.options import WandbOptions
+from rlcore.trackers.service import COLUMNS, ServiceTracker
 
 
-class WandbTracker:
-    """One wandb run, named after the run directory."""
+class WandbTracker(ServiceTracker):
+    """One wandb run with the configuration, the metrics, and a table of samples of each evaluation.
 
-    def __init__(self, options: Mapping[str, Any], directory: Path | None) -> None:
+    Its files are in ``wandb/`` of the run directory. A resumed run writes its files for ``wandb sync`` again. Online,
+    W&B ignores a step that it already has.
+    """
+
+    def __init__(self, options: WandbOptions, directory: Path | None) -> None:
         try:
             import wandb
         except ImportError as error:
             raise NotInstalledError(
                 "the tracker 'wandb' needs wandb", found=str(error), fix="pip install 'rlcore-core[wandb]'"
             ) from None
-        name = directory.name if directory is not None else None
-        self._run = wandb.init(name=name, id=name, resume="allow", dir=directory, **options)
+        super().__init__("wandb", directory, options.samples)
+        self._table = wandb.Table
+        self._run = wandb.init(
+            project=options.project,
+            entity=options.entity,
+            mode=options.mode,
+            name=self.directory.name,
+            id=self.id,
+            resume="allow",
+            config=self.config,
+            dir=self.directory,
+            # The metadata have the arguments of the command, which can contain secrets. The output is in output.log.
+            settings=wandb.Settings(x_disable_meta=True, console="off", disable_code=True),
+        )
+        if self._run.offline and self.can_replay:
+            for folder in self.directory.glob(f"wandb/offline-run-*-{self.id}"):
+                if folder != Path(self._run.dir).parent:
+                    shutil.rmtree(folder)
+            self.replay()
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a step."""
-        self._run.log(dict(metrics), step=step)
+    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
+        """Log the metrics and a table ``samples``."""
+        table = {"samples": self._table(columns=list(COLUMNS), data=[list(row) for row in rows])} if rows else {}
+        self._run.log({**metrics, **table}, step=step)
 
     def close(self) -> None:
         """Flush and finish the run."""

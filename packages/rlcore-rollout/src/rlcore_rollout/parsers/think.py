@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlcore.contracts import ToolCallParser
 from rlcore.types import ToolCall
 
 from rlcore_rollout.parsers.hermes import HermesParser
@@ -10,10 +11,10 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class ThinkParser:
-    """Removes the reasoning, then parses calls between ``<tool_call>`` tags."""
+    """Removes the reasoning, then parses calls, between ``<tool_call>`` tags unless another parser is given."""
 
-    def __init__(self) -> None:
-        self._calls = HermesParser()
+    def __init__(self, calls: ToolCallParser | None = None) -> None:
+        self._calls = calls or HermesParser()
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the answer without reasoning and calls, and all calls in order."""

@@ -1,4 +1,4 @@
-"""A causal language model as a policy, with packed attention and a loss fused with the output layer."""
+"""A causal language model as a policy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packing import MicroBatch
-from rlcore_trainer.policy.attention import packed_attention_of
-from rlcore_trainer.policy.logprobs import LossOfChunk, fused_loss, logprobs_and_entropy
+from rlcore_trainer.policy.forward import Forward, PackedForward, choose_forward
+from rlcore_trainer.policy.logprobs import LossOfChunk
 from rlcore_trainer.policy.lora import description, has_adapter, read_values, save_adapter, values_of
-from rlcore_trainer.policy.model import TOKENIZER_FILES, hidden_before, load_policy, output_head
+from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy
 from rlcore_trainer.policy.policy import PolicyLoss, Reference
 from rlcore_trainer.policy.references import AdapterReference, FrozenReference
 from rlcore_trainer.policy.second_model import load_second
@@ -28,8 +28,8 @@ from rlcore_trainer.policy.upside_down import upside_down
 class Trunk:
     """The layers of a language model below its output layer."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
+    def __init__(self, model: PreTrainedModel, forward: Forward) -> None:
+        self._model, self._forward = model, forward
 
     @property
     def module(self) -> PreTrainedModel:
@@ -51,31 +51,35 @@ class Trunk:
         self._model.train(mode)
 
     def computing(self) -> AbstractContextManager[None]:
-        """Return a context manager in which the model attends within the sequences of a packed row."""
-        return packed_attention_of(self._model)
+        """Return a context manager in which the model computes micro-batches."""
+        return self._forward.computing(self._model)
 
     def features(self, batch: MicroBatch) -> Tensor:
         """Return the hidden states that predict the trained tokens, ``hidden_MD``."""
-        return hidden_before(self._model, batch)
+        return self._forward.features(self._model, batch)
 
 
 class CausalLanguageModel(Trunk):
     """A `rlcore_trainer.policy.policy.TokenPolicy` for a transformers model, with or without an adapter.
 
     Args:
-        model: a model with a plain output layer, as checked by `rlcore_trainer.policy.model.load_policy`
+        model: a causal language model, as loaded by `rlcore_trainer.policy.model.load_policy`
         folder: the folder that the model was loaded from, with the tokenizer's files
         version: number of updates applied to the weights
+        forward: how the model computes micro-batches, see `rlcore_trainer.policy.forward.choose_forward`
     """
 
-    def __init__(self, model: PreTrainedModel, folder: Path = Path(), version: int = 0) -> None:
-        super().__init__(model)
+    def __init__(
+        self, model: PreTrainedModel, folder: Path = Path(), version: int = 0, *, forward: Forward | None = None
+    ) -> None:
+        super().__init__(model, forward or PackedForward())
         self._folder, self.version = folder, version
 
     @classmethod
     def load(cls, folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> Self:
-        """Load the model of a folder. Raises the same errors as `rlcore_trainer.policy.model.load_policy`."""
-        return cls(load_policy(folder, dtype=dtype, device=device, quantization=quantization), folder)
+        """Load the model of a folder. Raises the errors of `load_policy` and `choose_forward`."""
+        model = load_policy(folder, dtype=dtype, device=device, quantization=quantization)
+        return cls(model, folder, forward=choose_forward(model, folder))
 
     @property
     def folder(self) -> Path:
@@ -106,9 +110,7 @@ class CausalLanguageModel(Trunk):
 
     def evaluate(self, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy in nats of every trained token, ``(logprobs_M, entropy_M)``."""
-        return logprobs_and_entropy(
-            self.features(batch), output_head(self._model), batch.targets_M, temperature=temperature
-        )
+        return self._forward.evaluate(self._model, batch, temperature)
 
     def loss(
         self,
@@ -119,16 +121,10 @@ class CausalLanguageModel(Trunk):
         entropy: bool = True,
         token_wise: bool = True,
     ) -> PolicyLoss:
-        """Compute the loss, in one pass over the logits if it is token-wise; see `rlcore_trainer.policy.logprobs`."""
-        hidden_MD, head_VD = self.features(batch), output_head(self._model)
-        if token_wise:
-            fused = fused_loss(
-                hidden_MD, head_VD, batch.targets_M, loss_of_chunk, temperature=temperature, entropy=entropy
-            )
-            return PolicyLoss(fused.loss, fused.metrics, hidden_MD)
-        logprobs_M, entropy_M = logprobs_and_entropy(hidden_MD, head_VD, batch.targets_M, temperature=temperature)
-        loss, metrics = loss_of_chunk(slice(None), logprobs_M, entropy_M)
-        return PolicyLoss(loss, [metrics], hidden_MD)
+        """Compute the loss; see `rlcore_trainer.policy.policy.Policy`."""
+        return self._forward.loss(
+            self._model, batch, loss_of_chunk, temperature=temperature, entropy=entropy, token_wise=token_wise
+        )
 
     def save(self, folder: Path) -> None:
         """Write a Hugging Face folder with weights, configurations and unchanged copies of the tokenizer's files.
@@ -144,11 +140,12 @@ class CausalLanguageModel(Trunk):
                 shutil.copyfile(self._folder / name, folder / name)
 
     def description(self) -> Sequence[str]:
-        """Return lines with the parameters, precision and device, and the adapter if there is one."""
+        """Return lines with the parameters, precision and device, the adapter, and the plain forward pass if used."""
         parameters = self._model.num_parameters()  # a quantised model reports its count before quantisation
         dtype = str(self.dtype).removeprefix("torch.")
         lines = [f"policy    {parameters:,} parameters, {dtype} on {self.device}"]
-        return [*lines, f"adapter   {description(self._model)}"] if has_adapter(self._model) else lines
+        lines += [f"adapter   {description(self._model)}"] if has_adapter(self._model) else []
+        return [*lines, self._forward.note] if self._forward.note else lines
 
     def recompute_activations(self) -> None:
         """Enable gradient checkpointing."""
@@ -159,7 +156,9 @@ class CausalLanguageModel(Trunk):
         if has_adapter(self._model):
             return AdapterReference(self, self._model, values_of(self._model) if moved else None)
         model = _frozen(copy.deepcopy(self._model))
-        return FrozenReference(CausalLanguageModel(model, self._folder, self.version), follows=True)
+        return FrozenReference(
+            CausalLanguageModel(model, self._folder, self.version, forward=self._forward), follows=True
+        )
 
     def saved_reference(self, folder: Path | None) -> Reference:
         """Return the reference saved in a folder, see `reference`; raises the same errors as `second`."""
@@ -169,16 +168,18 @@ class CausalLanguageModel(Trunk):
 
     def second(self, folder: Path, *, where: str) -> CausalLanguageModel:
         """Load a frozen model. Raises the same errors as `rlcore_trainer.policy.second_model.load_second`."""
-        return CausalLanguageModel(_frozen(load_second(folder, self._model, where=where)), folder)
+        model = load_second(folder, self._model, where=where)
+        return CausalLanguageModel(_frozen(model), folder, forward=choose_forward(model, folder))
 
     def trunk(self, folder: Path | None = None, *, where: str = "") -> Trunk:
         """Return the layers of a folder's model, with the errors of `second`, or a copy of the policy's own layers."""
         if folder is None:
-            return Trunk(copy.deepcopy(_below_head(self._model)))
-        model = _below_head(load_second(folder, self._model, where=where))
+            return Trunk(copy.deepcopy(_below_head(self._model)), self._forward)
+        whole = load_second(folder, self._model, where=where)
+        forward, model = choose_forward(whole, folder), _below_head(whole)
         if self._model.is_gradient_checkpointing:
             _recompute_activations(model)
-        return Trunk(model)
+        return Trunk(model, forward)
 
     @torch.no_grad()
     def continuation(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:

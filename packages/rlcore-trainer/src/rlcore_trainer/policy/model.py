@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,12 @@ from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.config_file import read_config
 from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_loaded, check_types, cpu_threads
-from rlcore.types import LossMask, TokenIds
+from rlcore.models.weights import check_loaded, check_types, limit_threads
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
-from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.finite import first_non_finite
 from rlcore_trainer.policy.logprobs import FusedLoss, LossOfChunk, fused_loss, logprobs_and_entropy
 
@@ -37,14 +34,14 @@ TOKENIZER_FILES = (
 
 
 def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> PreTrainedModel:
-    """Load the model of a folder for training, and check that packed training computes it correctly.
+    """Load the model of a folder for training. `rlcore_trainer.policy.forward` chooses how it is computed.
 
     A quantised model is the base of an adapter, and none of its weights are trained.
 
     Raises:
         UserError: the configuration, weights or tokenizer are missing or damaged, or do not belong together, the
-            vocabulary is smaller than the tokenizer's, the weights are already quantised, or the architecture does more
-            to logits than a plain output layer.
+            vocabulary is smaller than the tokenizer's, the weights are already quantised, or the model is not a causal
+            language model.
     """
     check_folder(folder)
     _check_whole(folder)
@@ -58,7 +55,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
             dtype=chosen,
             local_files_only=True,
             trust_remote_code=False,
-            attn_implementation="sdpa",
+            attn_implementation=_attention(folder),
             output_loading_info=True,
             **quantised,
         )
@@ -71,12 +68,11 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
         keep_layout(model)
     else:
         nn.Module.to(model, device)
-    if device.type == "cpu" and (threads := cpu_threads(model.num_parameters())):
-        torch.set_num_threads(threads)
+    if device.type == "cpu":
+        limit_threads(model.num_parameters())
     model.requires_grad_(not quantised).train(False)
     _check_vocabulary(model, folder)
     _check_finite(model, folder)
-    _check_packed(model, folder)
     return model
 
 
@@ -158,6 +154,13 @@ def _unreadable(what: str, error: Exception, folder: Path) -> UserError:
     )
 
 
+def _attention(folder: Path) -> str:
+    """Return the attention to load, always by name: a configuration could name code to download."""
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), PreTrainedModel)
+    return "sdpa" if kind._supports_sdpa else "eager"
+
+
 def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
@@ -200,45 +203,10 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
 def _check_finite(model: PreTrainedModel, folder: Path) -> None:
     name = first_non_finite(dict(model.named_parameters()))
     if name is not None:
-        raise _not_finite(f"NaN or infinity in {name}", folder)
+        raise not_finite(f"NaN or infinity in {name}", folder)
 
 
-def _not_finite(found: str, folder: Path) -> UserError:
+def not_finite(found: str, folder: Path) -> UserError:
+    """Return the error of weights or log-probabilities that are NaN or infinite."""
     fix = "choose another checkpoint, or download the model again"
     return UserError("a model must have finite weights and log-probabilities", found=found, where=str(folder), fix=fix)
-
-
-@torch.no_grad()
-def _check_packed(model: PreTrainedModel, folder: Path) -> None:
-    """Compare packed log-probabilities with the model's own logits on short sequences, two of which share a prompt."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    vocabulary = int(config.get_text_config().vocab_size)
-    rows = [[(7 * i * (t > 2) + 3 * t * t + 1) % vocabulary for t in range(6 + i)] for i in range(3)]
-    sequences = [
-        TrainingSequence(
-            token_ids=TokenIds(row), loss_mask=LossMask([False] + [True] * (len(row) - 1)), prompt_length=3 * (i > 0)
-        )
-        for i, row in enumerate(rows)
-    ]
-    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    fits = isinstance(head, nn.Linear) and head.bias is None
-    worst = float("inf")
-    if fits:
-        (batch,) = pack(sequences, 1000, model.device)
-        with packed_attention_of(model):
-            logprobs_M = batch_logprobs(model, batch)[0].float()
-        expected = []
-        for i in dict.fromkeys(batch.sequence_M.tolist()):
-            ids_1T = torch.tensor([rows[i]], device=model.device)
-            logits_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float()
-            expected.append(logits_TV[:-1].log_softmax(-1).gather(1, ids_1T[0, 1:, None])[:, 0])
-        worst = float((torch.cat(expected) - logprobs_M).abs().max())
-        if math.isnan(worst):
-            raise _not_finite(f"log-probabilities of {worst}", folder)
-    if not worst < (1e-3 if model.dtype == torch.float32 else 0.5):
-        raise UserError(
-            "packed training needs a decoder with a plain output layer, such as Qwen2, Qwen3 or Llama",
-            found=f"{type(model).__name__}, whose log-probabilities differ by {worst:.3g}",
-            where=str(folder),
-            fix="choose a model of another architecture",
-        )

@@ -9,6 +9,7 @@ import torch
 from rlcore.models.folder import check_checksums
 
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.forward import choose_forward
 from rlcore_trainer.policy.lora_config import lora_table
 from rlcore_trainer.policy.model import load_policy
 
@@ -29,7 +30,8 @@ def starting_policy(
     table, asked = lora_table(run), run.config.model
     checkpoint = run.resume_from / "model" if run.resume_from is not None else None
     if not table.wanted:
-        return CausalLanguageModel(load_policy(checkpoint or folder, dtype=asked.dtype, device=device), folder)
+        model = load_policy(checkpoint or folder, dtype=asked.dtype, device=device)
+        return CausalLanguageModel(model, folder, forward=choose_forward(model, checkpoint or folder))
     from rlcore_trainer.policy.lora import attach
 
     adapter = checkpoint

@@ -10,18 +10,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
 from rlcore_rollout.engines.torch.memory import return_freed_memory
+from rlcore_rollout.engines.torch.plain import PlainScheduler
 from rlcore_rollout.engines.torch.rows import rows_are_independent
 from rlcore_rollout.engines.torch.scheduler import Scheduler
 from rlcore_rollout.engines.torch.sequences import Sequence
 from rlcore_rollout.engines.torch.stop_texts import StopTexts, load_tokenizer
-from rlcore_rollout.engines.torch.weights import Weights, module_of, read_weights
+from rlcore_rollout.engines.torch.weights import module_of, read_weights, unsupported
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 SETTLE_S = 0.0005
 """An idle engine waits this long for more calls after the first, and again while more arrive."""
+NO_LIMIT = 2**31 - 1
+"""Length of a context in tokens of a model that does not state one."""
 SETTLE_TIMES = 20
 """Maximum number of such waits."""
 
@@ -49,7 +53,40 @@ class TorchEngine:
     def __init__(self, config: TorchEngineConfig, source: WeightSource, context: EngineContext):
         self._engine_context, self._folder = context, source.folder
         self._tokenizer: Tokenizer | None = None
-        weights = read_weights(module_of(source, context))
+        self._scheduler: Scheduler | PlainScheduler
+        module = module_of(source, context)
+        if reason := unsupported(module):
+            own = self._sample_plainly(module, reason)
+        else:
+            own = self._sample_in_batches(module, config)
+        self._context = own if context.max_context_tokens is None else min(own, context.max_context_tokens)
+        self._scheduler.version = source.version
+        self._condition = threading.Condition()
+        self._inbox: list[Callable[[], None]] = []
+        self._pending: dict[Sequence, None] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def _sample_plainly(self, module: torch.nn.Module, reason: str) -> int:
+        """Sample with the module's own forward pass. Returns the maximum context length."""
+        from transformers import PreTrainedModel
+
+        if not isinstance(module, PreTrainedModel):
+            raise UserError("the torch engine samples from a model of transformers", found=type(module).__name__)
+        logging.getLogger(__name__).warning(
+            "the torch engine samples %s one sequence at a time, because %s; rollout.engine=vllm is faster",
+            type(module).__name__,
+            reason,
+        )
+        self.deterministic = True
+        embeddings: Any = module.get_input_embeddings()
+        self._vocabulary = int(embeddings.num_embeddings)
+        self._scheduler = PlainScheduler(module)
+        return int(module.config.get_text_config().to_dict().get("max_position_embeddings") or NO_LIMIT)
+
+    def _sample_in_batches(self, module: torch.nn.Module, config: TorchEngineConfig) -> int:
+        """Sample with the decoder. Returns the maximum context length."""
+        weights = read_weights(module)
         self.deterministic = _decide(config.deterministic, weights.device)
         if self.deterministic and not rows_are_independent(weights, config.slots):
             if config.deterministic:
@@ -65,17 +102,10 @@ class TorchEngine:
                 torch.get_num_threads(),
             )
             self.deterministic = False
-        own = weights.shape.context
         self._vocabulary = weights.shape.vocabulary
-        self._context = own if context.max_context_tokens is None else min(own, context.max_context_tokens)
         with torch.inference_mode():
             self._scheduler = Scheduler(weights, config.slots, keep_all=self.deterministic)
-        self._scheduler.version = source.version
-        self._condition = threading.Condition()
-        self._inbox: list[Callable[[], None]] = []
-        self._pending: dict[Sequence, None] = {}
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        return weights.shape.context
 
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """Continue the prompt. Ends with ``length`` at the context limit, without any token if none fits."""
@@ -135,8 +165,14 @@ class TorchEngine:
                 raise EngineError("the engine is closed")
             if self._pending:
                 raise EngineError(f"weights cannot change while {len(self._pending)} generations are in flight")
-            weights, version = read_weights(module_of(source, self._engine_context)), source.version
-            self._send(lambda: self._load(weights, version))
+            module, version = module_of(source, self._engine_context), source.version
+            scheduler = self._scheduler
+            load = (
+                partial(scheduler.load, module)
+                if isinstance(scheduler, PlainScheduler)
+                else partial(scheduler.load, read_weights(module))
+            )
+            self._send(lambda: self._load(load, version))
             return version
 
     async def sleep(self) -> None:
@@ -193,8 +229,8 @@ class TorchEngine:
 
     # The methods below run in the engine's own thread.
 
-    def _load(self, weights: Weights, version: int) -> None:
-        self._scheduler.load(weights)
+    def _load(self, load: Callable[[], None], version: int) -> None:
+        load()
         self._scheduler.version = version
         return_freed_memory()
 

@@ -16,7 +16,7 @@ from rlcore.models.adapter import is_adapter
 from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
 from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_loaded, check_types, cpu_threads
+from rlcore.models.weights import check_loaded, check_types, limit_threads
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.projections import Projection, concatenate, interleave, pair_rows, projection
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rlcore_rollout.engines.context import EngineContext
 
-FAMILIES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
+FAMILIES = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 FUSED_BYTES = 256 * 2**20
 """Models up to this size get fused copies of their projections; larger ones are read in place."""
 
@@ -99,18 +99,12 @@ def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     if is_adapter(folder):
         return _with_adapter(_load(base_of(folder), context), folder)
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
     if not (folder / "config.json").is_file():
         raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # damaged settings raise every type in transformers
-        raise _unreadable(error, folder) from error
     check_types(folder)
-    if config.model_type not in FAMILIES:
-        raise _unsupported(f"model_type {config.model_type!r}", str(folder))
     device = device_name(context.device, gpus=torch.cuda.device_count())
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the output belongs to rlcore
     set_verbosity_error()  # type: ignore[no-untyped-call]  # missing tensors are reported below
@@ -127,13 +121,13 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
             output_loading_info=True,
             **quantised,
         )
-    except Exception as error:  # as above, and damaged weights
+    except Exception as error:  # damaged settings and weights raise every type in transformers
         raise _unreadable(error, folder) from error
     model, loading = loaded
     check_loaded(loading, folder)
     module: torch.nn.Module = model.eval()
-    if device == "cpu" and (threads := cpu_threads(sum(p.numel() for p in module.parameters()))):
-        torch.set_num_threads(threads)
+    if device == "cpu":
+        limit_threads(sum(p.numel() for p in module.parameters()))
     if quantised:
         keep_layout(module)
         return module
@@ -168,31 +162,32 @@ def _unreadable(error: Exception, folder: Path) -> UserError:
     )
 
 
-def _unsupported(found: str, where: str) -> UserError:
-    return UserError(
-        "the torch engine supports models of the families " + ", ".join(FAMILIES.values()),
-        found=found,
-        where=where,
-        fix="use a model of these families, or another engine: rollout.engine=NAME",
-    )
+def unsupported(module: torch.nn.Module) -> str | None:
+    """Return why the decoder cannot compute the module; None if it can."""
+    model: Any = module
+    name = type(module).__name__
+    if name not in FAMILIES:
+        return f"it is of none of the families {', '.join(FAMILIES)}"
+    config = model.config
+    others = {kind for kind in config.to_dict().get("layer_types") or () if kind != "full_attention"}
+    if others:
+        return f"it has layers of type {', '.join(sorted(others))}"
+    if config.hidden_act != "silu":
+        return f"it has hidden_act {config.hidden_act!r}"
+    rotary = model.model.rotary_emb
+    if getattr(rotary, "rope_type", "default") in ("dynamic", "longrope"):
+        return f"it has rope_type {rotary.rope_type!r}"
+    return None
 
 
 @torch.inference_mode()
 def read_weights(module: torch.nn.Module) -> Weights:
-    """Read the module's parameters. Small models get fused projections; larger ones share the module's memory."""
+    """Read the parameters of a module for which `unsupported` returns None.
+
+    Small models get fused projections; larger ones share the module's memory.
+    """
     model: Any = module
-    name = type(module).__name__
-    if name not in FAMILIES.values():
-        raise _unsupported(name, "the trainer's model")
-    config = model.config
-    others = {kind for kind in getattr(config, "layer_types", None) or () if kind != "full_attention"}
-    if others:
-        raise _unsupported(f"{name} with layers of type {', '.join(sorted(others))}", "config.json: layer_types")
-    if config.hidden_act != "silu":
-        raise _unsupported(f"{name} with hidden_act {config.hidden_act!r}", "config.json")
-    rotary = model.model.rotary_emb
-    if getattr(rotary, "rope_type", "default") in ("dynamic", "longrope"):
-        raise _unsupported(f"{name} with rope_type {rotary.rope_type!r}", "config.json")
+    config, rotary = model.config, model.model.rotary_emb
     embedding = model.model.embed_tokens.weight
     head_width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     shape = Shape(

@@ -1,0 +1,1 @@
+"""rlcore from Python: `train`, `evaluate` and `load_run`, for scripts and notebooks."""

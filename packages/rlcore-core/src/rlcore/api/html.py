@@ -1,0 +1,45 @@
+"""What a notebook shows of a result: a small table and curves, as HTML without scripts."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+
+from rlcore.escaping import printable
+
+WIDTH, HEIGHT, EDGE = 360, 90, 6
+"""Size of a curve and its margin, in pixels."""
+
+
+def page(title: str, rows: Sequence[tuple[str, str]], *curves: str) -> str:
+    """A table with a title, followed by curves."""
+    cells = "".join(
+        f'<tr><th style="text-align:left">{_text(name)}</th><td style="text-align:left">{_text(value)}</td></tr>'
+        for name, value in rows
+    )
+    return f"<div><b>{_text(title)}</b><table>{cells}</table>{''.join(curves)}</div>"
+
+
+def curve(title: str, values: Mapping[int, float]) -> str:
+    """A line through the values by step, labelled with its first and last value; nothing for less than two."""
+    if len(values) < 2:
+        return ""
+    low, high = min(0.0, *values.values()), max(values.values())
+    high = 1.0 if low == 0.0 and 0.5 < high <= 1.0 else high
+    (first, start), (last, end) = min(values.items()), max(values.items())
+    across, up = (WIDTH - 2 * EDGE) / (last - first), (HEIGHT - 2 * EDGE) / ((high - low) or 1.0)
+    points = " ".join(
+        f"{EDGE + across * (step - first):.1f},{HEIGHT - EDGE - up * (value - low):.1f}"
+        for step, value in sorted(values.items())
+    )
+    caption = f"{title}: {start:.3g} at step {first}, {end:.3g} at step {last}"
+    line = f'<polyline points="{points}" fill="none" stroke="#3b6fb6" stroke-width="2"/>'
+    frame = f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" style="border:1px solid #ccc">{line}</svg>'
+    return f'<figure style="margin:4px 0"><figcaption>{_text(caption)}</figcaption>{frame}</figure>'
+
+
+def _text(text: str) -> str:
+    return html.escape(printable(text))
+
+
+__all__ = ["curve", "page"]

@@ -1,0 +1,114 @@
+"""A run directory as an object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcore.api.html import curve, page
+from rlcore.api.metrics import Metrics
+from rlcore.api.trajectories import Stored, Trajectories
+from rlcore.errors import UserError
+from rlcore.runs.directory import (
+    best_checkpoint,
+    checkpoints_of,
+    config_layer,
+    last_checkpoint,
+    read_metrics,
+    recipe_of,
+    run_of,
+)
+from rlcore.runs.records import read_groups
+
+_ROLLOUTS = re.compile(r"([a-z]+)-([0-9]+)\.jsonl\.gz")
+CURVES = ("evaluation/accuracy", "evaluation/loss", "reward/mean", "loss")
+"""Metrics that are drawn, at most the first two that a run has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run on disk. Everything is read when it is asked for, so a run that still trains can be watched."""
+
+    path: Path
+    """The run directory."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The resolved configuration as nested tables. Secrets are masked."""
+        return config_layer(self.path).tree
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics so far."""
+        return Metrics(read_metrics(self.path / "metrics.jsonl"))
+
+    def trajectories(self, purpose: str | None = None, *, step: int | None = None) -> Trajectories:
+        """The stored trajectories in the order of their steps, read from disk while they are iterated.
+
+        Args:
+            purpose: ``train`` or ``evaluation``; None selects both
+            step: None selects all steps
+        """
+        return Trajectories(lambda: self._stored(purpose, step))
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """The checkpoints that are kept, oldest first. The Hugging Face folder of each is its folder ``model``."""
+        return checkpoints_of(self.path)
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """The checkpoint with the best evaluation; None if none was evaluated."""
+        return best_checkpoint(self.path)
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """The newest checkpoint; None if there is none."""
+        return last_checkpoint(self.path)
+
+    @property
+    def log(self) -> Path:
+        """The file with the printed output."""
+        return self.path / "output.log"
+
+    def _stored(self, purpose: str | None, step: int | None) -> Iterator[Stored]:
+        found = [(_ROLLOUTS.fullmatch(path.name), path) for path in (self.path / "rollouts").glob("*")]
+        files = sorted((int(name[2]), name[1], path) for name, path in found if name is not None)
+        for at, what, path in files:
+            if purpose in (None, what) and step in (None, at):
+                yield from (Stored(what, at, group) for group in read_groups(path))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        metrics, best = self.metrics, self.best_checkpoint
+        rows = [("recipe", recipe_of(self.path) or "none"), ("model", str(self.config["model"]["path"]))]
+        rows.append(("steps", str(max((row["step"] for row in metrics.rows), default=0))))
+        for name in ("evaluation/accuracy", "evaluation/loss"):
+            if values := metrics.get(name):
+                rows.append((name, f"{values[min(values)]:.3f} first, {values[max(values)]:.3f} last"))
+        if best is not None:
+            rows.append(("best checkpoint", str(best)))
+        drawn = [name for name in CURVES if len(metrics.get(name, {})) > 1][:2]
+        return page(f"Run {self.path}", rows, *(curve(name, metrics[name]) for name in drawn))
+
+
+def load_run(path: str | Path) -> Run:
+    """A run by its directory, or by a checkpoint in it.
+
+    Raises:
+        UserError: it is not a run directory.
+    """
+    found = run_of(Path(path).expanduser())
+    if found is None:
+        there = "no such folder" if not Path(path).expanduser().exists() else "no config.toml in it"
+        fix = "give a directory created by rlcore run or rlcore.train"
+        raise UserError(f"{path} is not a run directory", found=there, fix=fix)
+    return Run(found[0])
+
+
+__all__ = ["Run", "load_run"]

@@ -1,0 +1,337 @@
+"""What ``rlcore run`` and `rlcore.train` share: check a requested run, start it, train, and report how it ended."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
+from rlcore.cli.escaped import logged_in
+from rlcore.cli.json_output import print_json
+from rlcore.cli.layering import Layered, gather
+from rlcore.config.layers import COMMAND_LINE, PYTHON
+from rlcore.config.resolve import resolve
+from rlcore.containment import plugin_code, value_text
+from rlcore.contracts import Trainer
+from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
+from rlcore.plugins.registry import Registry
+from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
+from rlcore.runs.directory import (
+    RunDirectory,
+    best_checkpoint,
+    check_name,
+    checkpoint_to_resume,
+    checkpoints_of,
+    config_layer,
+    recipe_of,
+)
+from rlcore.runs.output import Output
+from rlcore.session.checks import check_run
+from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
+from rlcore.session.plan import RunPlan
+from rlcore.session.processes import Processes, rank, speaks_first, world_size
+from rlcore.session.resuming import check_unchanged, resumed_lines
+from rlcore.session.session import RunSession
+from rlcore.session.signals import STOPS, interruption, status_of, stops_handled
+from rlcore.specs import StrategySpec, TrainerSpec
+from rlcore.terminal import say, traceback_lines
+from rlcore.wording import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A requested run, from the command line or from Python."""
+
+    plugin: str | None = None
+    recipe: str | None = None
+    files: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    resume: Path | None = None
+    """A run to resume, or a checkpoint of it."""
+    place: str = COMMAND_LINE
+    """Where the overrides come from."""
+    argv: tuple[str, ...] = ()
+    """The command to record."""
+    stops: tuple[signal.Signals, ...] = STOPS
+    """The signals that stop the run after a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A checked run that has not started."""
+
+    request: Request
+    layered: Layered
+    trial: RunSession
+    """A session without a directory, whose components were checked."""
+    notes: list[str]
+    folder: Path | None
+    """The run to resume; None for a new run."""
+    directory: RunDirectory | None
+    """The locked directory of the run to resume, in the main process."""
+
+
+@contextmanager
+def prepared(request: Request, *, locks: bool = True) -> Iterator[Prepared]:
+    """Resolve and check a requested run. A run to resume is locked inside the block, if ``locks`` is set.
+
+    Raises:
+        UserError: the request cannot be run.
+    """
+    registry, directory = Registry(), None
+    folder, checkpoint = checkpoint_to_resume(request.resume) if request.resume is not None else (None, None)
+    with ExitStack() as stack:
+        if request.resume is not None and folder is not None and locks and rank() == 0:
+            directory = RunDirectory.open(folder)
+            stack.callback(directory.close)
+            folder, checkpoint = checkpoint_to_resume(request.resume)  # again, now that the run is locked
+        if checkpoint is not None and has_manifest(checkpoint) and speaks_first():
+            check_checkpoint(checkpoint)
+            for model in kept_models(folder) if folder is not None else ():
+                check_kept_model(model)
+        base = config_layer(folder) if folder is not None else None
+        layered = gather(
+            registry,
+            plugin=request.plugin,
+            recipe=request.recipe,
+            files=request.files,
+            overrides=request.overrides,
+            base=base,
+            base_recipe=recipe_of(folder) if folder is not None else "",
+            place=request.place,
+            argv=request.argv,
+        )
+        resolved = resolve(layered.layers, registry, recipe=layered.recipe)
+        if base is None:
+            check_name(resolved)
+        else:
+            check_unchanged(base, resolved)
+        trial = RunSession(RunPlan(resolved=resolved, resume_from=checkpoint), registry)
+        yield Prepared(
+            request=request,
+            layered=layered,
+            trial=trial,
+            notes=check_run(trial),
+            folder=folder,
+            directory=directory,
+        )
+
+
+def trained(
+    start: Prepared, processes: Processes, output: Output, *, as_json: bool = False
+) -> tuple[RunSession, Mapping[str, float]]:
+    """Train a prepared run until its last step or a stop, and return its session and last metrics."""
+    trial, layered = start.trial, start.layered
+    first_lines = [*headline(trial, layered), *(f"note      {note}" for note in start.notes)]
+    with _told_by_main(processes):
+        for line in first_lines if processes.is_main else ():
+            output.say(line)
+        trainer = trial.registry.load("trainer", trial.config.trainer.id)
+        job, changes = _begin(start, processes, output)
+        for line in first_lines:
+            job.note(line)
+        if job.directory is not None:
+            job.say(f"run       {job.directory.path}")
+        if start.folder is not None:
+            last = job.resume_from
+            job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: there is no checkpoint'}")
+        for line in changes:
+            job.say(line)
+        return job, _train(job, trainer, start, as_json=as_json)
+
+
+def _begin(start: Prepared, processes: Processes, output: Output) -> tuple[RunSession, list[str]]:
+    """The run to train, and the changes since its last start. The main process creates or opens its directory."""
+    trial, asked, checkpoint = start.trial, start.layered.asked, start.trial.resume_from
+    resolved, opened = trial.resolved, start.directory
+
+    def open_directory() -> tuple[Path | None, list[str]]:
+        nonlocal opened
+        if opened is None:
+            opened = RunDirectory.create(resolved, asked)
+            return None, []
+        return checkpoint, list(resumed_lines(opened.resume(resolved, asked, checkpoint)))
+
+    try:
+        first, told = processes.from_main(open_directory)
+    except ProcessError:
+        if start.directory is None and opened is not None:
+            opened.remove()
+        raise
+    job = RunSession(
+        trial.plan.resuming(first),
+        trial.registry,
+        directory=opened,
+        output=output,
+        dataset=trial.dataset,
+        is_main=processes.is_main,
+    )
+    return job, told
+
+
+@contextmanager
+def _told_by_main(processes: Processes) -> Iterator[None]:
+    """Report the result of this process to the others. Only the main process prints shared errors and warnings."""
+    error: BaseException | None = None
+    warned = logging.root.manager.disable
+    if not processes.is_main:
+        logging.disable(logging.WARNING)
+    try:
+        yield
+    except BaseException as failure:
+        error = failure
+        shared = (UserError, DivergenceError, EngineError, ProcessError, KeyboardInterrupt)
+        if processes.is_main or not isinstance(failure, shared):
+            raise
+        status = status_of(failure) if isinstance(failure, KeyboardInterrupt) else failure.exit_status
+        raise click.exceptions.Exit(status) from failure
+    finally:
+        logging.disable(warned)
+        processes.end(error)
+
+
+def headline(run: RunSession, layered: Layered) -> list[str]:
+    """The first lines of a run: its recipe and its main settings."""
+    config = run.config
+    algorithm, trainer = run.resolved.options.get("algorithm"), run.resolved.options.get("trainer")
+    quantised = config.model.quantization
+    strategy = run.registry.spec("strategy", config.strategy.id)
+    shared = isinstance(strategy, StrategySpec) and strategy.launch is not None
+    spread = [f"strategy  {strategy.id}, {counted(world_size(), 'process')}"] if shared else []
+    tasks = trainer.tasks_per_step if isinstance(trainer, TasksConfig) else None
+    steps = trainer.steps if isinstance(trainer, StepsConfig) else None
+    advantage = getattr(algorithm, "advantage", None)
+    settings = [config.trainer.id, getattr(advantage, "id", advantage)]
+    spec = run.registry.spec("trainer", config.trainer.id)
+    acts = not isinstance(spec, TrainerSpec) or spec.needs_environment
+    settings += [f"{config.rollout.engine} engine" if acts else None, f"device {config.model.device}"]
+    if acts:
+        of_each = f" × {counted(tasks, 'task')}" if tasks else " a task"
+        settings.append(counted(config.rollout.group_size, "trajectory") + of_each)
+    if isinstance(trainer, ConversationsConfig):
+        settings.append(f"{counted(trainer.conversations_per_step, 'conversation')} per step")
+    settings += [counted(steps, "step") if isinstance(steps, int) else steps, f"seed {config.seed}"]
+    brings = f" ({layered.summary})" if layered.summary else ""
+    name = f"{layered.recipe or 'no recipe'}{brings}"
+    return [
+        f"recipe    {name}" + (f": {config.summary}" if config.summary else ""),
+        f"settings  {' · '.join(str(part) for part in settings if part)}",
+        f"model     {config.model.path}" + (f", base quantised to {quantised}" if quantised != "none" else ""),
+        *spread,
+        *skipped_rows(run, "train", "evaluation"),
+    ]
+
+
+def skipped_rows(run: RunSession, *splits: str) -> list[str]:
+    """A line for each split with skipped rows, if the dataset counts them."""
+    dataset = run.dataset
+    counts = {split: dataset.skipped(split) for split in splits} if isinstance(dataset, CountsSkipped) else {}
+    return [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]
+
+
+def _metrics(job: RunSession, answer: Any) -> Mapping[str, float]:
+    """The last metrics that a trainer returned. A wrong answer is only reported, because the run is complete."""
+    try:
+        with plugin_code(""):
+            return {name: float(value) for name, value in answer.items() if isinstance(name, str)}
+    except Exception:  # an answer may be of any class
+        named = job.registry.named("trainer", job.config.trainer.id)
+        job.say(f"train of {named} must return metrics by name; found {value_text(answer)}")
+        return {}
+
+
+def is_finished(job: RunSession) -> bool:
+    """Whether no stop was requested, or only after the last step."""
+    options = job.resolved.options.get("trainer")
+    steps = options.steps if isinstance(options, StepsConfig) else None
+    return not job.stop_requested or (steps is not None and job.last_step is not None and job.last_step >= steps)
+
+
+def _train(
+    job: RunSession, trainer: Callable[[RunSession], Trainer], start: Prepared, *, as_json: bool
+) -> Mapping[str, float]:
+    """Train with trackers open and signals handled. The result or error goes to the log and to observers."""
+    error: BaseException | None = None
+    try:
+        job.open_trackers(skip=("console",) if as_json else ())
+        job.started()
+        with stops_handled(_stopping(job), start.request.stops):
+            estimate = _estimate(job) if job.is_main else None
+            metrics = _metrics(job, trainer(job).train())
+            job.say(peak_line(job, estimate))
+            return metrics
+    except BaseException as failure:
+        error = failure
+        if isinstance(failure, UserError) and job.directory is not None:
+            with suppress(UserError):
+                job.directory.put_back()
+        with suppress(UserError):  # the log may be what failed
+            first, *others = str(failure).split("\n")
+            job.note(f"failed: {type(failure).__name__}: {first}", *(f"    {line}" for line in others))
+            if not isinstance(failure, UserError):
+                job.note(*traceback_lines(failure))
+                if job.directory is not None:
+                    logged_in(failure, job.directory.path / "output.log")
+        raise
+    finally:
+        job.finished(error)
+        if error is not None and job.directory is not None:
+            _leave(job.directory, error, start, resumed=job.resume_from is not None)
+            if as_json and job.directory.checkpoints.is_dir():
+                print_result(job, {}, finished=False)
+
+
+def _estimate(job: RunSession) -> MemoryEstimate | None:
+    """Print the estimate of memory before the model is loaded; None if its size is not known yet."""
+    folder = job.model_here()
+    estimate = estimate_memory(job, folder) if folder is not None else None
+    job.say(*(estimate.lines() if estimate is not None else ()))
+    return estimate
+
+
+def _leave(directory: RunDirectory, error: BaseException, start: Prepared, *, resumed: bool) -> None:
+    """Print the path of the log and the resume command. Remove a new run that stopped on bad input before any work."""
+    refused = isinstance(error, UserError) and not isinstance(error, WriteError)
+    if not directory.checkpoints.is_dir():
+        return  # it was removed while the run was active; the error reports that
+    if start.folder is None and refused and directory.is_blank:
+        directory.remove()
+        say(f"the run did not start; {directory.path} was removed", err=True)
+        return
+    say(f"the run ended early; the log is {directory.path / 'output.log'}", err=True)
+    if isinstance(error, WriteError) or (checkpoints_of(directory.path) and not (resumed and refused)):
+        say(f"resume with: {resume_command(start.request, directory.path)}", err=True)
+
+
+def resume_command(request: Request, path: Path) -> str:
+    """How to continue a run, in the words of its request."""
+    return f"rlcore.train(resume={str(path)!r})" if request.place == PYTHON else f"rlcore run --resume {path}"
+
+
+def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:
+    """The first SIGINT or SIGTERM asks the trainer to stop after its step, the second interrupts."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if job.stop_requested:
+            raise interruption(number)
+        job.request_stop(number)
+        job.say("stopping  after this step, with a checkpoint; interrupt again to stop immediately")
+
+    return handle
+
+
+def print_result(job: RunSession, metrics: Mapping[str, float], *, finished: bool) -> None:
+    """Print the result of ``--json``."""
+    assert job.directory is not None
+    path = job.directory.path
+    best = best_checkpoint(path)
+    paths = {"directory": str(path), "best": str(best) if best else None}
+    print_json({"finished": finished, **paths, "metrics": metrics})

@@ -1,0 +1,109 @@
+"""Parses calls with one tag per argument: Qwen3-Coder.
+
+The format does not mark the types of values. A value that is JSON is read as JSON, also ``True``, ``False`` and
+``None``, which templates write; every other value is a string.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rlcore.types import ToolCall, thaw
+
+from rlcore_rollout.parsers.calls import BadJson, bad_call, call_id, read_json, to_json
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+FUNCTION, END = "<function=", "</function>"
+PARAMETER, VALUE_END = "<parameter=", "</parameter>"
+EXPECTED = f"{OPEN}{FUNCTION}<tool name>>{PARAMETER}<name>><value>{VALUE_END}...{END}{CLOSE}"
+MOST_UNREADABLE = 32
+"""Maximum number of unreadable calls in a turn. The rest of the turn is left as text."""
+_PYTHON: dict[str, Any] = {"True": True, "False": False, "None": None}
+_TAG = re.compile(re.escape(OPEN) + r"\s{0,64}$")
+
+
+class Qwen3CoderParser:
+    """Parses every ``<function=NAME>`` of a turn, with or without the tags ``<tool_call>`` around it."""
+
+    def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
+        """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
+        kept: list[str] = []
+        calls: list[ToolCall] = []
+        position = unreadable = 0
+        while unreadable < MOST_UNREADABLE and (start := text.find(FUNCTION, position)) >= 0:
+            before = text[position:start]
+            tag = _TAG.search(before, max(0, len(before) - 64 - len(OPEN)))
+            kept.append(before[: tag.start()] if tag else before)
+            call, position = _read_call(text, start + len(FUNCTION), len(calls))
+            calls.append(call)
+            unreadable += call.error is not None
+            following = position
+            while following < len(text) and text[following].isspace():
+                following += 1
+            if text.startswith(CLOSE, following):
+                position = following + len(CLOSE)
+        kept.append(text[position:])
+        if not calls:
+            return text, ()
+        return "\n".join(piece for piece in map(str.strip, kept) if piece), tuple(calls)
+
+    def render(self, call: ToolCall) -> str:
+        """Return the text of a call as the model should write it."""
+        values = "".join(
+            f"{PARAMETER}{key}>\n{_written(value)}\n{VALUE_END}\n" for key, value in (call.arguments or {}).items()
+        )
+        return f"{OPEN}\n{FUNCTION}{call.name}>\n{values}{END}\n{CLOSE}"
+
+
+def _read_call(text: str, start: int, index: int) -> tuple[ToolCall, int]:
+    """Parse the call after ``<function=``. Returns it with the position where the text continues."""
+    following = text.find(FUNCTION, start)
+    limit = len(text) if following < 0 else following  # a call ends before the next one
+    name, position = _tag_name(text, start, limit)
+    if name is None:
+        return bad_call("the name of the tool is missing", index=index, expected=EXPECTED), limit
+
+    def bad(problem: str, end: int) -> tuple[ToolCall, int]:
+        return bad_call(problem, index=index, expected=EXPECTED, name=name or ""), end
+
+    arguments: dict[str, Any] = {}
+    while True:
+        while position < limit and text[position].isspace():
+            position += 1
+        if text.startswith(END, position):
+            return ToolCall(name=name, arguments=arguments, id=call_id(index)), position + len(END)
+        if not text.startswith(PARAMETER, position):
+            return bad(f"{END} is missing" if position == limit else f"there is text outside {PARAMETER}...>", limit)
+        key, position = _tag_name(text, position + len(PARAMETER), limit)
+        end = -1 if key is None else text.find(VALUE_END, position, limit)
+        if key is None or end < 0:
+            return bad(f"{VALUE_END} is missing", limit)
+        arguments[key] = _read_value(text[position:end])
+        position = end + len(VALUE_END)
+
+
+def _tag_name(text: str, start: int, limit: int) -> tuple[str | None, int]:
+    """Return the name up to ``>`` and the position after it; None if there is none."""
+    end = text.find(">", start, min(limit, start + 129))
+    name = "" if end < 0 else text[start:end].strip()
+    return (name, end + 1) if name else (None, start)
+
+
+def _read_value(text: str) -> Any:
+    text = text.removeprefix("\n").removesuffix("\n")
+    stripped = text.strip()
+    if stripped in _PYTHON:
+        return _PYTHON[stripped]
+    try:
+        value, end = read_json(stripped, 0)
+    except BadJson:
+        return text
+    return value if end == len(stripped) else text
+
+
+def _written(value: Any) -> str:
+    """Return a value in a form that is read back as the same value."""
+    if isinstance(value, str) and "</" not in value and "<function=" not in value and _read_value(value) == value:
+        return value
+    return to_json(thaw(value)).replace("<", "\\u003c")
