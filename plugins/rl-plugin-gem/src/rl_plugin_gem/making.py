@@ -68,8 +68,10 @@ class World:
         observation, reward, terminated, truncated, info = self._call(self._env.step, action)
         return _shown(observation, info), float(reward), bool(terminated), bool(truncated), info
 
-    def random_action(self) -> str:
-        """A random valid action. Raises `NotImplementedError` if the environment has none."""
+    def random_action(self) -> str | None:
+        """A random valid action; None if the environment does not offer any."""
+        if type(self._env).sample_random_action is _gem().Env.sample_random_action:
+            return None
         return str(self._call(self._env.sample_random_action))
 
     def close(self) -> None:

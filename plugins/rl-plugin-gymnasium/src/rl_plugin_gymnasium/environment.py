@@ -17,8 +17,8 @@ from rl_plugin_gymnasium.spaces import InvalidAction
 class GymnasiumChat:
     """Shows observations as text and parses actions from the answers.
 
-    An answer without a valid action costs a turn, and the model is told what is valid. The seed of the environment is
-    that of the task, so a task starts in the same state whenever it is played.
+    An answer without a valid action costs a turn, and the next message says what is valid. The seed of the environment
+    is that of the task, so a task starts in the same state whenever it is played.
     """
 
     def __init__(self, config: EnvironmentConfig) -> None:

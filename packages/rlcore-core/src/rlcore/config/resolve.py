@@ -19,7 +19,6 @@ from rlcore.config.schema import ComponentTable, RewardTable, RolloutTable, RunC
 from rlcore.config.tables import Model, TableValidator
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
-from rlcore.plugins.observers import check_observer
 from rlcore.specs import EngineSpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -194,7 +193,6 @@ class _Resolver:
         rewards = tuple(self._reward(index) for index in range(len(_tables(tree.get("reward")))))
         self._engine()
         trackers = self._trackers()
-        self._observers()
         self._builder()
         for table in tree:
             if table not in RunConfig.model_fields and table not in extra:
@@ -312,15 +310,6 @@ class _Resolver:
                 continue
             if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
                 self.validator.unknown.append(("rollout", key))
-
-    def _observers(self) -> None:
-        ids = self.merged.tree.get("observers")
-        ids = [ids] if isinstance(ids, str) else ids
-        for index, id in enumerate(ids if isinstance(ids, list) and self.purpose == "run" else []):
-            try:
-                check_observer(self.registry, str(id))
-            except UserError as error:
-                self.validator.not_found(("observers", str(index)), str(error), repr(id))
 
     def _trackers(self) -> dict[str, BaseModel | None]:
         table = self._table("trackers")
