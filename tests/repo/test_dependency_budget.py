@@ -30,7 +30,7 @@ OF_GEM = frozenset(
 BUDGET = {
     "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-core": CORE,
-    "rlcore-rollout": CORE | TOKENIZERS,
+    "rlcore-rollout": CORE | TOKENIZERS | {"jinja2", "markupsafe"},
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,

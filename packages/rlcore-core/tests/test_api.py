@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -197,6 +198,7 @@ def test_evaluation_of_a_run_a_path_and_a_plugin() -> None:
     of_run = rlcore.evaluate(run, evaluation={"tasks": 2})
     assert (of_run.accuracy, of_run.summary.tasks) == (0.5, 2)
     assert of_run.interval is not None
+    assert Path(of_run.model).resolve() == (run.path / "checkpoints" / "000001" / "model").resolve()
     assert [trajectory.reward for trajectory in of_run.trajectories] == [0.0, 1.0]
     assert next(of_run.trajectories.rows())["purpose"] == "evaluation"
     for policy in ("runs/it", Path("runs/it"), run.best_checkpoint):
@@ -204,6 +206,27 @@ def test_evaluation_of_a_run_a_path_and_a_plugin() -> None:
     assert rlcore.evaluate("toy", model=run.best_checkpoint / "model", split="train").accuracy == 0.5  # type: ignore[operator]
     with pytest.raises(rlcore.UserError):
         rlcore.evaluate("runs/missing")
+
+
+def test_run_with_deleted_rollouts_has_no_trajectories() -> None:
+    run = rlcore.train("toy", trainer={"steps": 1})
+    shutil.rmtree(run.path / "rollouts")
+    assert list(run.trajectories()) == []
+
+
+def test_concurrent_calls_leave_the_logging_as_it_was() -> None:
+    before = logging.lastResort
+    names = ("a", "b", "c")
+    threads = [
+        threading.Thread(target=rlcore.train, args=("toy",), kwargs={"name": name, "trainer": {"slow_s": 0.05}})
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert logging.lastResort is before
+    assert [len(rlcore.load_run(f"runs/{name}").metrics.rows) for name in names] == [3, 3, 3]
 
 
 def test_folder_without_a_run_is_reported(tmp_path: Path) -> None:

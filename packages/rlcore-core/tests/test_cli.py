@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rlcore.doctor import default_recipe
-from rlcore.plugins.registry import Registry
+from rlcore.doctor import examine
 
 ACME = """
 import click
@@ -178,7 +177,7 @@ def test_doctor_reports_missing_parts_of_a_default_recipe(acme: Path, monkeypatc
     toml += "[rollout]\nengine = 'acme_package:Part'\n[[reward]]\nid = 'math:nothing'\n"
     (acme / "acme_package" / "default.toml").write_text(toml, encoding="utf-8")
     monkeypatch.syspath_prepend(acme)
-    missing, *others = default_recipe(Registry(), "acme")
+    missing, *others = [finding for name, finding in examine("acme") if name == "acme/default"]
     assert (missing.status, missing.fix) == ("fail", "pip install 'rl-plugin-of-the-moon>=3'")
     failed = [finding.text for finding in others if finding.status == "fail"]
     assert [text.partition(":")[0] for text in failed] == [

@@ -55,6 +55,57 @@ def test_dry_run_prints_every_value_and_starts_nothing(rlcore: Call) -> None:
     assert tomllib.loads(rlcore("run", "-r", "again.toml", "--dry-run").out) == tree
 
 
+def test_dry_run_ends_with_a_verdict_in_one_line(rlcore: Call) -> None:
+    last = rlcore("run", "-p", "toy", "--dry-run").out.splitlines()[-1]
+    assert last.startswith("# verdict   ready")
+
+
+@pytest.mark.parametrize("folder", ["taken.txt/runs", "taken.txt"])
+def test_dry_run_rejects_an_unusable_folder_of_runs(rlcore: Call, folder: str) -> None:
+    Path("taken.txt").touch()
+    errors = [rlcore("run", "-p", "toy", f"runs={folder}", *dry) for dry in ([], ["--dry-run"])]
+    assert [done.status for done in errors] == [2, 2]
+    assert errors[0].err == errors[1].err
+    assert [path.name for path in Path().iterdir()] == ["taken.txt"]
+
+
+@pytest.mark.parametrize("raised", ["DataError('row 3 has no answer')", "ZeroDivisionError('a bug')"])
+def test_dry_run_reports_what_the_trainer_rejects(rlcore: Call, raised: str) -> None:
+    lines = [
+        "import toy_rl",
+        "from rlcore.errors import DataError",
+        "class Mine(toy_rl.Trainer):",
+        "    Config = toy_rl.TrainerConfig",
+        "    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))",
+        "    def __init__(self, run):",
+        f"        raise {raised}",
+    ]
+    Path("mine.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    dry, done = (rlcore("run", "-p", "toy", "trainer.id=mine.py:Mine", *more) for more in (["--dry-run"], []))
+    assert dry.status == done.status != 0
+    assert dry.err.splitlines()[1].partition("; the trace")[0] in done.err
+
+
+def test_given_model_is_not_warmed_up_unless_asked(rlcore: Call) -> None:
+    Path("model").mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        Path("model", name).write_text("{}", encoding="utf-8")
+
+    def steps(*arguments: str) -> int:
+        shown = rlcore("config", "show", "-p", "toy", *arguments)
+        assert shown.status == 0, shown.err
+        return int(tomllib.loads(shown.out)["warmup"]["steps"])
+
+    assert steps() == 1
+    assert steps("model=model") == 0
+    assert steps("model=builtin:tiny") == 1
+    assert steps("model=model", "warmup.steps=2") == steps("warmup.steps=2", "model=model") == 2
+    Path("mine.toml").write_text("[model]\npath = 'model'\n[warmup]\nsteps = 3\n", encoding="utf-8")
+    assert steps("-c", "mine.toml") == 3
+    origin = rlcore("config", "show", "-p", "toy", "model=model", "--origin").out
+    assert "the model is given and trained as it is" in origin
+
+
 @pytest.mark.parametrize(("word", "status"), [("", 2), ("quantizes = True", 0)])
 def test_quantised_base_needs_a_trainer_that_supports_it(rlcore: Call, word: str, status: int) -> None:
     lines = [
@@ -322,7 +373,7 @@ def test_run_can_be_created_from_plain_values(toy: Any) -> None:
     assert run.options("environment").max_turns == 3
     assert run.options("warmup").steps == 0
     assert type(run.environment()).__name__ == "Environment"
-    (reward,) = run.rewards
+    (reward,) = run.rewards()
     assert (reward.scope, reward.maximum, reward.weight) == ("group", 2.0, 1.0)
     assert run.dataset is run.dataset
     folder = run.model_folder()

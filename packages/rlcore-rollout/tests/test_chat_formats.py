@@ -338,7 +338,7 @@ def test_format_is_detected_from_the_configuration(make_folder: Callable[..., Pa
     assert detect(chat_template="<|im_start|>", added_tokens_decoder=thinking) == "qwen3"
     assert detect(chat_template=[{"name": "default", "template": "<|im_start|>"}]) == "qwen2.5"
     assert detect(chat_template="<|im_start|><|vision_start|>") is None
-    assert detect(chat_template="<|im_start|>", tokenizer_class="GPT2Tokenizer") is None
+    assert detect(chat_template="<|im_start|>", tokenizer_class="GPT2Tokenizer") == "template"
     assert detect() is None
     (folder / "chat_template.jinja").write_text("<|im_start|>", encoding="utf-8")
     assert detect() == "qwen2.5"

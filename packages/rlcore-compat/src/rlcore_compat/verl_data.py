@@ -100,7 +100,8 @@ DATA: Mapping[str, Meaning] = {
     "data.sampler.*": never(
         "samplers of verl are not called; tasks are drawn in a shuffled order, or in that of the file"
     ),
-    "data.apply_chat_template_kwargs.*": never("chat formats take no arguments; model.chat_format selects the format"),
+    "data.apply_chat_template_kwargs": Meaning(ours="model.chat_template_kwargs"),
+    "data.apply_chat_template_kwargs.*": Meaning(ours="model.chat_template_kwargs.*"),
     "data.tool_config_path": nothing("environment.tools sets the tools"),
     "custom_reward_function.*": nothing(_FUNCTION),
     "reward.custom_reward_function.*": nothing(_FUNCTION),

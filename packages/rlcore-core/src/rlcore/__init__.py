@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlcore.api.evaluation import Evaluation, evaluate
     from rlcore.api.runs import Run, load_run
+    from rlcore.api.sessions import open_session
     from rlcore.api.training import train
     from rlcore.config.schema import Table
     from rlcore.contracts import (
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api.evaluation": "Evaluation evaluate",
     "api.runs": "Run load_run",
+    "api.sessions": "open_session",
     "api.training": "train",
     "config.schema": "Table",
     "contracts": "ChatEngine ChatFormat Dataset Engine Environment Executor GroupReward Reward ToolCallParser Tracker"
@@ -198,6 +200,7 @@ __all__ = [
     "hookimpl",
     "hookspec",
     "load_run",
+    "open_session",
     "tool",
     "train",
 ]

@@ -56,6 +56,15 @@ class SampleTracker(Protocol):
         ...
 
 
+@runtime_checkable
+class Described(Protocol):
+    """A component that states at the start of a run what it decided, such as a chat format that depends on a file."""
+
+    def description(self) -> Sequence[str]:
+        """Lines for the log."""
+        ...
+
+
 # Keys that several components' options share by convention.
 
 

@@ -8,27 +8,33 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from rlcore.config.layers import Layer, file_layer
+from rlcore.config.resolve import resolve
 from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import UserError
+from rlcore.models.shape import shape_of_name
 from rlcore.plugins.discovery import State, canonical
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
 from rlcore.runs.checkpoints import checkpoint_to_resume, checkpoints_of
 from rlcore.runs.directory import config_layer
+from rlcore.runs.machine import GIB, memory_bytes
 from rlcore.runs.metrics import metrics_gap, metrics_lines
 from rlcore.runs.superseded import FOLDER as SUPERSEDED
 from rlcore.runs.surroundings import usable_cores
+from rlcore.session.checks import check_run
+from rlcore.session.memory import estimate_memory
+from rlcore.session.plan import RunPlan
+from rlcore.session.session import RunSession
 from rlcore.wording import counted
 
-GIB = 2**30
 MIN_DISK_BYTES = 2 * GIB
 """Space for a few checkpoints of a small model."""
 MIN_MEMORY_BYTES = 4 * GIB
@@ -53,13 +59,20 @@ class Finding:
     fix: str = ""
 
 
-def examine(plugin: str | None = None) -> Iterator[tuple[str, Finding]]:
-    """Run all registered checks, and check the default recipe of ``plugin``; yields pairs of check id and finding.
+def examine(plugin: str | None = None, recipe: str | None = None) -> Iterator[tuple[str, Finding]]:
+    """Run all registered checks, and check a recipe; yields pairs of check id and finding.
 
     An exception in a check is reported as a finding.
+
+    Args:
+        plugin: its recipe is checked
+        recipe: a recipe of the plugin (default: ``default``), or with its plugin (``PLUGIN/NAME``), or a file
+
+    Raises:
+        UserError: there is no such plugin or recipe.
     """
     registry = Registry()
-    name = registry.plugin(plugin).name if plugin is not None else None
+    layer = _recipe_layer(registry, plugin, recipe) if plugin is not None or recipe is not None else None
     for offer in registry.offers("check"):
         id, name_of_plugin = offer.spec.id, offer.plugin.named
         try:
@@ -70,8 +83,24 @@ def examine(plugin: str | None = None) -> Iterator[tuple[str, Finding]]:
                 Finding(status="fail", text=f"the check of the plugin {name_of_plugin} failed: {error_text(error)}")
             ]
         yield from ((id, finding) for finding in findings)
-    if name is not None:
-        yield from ((f"{name}/default", finding) for finding in default_recipe(registry, name))
+    if layer is not None:
+        name, values = layer
+        yield from ((name, finding) for finding in recipe_findings(registry, name, values))
+
+
+def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[str, Layer]:
+    """The name and the values of a recipe."""
+    if recipe is not None and recipe.endswith((".toml", ".yaml", ".yml")):
+        return recipe, file_layer(Path(recipe))
+    if plugin is None and "/" not in (recipe or ""):
+        raise UserError(f"the recipe {recipe!r} needs a plugin", fix="give -p PLUGIN -r NAME, or -r PLUGIN/NAME")
+    id = (
+        (recipe or "")
+        if plugin is None
+        else f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
+    )
+    text = registry.load("recipe", id).read_text(encoding="utf-8")
+    return id, file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}")
 
 
 def _findings(answer: object) -> list[Finding]:
@@ -195,7 +224,7 @@ def gpu() -> Iterator[Finding]:
 
 def memory() -> Iterator[Finding]:
     """System memory, or the memory limit of the container."""
-    total = _memory_bytes()
+    total = memory_bytes()
     if total is None:
         return
     if total < MIN_MEMORY_BYTES:
@@ -233,31 +262,68 @@ def plugins() -> Iterator[Finding]:
             yield Finding(status="fail", text=f"{title} is {plugin.state}: {plugin.problem}", fix=plugin.fix)
 
 
-def default_recipe(registry: Registry, plugin: str) -> Iterator[Finding]:
-    """Check that all components of a plugin's default recipe are installed and can be imported."""
-    try:
-        recipe = tomllib.loads(registry.load("recipe", f"{plugin}/default").read_text(encoding="utf-8"))
-    except (UserError, tomllib.TOMLDecodeError) as error:
-        yield _failure(error)
-        return
+def recipe_findings(registry: Registry, name: str, layer: Layer) -> Iterator[Finding]:
+    """Check the components, settings, data, model and memory of a recipe."""
+    recipe = dict(layer.tree)
     missing = [text for text in recipe.get("requires", []) if not _is_installed(text)]
     if missing:
         yield Finding(status="fail", text=f"not installed: {', '.join(missing)}", fix=pip_line(missing))
+    usable = not missing
     for kind, id in _named_components(recipe):
         try:
             registry.load(kind, id)
         except UserError as error:
+            usable = False
             yield _failure(error)
         else:
             yield Finding(status="ok", text=f"{kind} {id}")
+    if usable:
+        yield from _settings(registry, name, layer)
+
+
+def _settings(registry: Registry, name: str, layer: Layer) -> Iterator[Finding]:
+    """The checks of a run before it loads its model, and an estimate of its memory."""
+    try:
+        run = RunSession(RunPlan(resolved=resolve([layer], registry, recipe=name)), registry)
+    except UserError as error:
+        yield _failure(error)
+        return
+    try:
+        notes = check_run(run)
+        yield Finding(status="ok", text="settings and data" + "".join(f"; {note}" for note in notes))
+    except UserError as error:
+        yield _failure(error)
+    try:
+        yield from _model(run)
+    except UserError as error:
+        yield _failure(error)
+    finally:
+        run.discard()
+
+
+def _model(run: RunSession) -> Iterator[Finding]:
+    """Whether the model is on this machine, and the memory that the run needs."""
+    path = run.config.model.path
+    here = run.model_here()
+    if here is None:
+        text = f"the model {path} is not on this machine; the run downloads it"
+        yield Finding(status="warn", text=text, fix="download it before, or give a local folder: model=FOLDER")
+    model = here or shape_of_name(path)
+    estimate = estimate_memory(run, model) if model is not None else None
+    for line in estimate.lines() if estimate is not None else ():
+        fits = estimate is None or estimate.fits
+        fix = "" if fits else "use a machine with more memory, a smaller model, or an adapter: lora.rank=16"
+        yield Finding(status="ok" if fits else "warn", text=" ".join(line.split()), fix=fix)
 
 
 def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Kind and id of every component of a recipe, including defaults."""
-    environment = recipe.get("environment", {}).get("id")
-    if environment:
-        yield "environment", environment
-        yield "dataset", recipe.get("data", {}).get("id", environment)
+    given = recipe.get("environment", {})
+    for table in given if isinstance(given, list) else [given]:
+        if environment := table.get("id"):
+            yield "environment", environment
+            yield "dataset", table.get("data", recipe.get("data", {})).get("id", environment)
+        yield from (("reward", reward["id"]) for reward in table.get("reward", []) if "id" in reward)
     yield from (("reward", table["id"]) for table in recipe.get("reward", []) if "id" in table)
     yield "engine", recipe.get("rollout", {}).get("engine", "torch")
     for kind, default in (("executor", "local"), ("trainer", "policy-gradient"), ("strategy", "single")):
@@ -307,17 +373,6 @@ def _is_installed(text: str) -> bool:
         return False
     version = _version(requirement.name)
     return version is not None and requirement.specifier.contains(version, prereleases=True)
-
-
-def _memory_bytes() -> int | None:
-    """Total memory, or the limit of the control group if it is lower."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text(encoding="ascii").strip() if limit.is_file() else ""
-    return min(total, int(text)) if text.isdigit() else total
 
 
 Check = Callable[[], Iterator[Finding]]

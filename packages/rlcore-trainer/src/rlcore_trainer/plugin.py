@@ -32,10 +32,12 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         config="rlcore_trainer.config:PolicyGradientConfig",
         summary="Reinforcement learning with policy gradients.",
         check="rlcore_trainer.training.conflicts:check",
+        memory="rlcore_trainer.training.memory:memory",
         quantizes=True,
         tables=(
             ("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
+            ("curriculum", "rlcore_trainer.config:CurriculumConfig"),
             ("critic", "rlcore_trainer.optim.critic_config:CriticConfig"),
             ("lora", "rlcore_trainer.policy.lora_config:LoraTable"),
         ),
@@ -47,6 +49,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         summary="Supervised fine-tuning on conversations; needs no environment.",
         needs_environment=False,
         check="rlcore_trainer.training.supervised_check:check",
+        memory="rlcore_trainer.training.memory:memory",
         quantizes=True,
         tables=(("lora", "rlcore_trainer.policy.lora_config:LoraTable"),),
     )

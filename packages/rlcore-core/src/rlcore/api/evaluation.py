@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -43,14 +43,19 @@ class Evaluation:
         return self._found.summary
 
     @property
+    def environments(self) -> Mapping[str, Summary]:
+        """All numbers of each of several environments by name; empty for a run with only one."""
+        return self._found.environments
+
+    @property
     def seconds(self) -> float:
         """Duration of the rollouts."""
         return self._found.seconds
 
     @property
     def model(self) -> str:
-        """The folder or the name of the evaluated model."""
-        return self._found.model
+        """The folder of the evaluated model, or its name if the engine provides it."""
+        return str(self._found.folder or self._found.model)
 
     @property
     def trajectories(self) -> Trajectories:

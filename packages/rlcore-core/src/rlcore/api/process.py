@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rlcore.models.weights import restore_threads
 from rlcore.session.exits import system_exits_reported
-from rlcore.terminal import LogHandler
+from rlcore.terminal import LogHandler, in_notebook
+
+TRANSFORMERS = "transformers.utils.logging"
 
 
 @contextmanager
@@ -19,15 +23,54 @@ def calling_process_kept() -> Iterator[None]:
     Raises:
         ComponentExitError: a component called ``sys.exit``.
     """
-    before, logging.lastResort = logging.lastResort, LogHandler(logging.WARNING)
+    bars = _transformers_bars()
     try:
-        with system_exits_reported(), warnings.catch_warnings():
-            # Importing tqdm in a notebook without ipywidgets warns, but rlcore shows no bars of tqdm.
-            warnings.filterwarnings("ignore", message="IProgress not found")
+        with _logging_escaped(), _tqdm_imported(), system_exits_reported():
             yield
     finally:
-        logging.lastResort = before
         restore_threads()
+        _restore_transformers(bars)
+
+
+@contextmanager
+def _logging_escaped() -> Iterator[None]:
+    """Escape what Python itself would print of log records, unless a call in another thread does so already."""
+    before = logging.lastResort
+    if isinstance(before, LogHandler):
+        yield
+        return
+    logging.lastResort = LogHandler(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.lastResort = before
+
+
+@contextmanager
+def _tqdm_imported() -> Iterator[None]:
+    """Hide the warning of tqdm about missing widgets of Jupyter: rlcore shows no bars of tqdm."""
+    if not in_notebook() or "tqdm.auto" in sys.modules:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        yield
+
+
+def _transformers_bars() -> tuple[int, bool]:
+    """The verbosity of transformers and whether it shows progress bars, which loading a model turns off."""
+    module: Any = sys.modules.get(TRANSFORMERS)
+    return (logging.WARNING, True) if module is None else (module.get_verbosity(), module.is_progress_bar_enabled())
+
+
+def _restore_transformers(before: tuple[int, bool]) -> None:
+    module: Any = sys.modules.get(TRANSFORMERS)
+    if module is None or before == _transformers_bars():
+        return
+    level, bars = before
+    module.set_verbosity(level)
+    if bars:
+        module.enable_progress_bar()
 
 
 __all__ = ["calling_process_kept"]

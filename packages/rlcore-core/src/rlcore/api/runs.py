@@ -75,7 +75,7 @@ class Run:
         return self.path / "output.log"
 
     def _stored(self, purpose: str | None, step: int | None) -> Iterator[Stored]:
-        found = [(_ROLLOUTS.fullmatch(path.name), path) for path in (self.path / "rollouts").iterdir()]
+        found = [(_ROLLOUTS.fullmatch(path.name), path) for path in (self.path / "rollouts").glob("*")]
         files = sorted((int(name[2]), name[1], path) for name, path in found if name is not None)
         for at, what, path in files:
             if purpose in (None, what) and step in (None, at):

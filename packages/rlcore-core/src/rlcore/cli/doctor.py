@@ -15,22 +15,25 @@ MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 
 
 @click.command(
-    epilog=examples("rlcore doctor", "rlcore doctor -p gsm8k-tools", "rlcore doctor runs/NAME", "rlcore doctor --json")
+    epilog=examples(
+        "rlcore doctor", "rlcore doctor -p gsm8k-tools -r qwen2.5-3b", "rlcore doctor runs/NAME", "rlcore doctor --json"
+    )
 )
 @click.argument("run", required=False, metavar="[RUN]")
-@click.option("-p", "--plugin", metavar="NAME", help="Also check the requirements of the plugin's default recipe.")
+@click.option("-p", "--plugin", metavar="NAME", help="Also check a recipe of the plugin.")
+@click.option("-r", "--recipe", metavar="NAME|FILE", help="Recipe of the plugin (default: default), or a file.")
 @json_option("Print JSON.")
-def doctor(run: str | None, plugin: str | None, as_json: bool) -> int:
+def doctor(run: str | None, plugin: str | None, recipe: str | None, as_json: bool) -> int:
     """Check this machine, or the files of RUN, and suggest fixes. Exit with 1 if a check fails.
 
     RUN is a run directory or a folder in its checkpoints/. Every checkpoint is compared with its checksums.
     """
     from rlcore.doctor import examine, examine_run
 
-    if run is not None and plugin is not None:
-        raise UserError("a run is checked without a plugin", fix="remove -p, or RUN")
+    if run is not None and (plugin is not None or recipe is not None):
+        raise UserError("a run is checked without a plugin", fix="remove -p and -r, or RUN")
     rows = []
-    for check, finding in examine_run(Path(run)) if run is not None else examine(plugin):
+    for check, finding in examine_run(Path(run)) if run is not None else examine(plugin, recipe):
         rows.append({"check": check, "status": finding.status, "text": finding.text, "fix": finding.fix})
         if not as_json:
             fix = [f"             fix: {finding.fix}"] if finding.fix else []

@@ -23,6 +23,7 @@ from rlcore.config.layers import (
     override_of,
 )
 from rlcore.errors import UserError
+from rlcore.models.folder import BUILTIN
 from rlcore.plugins.registry import KINDS, Registry, asked
 from rlcore.runs.directory import Asked
 from rlcore.secrecy import remember_arguments
@@ -108,6 +109,8 @@ def gather(
         say(*translated.lines, err=True)
     layers += [*translated.files, *(_placed(layer, place) for layer in translated.overrides)]
     layers += override_layers(translated.own, place)
+    if name and base is None:
+        layers = _without_warmup(layers)
     if speaks_first():
         say(*import_lines(layers), err=True)
     asked = Asked(recipe=name, files=tuple(files), overrides=tuple(overrides), argv=tuple(argv or sys.argv))
@@ -123,6 +126,23 @@ def _placed(layer: Layer, place: str) -> Layer:
 
     problems = tuple(replace(problem, origin=placed(problem.origin)) for problem in layer.problems)
     return replace(layer, origins={path: placed(one) for path, one in layer.origins.items()}, problems=problems)
+
+
+def _without_warmup(layers: Sequence[Layer]) -> list[Layer]:
+    """Disable the warm-up of a recipe for a model that a later layer gives, unless such a layer asks for one.
+
+    A recipe warms up the model that it names, which may be untrained. A given model is trained as it is.
+    """
+    if not layers:
+        return []
+    recipe, *others = layers
+    model = merge_layers(others).tree.get("model")
+    path = model.get("path") if isinstance(model, dict) else None
+    if "warmup" not in recipe.tree or not isinstance(path, str) or path.startswith(BUILTIN):
+        return list(layers)
+    reason = "the model is given and trained as it is; set warmup.steps to warm it up"
+    disabled = Layer(tree={"warmup": {"steps": 0}}, origins={("warmup", "steps"): reason})
+    return [recipe, disabled, *others]
 
 
 def import_lines(layers: Sequence[Layer]) -> list[str]:

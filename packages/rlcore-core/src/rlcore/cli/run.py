@@ -17,6 +17,7 @@ from rlcore.runs.directory import best_checkpoint, last_checkpoint
 from rlcore.runs.output import Output
 from rlcore.session.exits import exits_reported
 from rlcore.session.processes import local_rank, processes_of
+from rlcore.session.rehearsal import rehearse
 from rlcore.session.session import RunSession
 from rlcore.terminal import say
 
@@ -44,7 +45,7 @@ def _refused_once() -> Iterator[None]:
       rlcore run --resume runs/NAME trainer.steps=200    resume and train for more steps""",
 )
 @layer_options
-@click.option("--dry-run", is_flag=True, help="Check and print the configuration without starting the run.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print the configuration; train nothing.")
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
 @json_option("Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
@@ -76,7 +77,9 @@ def run(
     )
     with prepared(request, locks=not dry_run) as start:
         if dry_run:
-            say(*(f"# note: {note}" for note in start.notes), *start.trial.resolved.text().splitlines())
+            rehearsal = rehearse(start.trial)
+            say(*(f"# note: {note}" for note in start.notes), *start.trial.resolved.text().splitlines(), "")
+            say(*(f"# {line}" for line in rehearsal.lines()))
             return 0
         processes = processes_of(start.trial, sys.argv[1:])
         if callable(processes):
@@ -105,5 +108,5 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
         job.say(f"best      {best}")
     if checkpoint := best or last_checkpoint(path):
         # The configuration of a run without rollouts has no environment.
-        own = bool(job.config.environment.id and job.config.reward)
+        own = bool(job.environments) and all(environment.rewards for environment in job.environments)
         job.say(f"next      rlcore eval {checkpoint}" if own else f"next      rlcore eval -p PLUGIN model={checkpoint}")

@@ -33,6 +33,7 @@ from rlcore.runs.directory import (
 )
 from rlcore.runs.output import Output
 from rlcore.session.checks import check_run
+from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
 from rlcore.session.plan import RunPlan
 from rlcore.session.processes import Processes, rank, speaks_first, world_size
 from rlcore.session.resuming import check_unchanged, resumed_lines
@@ -248,7 +249,10 @@ def _train(
         job.open_trackers(skip=("console",) if as_json else ())
         job.started()
         with stops_handled(_stopping(job), start.request.stops):
-            return trainer(job).train()
+            estimate = _estimate(job) if job.is_main else None
+            metrics = trainer(job).train()
+            job.say(peak_line(job, estimate))
+            return metrics
     except BaseException as failure:
         error = failure
         if isinstance(failure, UserError) and job.directory is not None:
@@ -268,6 +272,14 @@ def _train(
             _leave(job.directory, error, start, resumed=job.resume_from is not None)
             if as_json and job.directory.checkpoints.is_dir():
                 print_result(job, {}, finished=False)
+
+
+def _estimate(job: RunSession) -> MemoryEstimate | None:
+    """Print the estimate of memory before the model is loaded; None if its size is not known yet."""
+    folder = job.model_here()
+    estimate = estimate_memory(job, folder) if folder is not None else None
+    job.say(*(estimate.lines() if estimate is not None else ()))
+    return estimate
 
 
 def _leave(directory: RunDirectory, error: BaseException, start: Prepared, *, resumed: bool) -> None:

@@ -13,6 +13,7 @@ from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import SETTINGS, base_name, check_base, is_adapter
 from rlcore.models.config_file import CONFIG, check_config
 from rlcore.models.contents import check_contents
+from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import asked
 from rlcore.runs.checkpoint_folder import MANIFEST, check_checkpoint
 from rlcore.runs.directory import best_checkpoint, last_checkpoint, run_of
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 BUILTIN = "builtin:"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_DOWNLOADED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+HUB_TIMEOUT_S = 5.0
+"""Time that a dry run waits for an answer of the hub."""
 _NEEDED = (CONFIG, "tokenizer.json")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -158,23 +162,58 @@ def check_model_folder(folder: Path, *, where: str | None = None) -> None:
 
 def download(path: str, *, where: str | None = None) -> Path:
     """The folder of a hub id, downloaded or from the local cache."""
+    hub = _hub(path, where)
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        fix = "pip install rlcore-trainer   (which installs huggingface_hub), or give a local folder"
-        raise NotInstalledError(f"downloading the hub id {path} needs huggingface_hub", where=where, fix=fix) from None
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-    try:
-        folder = Path(snapshot_download(path, allow_patterns=patterns))
+        folder = Path(hub.snapshot_download(path, allow_patterns=_DOWNLOADED))
     except Exception as error:  # network boundary: the advice is the same for all failures
-        raise UserError(
-            f"cannot download the model {path} from the hub",
-            found=(str(error).splitlines() or [type(error).__name__])[0],
-            where=where,
-            fix="check the id and the network, or give a local folder: model=FOLDER",
-        ) from None
+        raise _not_downloaded(path, error, where) from None
     check_model_folder(folder, where=where)
     return folder
+
+
+def cached(path: str, *, where: str | None = None) -> Path | None:
+    """The folder of a hub id in the local cache; None if it has to be downloaded.
+
+    Raises:
+        UserError: the hub answers that there is no such model, or that it cannot be read.
+    """
+    try:
+        hub = _hub(path, where)
+    except NotInstalledError:
+        return None
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        folder = Path(hub.snapshot_download(path, allow_patterns=_DOWNLOADED, local_files_only=True))
+        check_model_folder(folder, where=where)
+        return folder
+    except Exception:  # nothing or not everything is there
+        pass
+    try:
+        hub.model_info(path, timeout=HUB_TIMEOUT_S)
+    except RepositoryNotFoundError as error:  # also of one that needs a login
+        raise _not_downloaded(path, error, where) from None
+    except Exception:  # no network
+        return None
+    return None
+
+
+def _hub(path: str, where: str | None) -> Any:
+    try:
+        import huggingface_hub
+    except ImportError:
+        fix = f"{pip_line(['rlcore-trainer'])}   (which installs huggingface_hub), or give a local folder"
+        raise NotInstalledError(f"downloading the hub id {path} needs huggingface_hub", where=where, fix=fix) from None
+    return huggingface_hub
+
+
+def _not_downloaded(path: str, error: Exception, where: str | None) -> UserError:
+    return UserError(
+        f"cannot download the model {path} from the hub",
+        found=(str(error).splitlines() or [type(error).__name__])[0],
+        where=where,
+        fix="check the id and the network, or give a local folder: model=FOLDER",
+    )
 
 
 def build(registry: Registry, id: str, folder: Path, texts: Iterable[str], seed: int, config: Any) -> Path:

@@ -24,8 +24,10 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -95,10 +97,7 @@ class RunDirectory:
             UserError: the name is already used; an existing directory is never reused.
         """
         parent = Path(resolved.config.runs)
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot create the folder of runs {parent}", found=str(error), fix="runs=FOLDER") from None
+        _make_parent(parent)
         if resolved.config.name is not None:
             check_name(resolved)
         temporary = parent / f".making-{os.getpid()}-{secrets.token_hex(4)}"
@@ -273,6 +272,26 @@ def check_name(resolved: Resolved) -> None:
         raise UserError(f"the run directory {path} already exists", where=where, fix=fix)
 
 
+def check_runs(resolved: Resolved) -> None:
+    """Raise the errors of `RunDirectory.create` for a folder of runs that cannot be created or written."""
+    parent = Path(resolved.config.runs)
+    missing = [path for path in (parent, *parent.parents) if not path.exists()]
+    try:
+        _make_parent(parent)
+        os.rmdir(tempfile.mkdtemp(prefix=".making-", dir=parent))
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def _make_parent(parent: Path) -> None:
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create the folder of runs {parent}", found=str(error), fix="runs=FOLDER") from None
+
+
 def _rename_to_free_name(temporary: Path, parent: Path, resolved: Resolved) -> Path:
     while True:
         path = parent / _name(resolved)
@@ -291,7 +310,8 @@ def _name(resolved: Resolved) -> str:
     config = resolved.config
     if config.layout == "plain" and config.name is not None:
         return config.name
-    name = (resolved.recipe or config.environment.id or config.trainer.id).removesuffix("/default")
+    names = "-".join(environment.name or environment.id for environment in resolved.environments)
+    name = (resolved.recipe or names or config.trainer.id).removesuffix("/default")
     if name.endswith(".toml"):
         name = Path(name).stem
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "run"
@@ -318,6 +338,7 @@ __all__: Sequence[str] = [
     "RunDirectory",
     "best_checkpoint",
     "check_name",
+    "check_runs",
     "checkpoint_to_resume",
     "checkpoints_of",
     "config_layer",

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment
 from rlcore.episodes.rewards import SelectedReward, select_rewards
-from rlcore.errors import PluginError
-from rlcore.models.folder import BUILTIN, build, check_checksums, download, local_folder
+from rlcore.errors import PluginError, UserError
+from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
 from rlcore.session.checked_dataset import checked_dataset
+from rlcore.session.mixed_dataset import MixedDataset, Part
 from rlcore.types import derive_seed
 
 if TYPE_CHECKING:
+    from rlcore.config.environments import ResolvedEnvironment
     from rlcore.config.resolve import Resolved
     from rlcore.config.schema import RunConfig
     from rlcore.session.plan import RunPlan
+
+TEMPLATE = "template"
+"""The chat format that renders a Jinja template."""
 
 
 class RunComponents:
@@ -41,8 +48,8 @@ class RunComponents:
     ) -> None:
         self.plan, self.registry, self.home = plan, registry or Registry(), home
         self._dataset = dataset
-        self._environment: Any = None
-        self._rewards: tuple[SelectedReward, ...] | None = None
+        self._environments: dict[str, Any] = {}
+        self._rewards: dict[str, tuple[SelectedReward, ...]] = {}
         self._model_folder: Path | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
@@ -78,23 +85,47 @@ class RunComponents:
     def dataset(self) -> Dataset:
         """The `Dataset`, created once."""
         if self._dataset is None:
-            id = self.config.data.get("id", self.config.environment.id)
-            target, what = self.load("dataset", id), self.registry.named("dataset", id)
-            self._dataset = checked_dataset(make_component(what, target, self.options("data")), what)
+            parts = [
+                Part(name=one.name, weight=one.table.weight_at(0), dataset=self._made_dataset(one.data_id, one.data))
+                for one in self.environments
+                if one.table is not None
+            ]
+            if parts:
+                self._dataset = MixedDataset(parts)
+            else:
+                id = self.environments[0].data_id if self.environments else self.config.data["id"]
+                self._dataset = self._made_dataset(id, self.options("data"))
         return self._dataset
 
-    def environment(self) -> Environment:
-        """A new `Environment` for one trajectory."""
-        if self._environment is None:
-            self._environment = self.load("environment", self.config.environment.id)
-        return cast(Environment, make(self._environment, self.options("environment")))
+    def _made_dataset(self, id: str, options: Any) -> Dataset:
+        target, what = self.load("dataset", id), self.registry.named("dataset", id)
+        return checked_dataset(make_component(what, target, options), what)
 
     @property
-    def rewards(self) -> tuple[SelectedReward, ...]:
-        """The selected rewards, created once."""
-        if self._rewards is None:
-            self._rewards = select_rewards(self.registry, self.config.reward, self.resolved.reward_options)
-        return self._rewards
+    def environments(self) -> tuple[ResolvedEnvironment, ...]:
+        """The environments of the run; the only one has an empty name."""
+        return self.resolved.environments
+
+    def environment(self, name: str = "") -> Environment:
+        """A new `Environment` for one trajectory; ``name`` selects one of several."""
+        chosen = self._named(name)
+        if name not in self._environments:
+            self._environments[name] = self.load("environment", chosen.id)
+        return cast(Environment, make(self._environments[name], chosen.options))
+
+    def rewards(self, name: str = "") -> tuple[SelectedReward, ...]:
+        """The rewards of an environment, or of a run without one, created once."""
+        if name not in self._rewards:
+            if name or self.environments:
+                chosen = self._named(name)
+                tables, options = chosen.rewards, chosen.reward_options
+            else:
+                tables, options = tuple(self.config.reward), self.resolved.reward_options
+            self._rewards[name] = select_rewards(self.registry, tables, options)
+        return self._rewards[name]
+
+    def _named(self, name: str) -> ResolvedEnvironment:
+        return next(one for one in self.environments if one.name == name)
 
     def model_folder(self) -> Path:
         """The policy's Hugging Face folder: the local one, or ``builtin:`` built into `home`.
@@ -112,6 +143,19 @@ class RunComponents:
                 check_checksums(self._model_folder)
         return self._model_folder
 
+    def model_here(self) -> Path | None:
+        """Like `model_folder`, but without a download: None for a hub id that is not in the local cache.
+
+        Raises:
+            UserError: as `model_folder`; also if the hub has no such model.
+        """
+        path = self.config.model.path
+        where = self.resolved.origin(("model", "path"))
+        if self._model_folder is None and not path.startswith(BUILTIN) and local_folder(path, where=where) is None:
+            self._model_folder = cached(path, where=where)
+            return self._model_folder
+        return self.model_folder()
+
     def _build(self, id: str) -> Path:
         parent = self.home
         if parent is None:
@@ -125,9 +169,12 @@ class RunComponents:
 
         Raises:
             PluginError: no format supports the folder.
+            UserError: the format does not support the folder, or an argument of ``[model]``.
         """
         model = self.config.model
         id = model.chat_format
+        if id == "auto" and model.chat_template is not None:
+            id = TEMPLATE
         if id == "auto":
             id = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
             if id is None:
@@ -137,9 +184,26 @@ class RunComponents:
                     fix="set model.chat_format; plain works with any tokenizer",
                 )
         factory = self.load("chat_format", id)
-        if model.tool_parser == "auto":
-            return cast(ChatFormat, factory(folder))
-        return cast(ChatFormat, factory(folder, parser=self.load("tool_parser", model.tool_parser)()))
+        given: dict[str, Any] = {}
+        if model.tool_parser != "auto":
+            given["parser"] = self.load("tool_parser", model.tool_parser)()
+        if model.chat_template_kwargs:
+            given["template_kwargs"] = model.chat_template_kwargs
+        if model.chat_template is not None:
+            given["template"] = Path(model.chat_template).expanduser()
+        self._check_accepted(id, factory, given)
+        return cast(ChatFormat, factory(folder, **given))
+
+    def _check_accepted(self, id: str, factory: Any, given: Mapping[str, Any]) -> None:
+        """Reject keys of ``[model]`` that a chat format does not take."""
+        accepted = inspect.signature(factory).parameters
+        for name in ("template_kwargs", "template"):
+            if name in given and name not in accepted:
+                raise UserError(
+                    f"the chat format {id!r} takes no model.chat_{name}",
+                    where=self.resolved.origin(("model", f"chat_{name}")),
+                    fix=f"remove it, or set model.chat_format={TEMPLATE}",
+                )
 
     def _check_claimed(self, id: object) -> None:
         """Reject a claimed chat format that is not registered. An import path in a model folder must not run code."""

@@ -17,6 +17,7 @@ from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.output import Output
+from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
 from rlcore.runs.records import write_groups
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
@@ -34,6 +35,9 @@ class RunSession(RunComponents):
     Attributes:
         directory: `RunDirectory`, or None (an evaluation, a dry run)
         is_main: whether this process prints and writes files; other processes have no directory, trackers or observers
+        trial: whether components are created only to check that they can be, as in a dry run: nothing is started
+            outside of this process
+        progress: shows how far a phase is; by default, on the terminal or in lines
         trackers: the open trackers by id
         last_step: the last step whose metrics were logged; None before the first
     """
@@ -47,11 +51,15 @@ class RunSession(RunComponents):
         output: Output | None = None,
         dataset: Dataset | None = None,
         is_main: bool = True,
+        trial: bool = False,
+        progress: ProgressDisplay | None = None,
     ) -> None:
         super().__init__(plan, registry, home=directory.path if directory is not None else None, dataset=dataset)
-        self.directory, self.is_main = directory, is_main
+        self.directory, self.is_main, self.trial = directory, is_main, trial
+        self._executors: list[Executor] = []
         self.trackers: list[tuple[str, Tracker]] = []
         self._output = output or Output()
+        self._show = (progress or PrintedProgress(self.say)) if is_main else silent
         if directory is not None:
             self._output.log = directory.path / "output.log"
         self._observers = Observers(self.registry)
@@ -74,7 +82,16 @@ class RunSession(RunComponents):
 
     def executor(self, source: WeightSource) -> Executor:
         """The selected `Executor` over a `WeightSource`."""
-        return cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+        executor = cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+        if self.trial:
+            self._executors.append(executor)
+        return executor
+
+    def discard(self) -> None:
+        """Remove the model that was built in a temporary folder, and close the executors of a dry run."""
+        while self._executors:
+            self._executors.pop().close()
+        super().discard()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics of a step, and those that observers add, to the trackers. A tracker that fails is disabled.
@@ -123,6 +140,10 @@ class RunSession(RunComponents):
         """Like `say`, for progress: in a notebook, the next such line replaces this one."""
         if self.is_main:
             self._output.update(line)
+
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        """Count and show a phase: ``with run.progress("rollout", 128, "trajectory") as meter: meter.advance()``."""
+        return Meter(phase, total, unit, self._show)
 
     @property
     def stop_requested(self) -> bool:

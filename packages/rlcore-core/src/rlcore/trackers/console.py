@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlcore.runs.directory import read_metrics
 from rlcore.runs.output import Output
-from rlcore.terminal import in_notebook, keep_line
+from rlcore.terminal import in_notebook
 from rlcore.trackers.charts import area_chart, sparkline
 
 COLUMNS = (
@@ -83,6 +83,9 @@ class ConsoleTracker:
         for name, form in EVALUATED.items():
             if (value := metrics.get(f"evaluation/{name}")) is not None:
                 parts.append(f"{name} {value:{form}}")
+        for name, value in metrics.items():  # of several environments
+            if name.startswith("evaluation/") and name.endswith("/accuracy") and name.count("/") == 2:
+                parts.append(f"{name.split('/')[1]} {value:.3f}")
         if (seconds := metrics.get("time/evaluation_s")) is not None:
             parts.append(f"{seconds:.1f} s")
         if len(self._evaluations) > 1:
@@ -110,6 +113,5 @@ class ConsoleTracker:
             ]
         if in_notebook():
             self._output.note(*rows, "")
-            keep_line()
         elif rows:
             self._output.say(*rows, "")

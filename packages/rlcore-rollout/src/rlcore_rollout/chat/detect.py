@@ -10,17 +10,18 @@ from rlcore_rollout.chat.tokenizer import read_tokenizer_config
 def detect_chat_format(folder: Path) -> str | None:
     """Return the id of a built-in chat format, or None if the format is unknown.
 
-    ``rlcore_chat_format`` in ``tokenizer_config.json`` takes precedence; built-in models write it. The formats of
-    vision models are not included.
+    ``rlcore_chat_format`` in ``tokenizer_config.json`` takes precedence; built-in models write it. A template without a
+    format of its own is rendered as it is. The formats of vision models are not included.
     """
     config = read_tokenizer_config(Path(folder))
     if isinstance(named := config.get("rlcore_chat_format"), str):
         return named if ":" not in named else None  # a model folder must not import code
     template: str = config["chat_template"]
-    if "<|im_start|>" not in template or "<|vision_start|>" in template:
+    if not template or "<|vision_start|>" in template:
         return None
-    if not str(config.get("tokenizer_class", "")).startswith("Qwen2Tokenizer"):  # Qwen3's as well
-        return None
+    qwen = str(config.get("tokenizer_class", "")).startswith("Qwen2Tokenizer")  # Qwen3's as well
+    if "<|im_start|>" not in template or not qwen or "<function=" in template:  # Qwen3-Coder's calls are not JSON
+        return "template"
     entries = config.get("added_tokens_decoder")
     tokens = entries.values() if isinstance(entries, dict) else ()
     added = {str(entry.get("content")) for entry in tokens if isinstance(entry, dict)}

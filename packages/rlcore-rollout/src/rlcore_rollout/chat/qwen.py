@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 from rlcore.contracts import ToolCallParser
+from rlcore.errors import UserError
 from rlcore.types import Message, ToolSchema
 
 from rlcore_rollout.chat.chatml import ChatMLFormat, text_of
@@ -30,6 +33,7 @@ _AFTER_TOOLS = (
     "</tool_call>"
 )
 _DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+_NO_THOUGHT = "<think>\n\n</think>\n\n"
 _SYSTEM_IN_TEMPLATE = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^'<]+)<\|im_end\|>")
 
 
@@ -97,7 +101,37 @@ class Qwen3Format(_QwenFormat):
     template instead (1) drops the block from turns before the last question of a user, so that
     its rendering of a longer conversation does not begin with that of the shorter one; (2) puts an empty block before
     the conversation's last turn where there is none; (3) trims the line breaks around and inside the block.
+
+    Args:
+        folder: the model folder
+        parser: the parser of tool calls
+        template_kwargs: ``enable_thinking``; if false, an empty block follows the header of every assistant's turn
     """
+
+    def __init__(
+        self, folder: Path, parser: ToolCallParser | None = None, template_kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(folder, parser)
+        given = dict(template_kwargs or {})
+        thinking = given.pop("enable_thinking", True)
+        if given or not isinstance(thinking, bool):
+            raise UserError(
+                "the chat format qwen3 takes only enable_thinking, true or false",
+                found=", ".join(given) or f"enable_thinking={thinking!r}",
+                where="model.chat_template_kwargs",
+                fix="remove it, or set model.chat_format=template",
+            )
+        self._thinking = thinking
+
+    def _header(self) -> Piece:
+        header = super()._header()
+        return header if self._thinking else Piece(header.text + _NO_THOUGHT, "template")
+
+    def _written(self, message: Message) -> list[Piece]:
+        pieces = super()._written(message)
+        if self._thinking:
+            return pieces
+        return [Piece(piece.text.removeprefix(_NO_THOUGHT), piece.writer) for piece in pieces]
 
     def default_parser(self) -> ToolCallParser:
         """JSON between ``<tool_call>`` tags outside ``<think>`` blocks."""

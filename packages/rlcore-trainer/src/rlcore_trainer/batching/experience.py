@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from rlcore.types import Group, Segment, Stop, Trajectory, derive_seed
+from rlcore.types import Group, Stop, Trajectory, derive_seed
 from torch import Tensor
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
@@ -205,20 +205,9 @@ def _sequences(trajectories: Sequence[Trajectory]) -> tuple[tuple[TrainingSequen
         end = 0
         for segment in trajectory.segments:
             start, end = end, end + segment.sampled_tokens
-            sequences.append(_sequence(segment, alone=len(trajectory.segments) == 1))
+            sequences.append(TrainingSequence.of(segment, alone=len(trajectory.segments) == 1))
             parts.append(Part(i, slice(start, end)))
     return tuple(sequences), tuple(parts)
-
-
-def _sequence(segment: Segment, *, alone: bool) -> TrainingSequence:
-    return TrainingSequence(
-        token_ids=segment.token_ids,
-        loss_mask=segment.loss_mask,
-        logprobs=segment.logprobs,
-        media=segment.media,
-        prompt_length=segment.prompt_length,
-        shares_any_prefix=not alone,
-    )
 
 
 def _scored(group: Group, *, grouped: bool, with_turns: bool) -> tuple[Trajectory, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Self
 
-from rlcore.types import Logprobs, LossMask, MediaSpan, TokenIds
+from rlcore.types import Logprobs, LossMask, MediaSpan, Segment, TokenIds
 from torch import Tensor
 
 
@@ -32,6 +33,25 @@ class TrainingSequence:
     """Number of trained tokens."""
     fed: int = field(init=False)
     """Number of tokens to feed: all tokens before the last trained one."""
+
+    @classmethod
+    def of(cls, segment: Segment, *, advantage: float | Tensor = 0.0, alone: bool = True) -> Self:
+        """Return the sequence of a sampled segment.
+
+        Args:
+            segment: a segment of a trajectory
+            advantage: as in the attribute
+            alone: whether it is the only segment of its trajectory
+        """
+        return cls(
+            token_ids=segment.token_ids,
+            loss_mask=segment.loss_mask,
+            logprobs=segment.logprobs,
+            media=segment.media,
+            prompt_length=segment.prompt_length,
+            shares_any_prefix=not alone,
+            advantage=advantage,
+        )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", TokenIds(self.token_ids))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rlcore.abilities import ConversationDataset, DemonstrationDataset
+from rlcore.abilities import ConversationDataset, DemonstrationDataset, Described
 from rlcore.errors import DataError, UserError
 from rlcore.types import LossMask, MediaSpan, TokenIds, derive_seed
 from rlcore.wording import counted
@@ -140,6 +140,9 @@ def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenP
     """
     seed = run.config.seed
     chat_format = run.chat_format(policy.folder)
+    if isinstance(chat_format, Described):
+        for line in chat_format.description():
+            run.say(line)
     limit = config.max_tokens or policy.max_length or NO_LIMIT
     encoded = encode(training_conversations(run.dataset, config, seed=seed), chat_format, config, limit=limit)
     train, evaluation, notes = encoded.sequences, list[TrainingSequence](), [encoded.sentence("training", limit)]
@@ -165,7 +168,7 @@ def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenP
         raise UserError(
             f"the warm-up of {counted(warmup_steps, 'step')} is as long as the run",
             found=f"{counted(steps, 'step')} in total",
-            where=run.resolved.origin(("trainer", "warmup_steps")),
+            where=run.resolved.origin(("trainer", "lr_warmup_steps")),
             fix="a shorter warm-up, more epochs, or fewer trainer.conversations_per_step",
         )
     return Conversations(

@@ -1,0 +1,72 @@
+"""The memory and the disk of this machine, and what this process uses of them. No heavy imports."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+GIB = 2**30
+
+
+def memory_bytes() -> int | None:
+    """Total memory, or the limit of the control group if it is lower; None if it is unknown."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text(encoding="ascii").strip() if limit.is_file() else ""
+    return min(total, int(text)) if text.isdigit() else total
+
+
+def used_bytes() -> int:
+    """The memory that this process uses now."""
+    return _status("VmRSS") or peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has used."""
+    if (found := _status("VmHWM")) is not None:
+        return found
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def gpu_bytes(device: str) -> tuple[int, int] | None:
+    """Total memory of a GPU and the most that torch has reserved of it; None for a CPU, or before torch is imported.
+
+    Args:
+        device: ``model.device``
+    """
+    torch: Any = sys.modules.get("torch")
+    if device == "cpu" or torch is None or not torch.cuda.is_available():
+        return None
+    index = int(device.partition(":")[2] or 0)
+    total = torch.cuda.get_device_properties(index).total_memory
+    return int(total), int(torch.cuda.max_memory_reserved(index))
+
+
+def free_bytes(folder: Path) -> int:
+    """Free disk space where a folder is, or will be created."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def size_text(count: float) -> str:
+    """A number of bytes as text, such as ``1.2 GiB`` or ``14 MiB``."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{max(1, round(count / 2**20))} MiB"
+
+
+def _status(name: str) -> int | None:
+    """A field of this process's status in bytes; None on systems without ``/proc``."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
+
+
+__all__ = ["GIB", "free_bytes", "gpu_bytes", "memory_bytes", "peak_bytes", "size_text", "used_bytes"]

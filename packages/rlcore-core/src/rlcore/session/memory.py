@@ -1,0 +1,138 @@
+"""An estimate of the memory and disk space of a run, beside what the machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.abilities import ProcessesConfig
+from rlcore.errors import UserError
+from rlcore.models.shape import ModelShape, shape_of_folder
+from rlcore.plugins.loading import load_attribute
+from rlcore.plugins.registry import asked
+from rlcore.runs.machine import free_bytes, gpu_bytes, memory_bytes, peak_bytes, size_text, used_bytes
+from rlcore.session.processes import world_size
+from rlcore.specs import EngineSpec, MemoryNeeds, ModelOnDevice, TrainerSpec
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+PROGRAM_BYTES = 750 * 2**20
+"""Memory of a process that has imported torch and transformers."""
+WORKING_BYTES = 96 * 2**20
+"""What their libraries take in addition at the first forward and backward pass."""
+CUDA_BYTES = 600 * 2**20
+"""Memory of a GPU that CUDA takes for itself."""
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """The expected peak of a run on one machine."""
+
+    device: str
+    """``cpu`` or ``cuda``."""
+    parts: Mapping[str, int]
+    """Bytes by purpose, of all processes on a CPU, or of each on its GPU."""
+    available: int | None
+    """Bytes that the machine has; None if it is unknown."""
+    checkpoint: int = 0
+    """Bytes of one checkpoint."""
+    checkpoints: int = 0
+    """The number of checkpoints that are kept at the same time."""
+    free_disk: int = 0
+    exact: bool = True
+    """False if the sizes of the model were taken from its name."""
+
+    @property
+    def total(self) -> int:
+        """Bytes in memory."""
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the machine has enough memory."""
+        return self.available is None or self.total <= self.available
+
+    def lines(self) -> list[str]:
+        """The estimate for the log."""
+        parts = ", ".join(f"{name} {size_text(count)}" for name, count in self.parts.items() if count >= 2**20)
+        has = f" of {size_text(self.available)}" if self.available else ""
+        source = "" if self.exact else ", from the size in the model's name"
+        lines = [f"memory    about {size_text(self.total)}{has} ({self.device}{source}): {parts}"]
+        if self.checkpoint:
+            disk = f"{self.checkpoints} checkpoints of {size_text(self.checkpoint)}"
+            lines.append(f"disk      about {disk}; {size_text(self.free_disk)} are free")
+        return lines
+
+
+def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate | None:
+    """Estimate what a run needs; None if its trainer does not say.
+
+    Call it after the trainer's module was imported: only then is it known whether there is a GPU.
+
+    Args:
+        run: a checked run
+        model: the folder of the model, or its sizes if only they are known
+
+    Raises:
+        PluginError: the function of the trainer or of the engine failed.
+    """
+    trainer = run.registry.spec("trainer", run.config.trainer.id)
+    if not isinstance(trainer, TrainerSpec) or trainer.memory is None:
+        return None
+    try:
+        shape = shape_of_folder(model) if isinstance(model, Path) else model
+    except UserError:
+        return None  # loading the model reports it
+    gpu = gpu_bytes(run.config.model.device)
+    dtype = run.config.model.dtype
+    placed = ModelOnDevice(
+        shape=shape,
+        element_bytes=DTYPE_BYTES.get(dtype, 2 if gpu else 4),
+        gpu_bytes=gpu[0] if gpu else None,
+    )
+    needs = _needs(run, trainer.memory, "trainer", trainer.id, placed)
+    engine = run.registry.spec("engine", run.config.rollout.engine)
+    if trainer.needs_environment and isinstance(engine, EngineSpec) and engine.memory is not None:
+        more = _needs(run, engine.memory, "engine", engine.id, placed)
+        needs = replace(needs, parts={**needs.parts, **more.parts})
+    program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES
+    keep = run.config.checkpoint.keep + 2  # the best one, and the one that is being written
+    return MemoryEstimate(
+        device="cuda" if gpu else "cpu",
+        parts={
+            name: count * (1 if gpu else _processes(run)) for name, count in {"program": program, **needs.parts}.items()
+        },
+        available=gpu[0] if gpu else memory_bytes(),
+        checkpoint=needs.checkpoint,
+        checkpoints=keep,
+        free_disk=free_bytes(Path(run.config.runs).expanduser()),
+        exact=shape.layers > 0,
+    )
+
+
+def peak_line(run: RunSession, estimate: MemoryEstimate | None) -> str:
+    """The most memory that this process used, and the estimate, for the log."""
+    gpu = gpu_bytes(run.config.model.device)
+    peak = gpu[1] + CUDA_BYTES if gpu else peak_bytes()
+    share = estimate.total // (1 if gpu else _processes(run)) if estimate is not None else None
+    expected = f", estimated {size_text(share)}" if share is not None else ""
+    return f"memory    peak {size_text(peak)}{expected}"
+
+
+def _needs(run: RunSession, target: str, kind: str, id: str, model: ModelOnDevice) -> MemoryNeeds:
+    what = f"the memory of {run.registry.named(kind, id)}"
+    needs: MemoryNeeds = asked(what, load_attribute(target, what=what), run, model)
+    return needs
+
+
+def _processes(run: RunSession) -> int:
+    options = run.options("strategy")
+    asked_for = options.processes if isinstance(options, ProcessesConfig) else None
+    return max(world_size(), asked_for or 1)
+
+
+__all__ = ["MemoryEstimate", "estimate_memory", "peak_line"]

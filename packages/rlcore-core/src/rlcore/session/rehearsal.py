@@ -1,0 +1,75 @@
+"""A dry run: everything that a run does before its first step, without starting anything or writing files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from rlcore.models.shape import shape_of_name
+from rlcore.runs.directory import check_runs
+from rlcore.runs.machine import size_text
+from rlcore.runs.output import Output
+from rlcore.session.memory import MemoryEstimate, estimate_memory
+from rlcore.session.session import RunSession
+from rlcore.specs import EngineSpec, TrainerSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """The result of a dry run in which nothing was refused."""
+
+    estimate: MemoryEstimate | None
+    """The expected memory; None if it is not known."""
+    verdict: str
+    """One line."""
+
+    def lines(self) -> list[str]:
+        """The estimate and the verdict."""
+        return [*(self.estimate.lines() if self.estimate else []), f"verdict   {self.verdict}"]
+
+
+def rehearse(run: RunSession) -> Rehearsal:
+    """Load what a run loads, and create its trainer, without starting an engine outside of this process.
+
+    Args:
+        run: a run that passed `rlcore.session.checks.check_run`
+
+    Raises:
+        RlcoreError: as the run would.
+    """
+    trial = RunSession(run.plan, run.registry, output=Output(sys.stderr), dataset=run.dataset, trial=True)
+    try:
+        return _rehearse(trial)
+    finally:
+        trial.discard()
+
+
+def _rehearse(trial: RunSession) -> Rehearsal:
+    config, registry = trial.config, trial.registry
+    if trial.resume_from is None:
+        check_runs(trial.resolved)
+    trainer = registry.load("trainer", config.trainer.id)
+    folder = trial.model_here()
+    model = folder or shape_of_name(config.model.path)
+    estimate = estimate_memory(trial, model) if model is not None else None
+    if estimate is not None and not estimate.fits:
+        found = f"needs about {size_text(estimate.total)} of memory, and there are {size_text(estimate.available or 0)}"
+        return Rehearsal(estimate=estimate, verdict=f"too large for this machine: {found}; the model was not loaded")
+    if folder is None:
+        name = config.model.path
+        return Rehearsal(
+            estimate=estimate, verdict=f"ready, except for the model {name}, which the run downloads and then checks"
+        )
+    trainer(trial)
+    return Rehearsal(estimate=estimate, verdict=_ready(trial))
+
+
+def _ready(trial: RunSession) -> str:
+    engine, trainer = (
+        trial.registry.spec("engine", trial.config.rollout.engine),
+        trial.registry.spec("trainer", trial.config.trainer.id),
+    )
+    samples = not isinstance(trainer, TrainerSpec) or trainer.needs_environment
+    if samples and isinstance(engine, EngineSpec) and engine.starts:
+        return f"ready; not checked: the start of {engine.starts}"
+    return "ready: settings, data, model and trainer were loaded and checked"

@@ -1,0 +1,147 @@
+"""The chat format of a model folder's own Jinja template.
+
+A template renders whole conversations. A rollout appends to the tokens that it has, so the rendering of a conversation
+must begin with that of every earlier one. `rlcore_rollout.chat.proof` tries this when the format is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlcore.contracts import ToolCallParser
+from rlcore.errors import UserError
+from rlcore.types import Message, ToolSchema
+
+from rlcore_rollout.chat.proof import ANSWERED, FIX, RESULTS, TOOLS, Proof, after_turn, any_of, first_difference, prove
+from rlcore_rollout.chat.renderer import Block, Piece, Renderer
+from rlcore_rollout.chat.template import ChatTemplate
+from rlcore_rollout.chat.tokenizer import ChatTokenizer
+
+
+class TemplateFormat:
+    """Conversations as the template of the model folder renders them.
+
+    Differences: text from users, data and tools never becomes a special token, ``strftime_now`` is a fixed date, and an
+    assistant's turn keeps its sampled tokens.
+
+    Args:
+        folder: the model folder
+        parser: the parser of tool calls; None detects it from the template
+        template_kwargs: further variables of the template
+        template: a file with another template
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        parser: ToolCallParser | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        template: Path | None = None,
+    ) -> None:
+        self.tokenizer = ChatTokenizer(folder)
+        source, where = (_read(template), template) if template else (self.tokenizer.config["chat_template"], folder)
+        if not source:
+            raise UserError(
+                "the model folder has no chat template", where=str(folder), fix="set model.chat_format=plain"
+            )
+        self._template = ChatTemplate(source, self.tokenizer, template_kwargs or {}, where)
+        self.proof: Proof = prove(self._template, self.tokenizer, parser)
+        """What the template can show, and the reasons why not."""
+        self.parser = self.proof.parser
+        self._renderer = Renderer(self.tokenizer)
+        self._ends = any_of(self.proof.ends)
+        added = self.tokenizer.added
+        ids = (*(added[token] for token in self.proof.ends), *self.tokenizer.end_token_ids)
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys(ids))
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
+        """The first observation with the tools, up to and including the assistant's header."""
+        if tools:
+            self._require(TOOLS)
+        return self._renderer.encode(self._template.pieces(self._template.render(messages, tools, header=True)))
+
+    def observation(self, messages: Sequence[Message], completion_ids: Sequence[int]) -> list[int]:
+        """The text after a completion: the end of its turn if it is missing, the new messages, the next header.
+
+        The turn before the messages is a stand-in: what follows a turn does not depend on its text.
+        """
+        results = bool(messages) and messages[0].role == "tool"
+        self._require(RESULTS if results else ANSWERED)
+        text = after_turn(self._template, messages, self._ends)
+        pieces = self._template.pieces(text)
+        if not completion_ids or completion_ids[-1] not in self.stop_token_ids:
+            pieces.insert(0, Piece(self.proof.ends[0], "template"))
+        return self._renderer.encode(pieces)
+
+    def parse(self, completion_ids: Sequence[int], finish_reason: str) -> Message:
+        """The assistant's message with its tool calls. A truncated completion is never parsed for calls."""
+        ids = list(completion_ids)
+        if ids and ids[-1] in self.stop_token_ids:
+            ids.pop()
+        text = self.decode(ids)
+        if finish_reason == "length":
+            return Message(role="assistant", content=text)
+        content, calls = self.parser.parse(text)
+        return Message(role="assistant", content=content, tool_calls=calls)
+
+    def conversation(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
+    ) -> tuple[list[int], list[bool]]:
+        """A complete demonstration as ids [T] and loss mask [T], true on the assistant's turns and their end tokens.
+
+        Raises:
+            UserError: the template renders an earlier part of this conversation differently.
+        """
+        blocks: list[Block] = []
+        done = ""
+        for place, message in enumerate(messages):
+            if message.role != "assistant":
+                continue
+            header = self._continued(done, messages[:place], tools, header=True)
+            turn = self._continued(header, messages[: place + 1], tools, header=False)
+            end = self._ends.search(turn, len(header))
+            turn = turn[: end.end()] if end else turn
+            blocks.append(Block(tuple(self._template.pieces(header[len(done) :])), sampled=False))
+            blocks.append(Block(tuple(self._template.pieces(turn[len(header) :])), sampled=True))
+            done = turn
+        if not messages or messages[-1].role != "assistant":
+            whole = self._continued(done, messages, tools, header=False)
+            blocks.append(Block(tuple(self._template.pieces(whole[len(done) :])), sampled=False))
+        return self._renderer.encode_blocks(blocks)
+
+    def description(self) -> Sequence[str]:
+        """Return lines for the log: the parser, and what the template cannot show."""
+        return self.proof.description()
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of the ids, including special tokens."""
+        return self.tokenizer.decode(token_ids)
+
+    def _continued(self, done: str, messages: Sequence[Message], tools: Sequence[ToolSchema], *, header: bool) -> str:
+        """Return a rendering that begins with an earlier one."""
+        text = self._template.render(messages, tools, header=header)
+        if text.startswith(done):
+            return text
+        raise UserError(
+            "the chat template renders an earlier part of a conversation differently when messages follow",
+            found=first_difference(self._template, done, text),
+            where=str(self._template.where),
+            fix=FIX,
+        )
+
+    def _require(self, ability: str) -> None:
+        if reason := self.proof.missing.get(ability):
+            raise UserError(
+                f"the chat template cannot show {ability}", found=reason, where=str(self._template.where), fix=FIX
+            )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            "the chat template cannot be read", found=str(error), where=str(path), fix="model.chat_template=FILE"
+        ) from error
