@@ -153,7 +153,7 @@ SFT_SETS = {
     "trainer.max_gradient_norm": 1.0,
     "trainer.max_tokens": 2048,
     "trainer.schedule": "linear",
-    "trainer.warmup_ratio": 0.1,
+    "trainer.lr_warmup_ratio": 0.1,
     "trainer.weight_decay": 0.0,
 }
 """For 16 rows in batches of 2."""

@@ -12,6 +12,7 @@ import torch
 from rlcore.config.schema import RunConfig
 from rlcore.errors import EngineError
 from rlcore.plugins.registry import Registry
+from rlcore.runs.progress import Meter, silent
 from rlcore.types import (
     Boundary,
     Completion,
@@ -25,7 +26,7 @@ from rlcore.types import (
     derive_seed,
 )
 from rlcore_trainer.algorithms.config import AlgorithmConfig
-from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.policy.lora_config import LoraTable
@@ -187,11 +188,12 @@ class Bandit:
             # The engine's log-probabilities are of two tokens only: the gap to the policy's is meant.
             **algorithm_options({"rollout_importance_sampling": {"mode": "none"}, **tables.pop("algorithm", {})}),
             "critic": CriticConfig(**tables.pop("critic", {})),
+            "curriculum": CurriculumConfig(**tables.pop("curriculum", {})),
             "warmup": WarmupConfig(**tables.pop("warmup", {})),
             "strategy": SingleProcessConfig(),
             "lora": LoraTable(**tables.pop("lora", {})),
         }
-        self.resolved = SimpleNamespace(options=self._options)
+        self.resolved = SimpleNamespace(options=self._options, environments=())
         self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)
         self.engine_fails: Callable[[int], bool] = tables.pop("engine_fails", lambda request: False)
         self.sync_fails: Callable[[int], bool] = tables.pop("sync_fails", lambda transfer: False)
@@ -236,6 +238,9 @@ class Bandit:
 
     def record(self, step: int, purpose: str, groups: Any) -> None:
         self.recorded.append((step, purpose))
+
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        return Meter(phase, total, unit, silent)
 
     def say(self, text: str) -> None:
         self.said.append(text)

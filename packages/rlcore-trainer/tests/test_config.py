@@ -109,6 +109,6 @@ def test_other_texts_are_not_a_number_of_steps(steps: int | str) -> None:
 
 
 def test_warmup_ratio_is_a_fraction_of_all_steps() -> None:
-    assert PolicyGradientConfig(warmup_ratio=0.1).warmup_of(30) == 3
-    assert PolicyGradientConfig(warmup_ratio=0.1, warmup_steps=5).warmup_of(30) == 5
+    assert PolicyGradientConfig(lr_warmup_ratio=0.1).warmup_of(30) == 3
+    assert PolicyGradientConfig(lr_warmup_ratio=0.1, lr_warmup_steps=5).warmup_of(30) == 5
     assert PolicyGradientConfig().warmup_of(30) == 0

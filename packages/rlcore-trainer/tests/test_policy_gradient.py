@@ -183,7 +183,7 @@ def test_equal_rewards_give_no_update(bandit: Make) -> None:
 
 def test_resumed_run_equals_an_uninterrupted_run(bandit: Make, tmp_path: Path) -> None:
     tables: dict[str, Any] = {
-        "trainer": {"steps": 6, "schedule": "cosine", "updates_per_rollout": 2, "warmup_steps": 2},
+        "trainer": {"steps": 6, "schedule": "cosine", "updates_per_rollout": 2, "lr_warmup_steps": 2},
         "algorithm": {"kl": {"coefficient": 0.1}, "entropy": 0.01},
         "warmup": {"steps": 2, "demonstrations_per_step": 2},
         "checkpoint": {"every": 3},

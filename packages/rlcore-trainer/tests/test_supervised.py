@@ -14,6 +14,7 @@ import torch
 from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
 from rlcore.errors import DataError, UserError
+from rlcore.runs.progress import Meter, silent
 from rlcore.types import Demonstration, Message
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
@@ -107,6 +108,9 @@ class Chats:
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.logged[step] = {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        return Meter(phase, total, unit, silent)
+
     def say(self, text: str) -> None:
         self.said.append(text)
 
@@ -197,7 +201,7 @@ def test_every_epoch_is_a_different_permutation_of_the_conversations() -> None:
 
 @pytest.mark.parametrize("budget", [1, 9, 4096])
 def test_schedule_ends_with_the_last_step_for_any_accumulation(chats: Make, budget: int) -> None:
-    run = chats(trainer={"warmup_ratio": 0.3, "schedule": "linear", "max_tokens_per_batch": budget, "epochs": 2})
+    run = chats(trainer={"lr_warmup_ratio": 0.3, "schedule": "linear", "max_tokens_per_batch": budget, "epochs": 2})
     trained(run)
     rates = [run.logged[step]["learning_rate"] for step in sorted(run.logged) if step]
     assert rates == pytest.approx([0.005, 0.01, 0.01, 0.0075, 0.005, 0.0025])  # six steps, of which two warm up
@@ -268,7 +272,7 @@ def test_best_checkpoint_has_the_smallest_evaluation_loss(chats: Make, tmp_path:
 def test_resumed_run_equals_an_uninterrupted_run(model_folder: Path, qwen2: Make, chats: Make, tmp_path: Path) -> None:
     qwen2(tie_word_embeddings=True, attention_dropout=0.2).save_pretrained(model_folder)
     tables: dict[str, Any] = {
-        "trainer": {"epochs": 3, "schedule": "cosine", "warmup_steps": 2, "weight_decay": 0.1},
+        "trainer": {"epochs": 3, "schedule": "cosine", "lr_warmup_steps": 2, "weight_decay": 0.1},
         "checkpoint": {"every": 2, "keep": 9},
     }
     whole = chats(directory="whole", **tables)
@@ -355,14 +359,14 @@ def test_bad_input_is_rejected(chats: Make) -> None:
         check(chats(train=[]))
     for trainer, path in (
         ({"rollouts": True}, "trainer.rollouts"),
-        ({"steps": 4, "warmup_steps": 4}, "trainer.warmup_steps"),
-        ({"warmup_ratio": 0.1, "warmup_steps": 4}, "trainer.warmup_ratio"),
+        ({"steps": 4, "lr_warmup_steps": 4}, "trainer.lr_warmup_steps"),
+        ({"lr_warmup_ratio": 0.1, "lr_warmup_steps": 4}, "trainer.lr_warmup_ratio"),
     ):
         with pytest.raises(ProblemsError) as caught:
             check(chats(trainer=trainer))
         assert {problem.path for problem in caught.value.problems} == {path}
     with pytest.raises(UserError, match="the warm-up of 9 steps"):
-        SupervisedTrainer(chats(trainer={"warmup_steps": 9})).train()
+        SupervisedTrainer(chats(trainer={"lr_warmup_steps": 9})).train()
     with pytest.raises(UserError) as user:
         SupervisedTrainer(chats(trainer={"max_tokens": 3})).train()
     assert user.value.where == "trainer.max_tokens"

@@ -138,7 +138,7 @@ SFT = FileVocabulary(
     beside=processes_beside,
     meanings={
         "SFT": _starts(
-            {"trainer.id": "sft", "trainer.schedule": "linear", "trainer.warmup_ratio": 0.1},
+            {"trainer.id": "sft", "trainer.schedule": "linear", "trainer.lr_warmup_ratio": 0.1},
             "sft, with the fixed schedule of the original program",
         ),
         **_MODEL,

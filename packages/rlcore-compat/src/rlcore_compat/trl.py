@@ -260,8 +260,10 @@ TRL: Mapping[str, Meaning] = {
     "adam_epsilon": nothing("fixed at 1e-8", only=(1e-8,), otherwise="only 1e-8 is supported"),
     "optim": nothing("the optimiser is AdamW", only=_OPTIMISERS, otherwise="the optimiser is AdamW: adamw_torch"),
     "lr_scheduler_type": one_of("trainer.schedule", SCHEDULES, f"must be one of {', '.join(SCHEDULES)}"),
-    "warmup_ratio": Meaning(ours="trainer.warmup_steps", why="a fraction of all steps", read=_warmup_share),
-    "warmup_steps": Meaning(ours="trainer.warmup_steps", why="optimiser steps, converted to rollouts", read=as_steps),
+    "warmup_ratio": Meaning(ours="trainer.lr_warmup_steps", why="a fraction of all steps", read=_warmup_share),
+    "warmup_steps": Meaning(
+        ours="trainer.lr_warmup_steps", why="optimiser steps, converted to rollouts", read=as_steps
+    ),
     "seed": Meaning(ours="seed"),
     "do_train": nothing("rlcore run trains", only=(True,), otherwise="to evaluate without training, use rlcore eval"),
     "do_eval": Meaning(

@@ -77,9 +77,11 @@ _UPDATES: Mapping[str, Meaning] = {
     f"{ACTOR}.optim.lr": Meaning(ours="trainer.learning_rate"),
     f"{ACTOR}.optim.weight_decay": Meaning(ours="trainer.weight_decay"),
     f"{ACTOR}.optim.betas": Meaning(ours="trainer.betas"),
-    f"{ACTOR}.optim.lr_warmup_steps": Meaning(ours="trainer.warmup_steps", why="-1 has no effect", read=_warmup_steps),
+    f"{ACTOR}.optim.lr_warmup_steps": Meaning(
+        ours="trainer.lr_warmup_steps", why="-1 has no effect", read=_warmup_steps
+    ),
     f"{ACTOR}.optim.lr_warmup_steps_ratio": Meaning(
-        ours="trainer.warmup_ratio", why="only without lr_warmup_steps", read=_warmup_ratio
+        ours="trainer.lr_warmup_ratio", why="only without lr_warmup_steps", read=_warmup_ratio
     ),
     f"{ACTOR}.optim.lr_scheduler_type": Meaning(ours="trainer.schedule", read=_schedule),
     f"{ACTOR}.optim.warmup_style": Meaning(ours="trainer.schedule", read=_schedule),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ from typing import Any, TextIO
 
 from rlcore.escaping import escaped_json, printable
 from rlcore.secrecy import redact
+
+BAR_WIDTH = 24
 
 
 def say(*lines: str, err: bool = False, stream: TextIO | None = None) -> None:
@@ -30,12 +33,45 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return escaped_json(json.dumps(_plain(value), indent=indent, ensure_ascii=False, default=str))
 
 
-def overwrite(text: str = "") -> None:
-    """Replace the progress line by a text or by nothing: in a notebook, else on stderr, which must be a terminal."""
+def overwrite(text: str = "", *, fraction: float | None = None) -> None:
+    """Replace the progress line by a text or by nothing: in a notebook, else on stderr, which must be a terminal.
+
+    Args:
+        text: cut to the width of the terminal
+        fraction: on a terminal, draw a bar with this share before the text
+    """
     if in_notebook():
         _progress_line.show(printable(text))
-    else:
-        _write(sys.stderr, f"\r{printable(text)}\x1b[K")
+        return
+    bar = _bar(fraction) if fraction is not None else ""
+    room = shutil.get_terminal_size().columns - (BAR_WIDTH + 2 if bar else 1)
+    _terminal_line.clear()
+    _write(sys.stderr, f"{bar}{printable(text)[: max(0, room)]}")
+    _terminal_line.drawn = bool(text)
+
+
+def _bar(fraction: float) -> str:
+    from rich.console import Console
+    from rich.progress_bar import ProgressBar
+
+    console = Console(file=sys.stderr)
+    with console.capture() as drawn:
+        console.print(ProgressBar(total=1.0, completed=fraction, width=BAR_WIDTH), end=" ")
+    return drawn.get()
+
+
+class _TerminalLine:
+    """The last line of a terminal, if it shows progress."""
+
+    drawn = False
+
+    def clear(self) -> None:
+        if self.drawn:
+            self.drawn = False
+            _write(sys.stderr, "\r\x1b[K")
+
+
+_terminal_line = _TerminalLine()
 
 
 def in_notebook() -> bool:
@@ -96,6 +132,7 @@ def _plain(value: Any) -> Any:
 
 
 def _write(stream: TextIO, text: str) -> None:
+    _terminal_line.clear()
     try:
         stream.write(text)
     except UnicodeEncodeError:

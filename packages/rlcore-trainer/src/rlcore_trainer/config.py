@@ -5,17 +5,29 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field
-from rlcore.config.schema import LARGEST, Table
+from pydantic import Field, model_validator
+from rlcore.config.schema import LARGEST, MetricChoice, Table
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0, le=1)]
 LearningRate = Annotated[float, Field(gt=0)]
 Passes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8} pass(es)?$")]
 
 
+class EarlyStop(MetricChoice):
+    """``[trainer.early_stop]``: end the run when a metric stops improving, by default that of the best checkpoint."""
+
+    patience: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    """Measurements without an improvement after which the run ends; 0 never ends it early."""
+    least_change: NonNegative = 0.0
+    """Smallest change of the metric that counts as an improvement."""
+
+
 class PolicyGradientConfig(Table):
     """``[trainer]``: training length, optimiser and batch settings."""
+
+    RENAMED = {"warmup_steps": "lr_warmup_steps", "warmup_ratio": "lr_warmup_ratio"}
 
     steps: Positive | Passes = 100
     """Number of training steps, or of passes over the training tasks, such as ``"3 passes"``. Each step is one rollout
@@ -26,10 +38,10 @@ class PolicyGradientConfig(Table):
     """Shuffle the training tasks in each pass; false keeps the order of the dataset."""
     learning_rate: LearningRate = 1e-6
     """Peak learning rate of AdamW."""
-    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    lr_warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of steps over which the learning rate increases from zero to its peak."""
-    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Warm-up as a fraction of all steps, rounded up; used if ``warmup_steps`` is 0."""
+    lr_warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The same as a fraction of all steps, rounded up; used if ``lr_warmup_steps`` is 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Learning rate schedule after the warm-up: constant, or a decay to zero at the last step."""
     weight_decay: NonNegative = 0.0
@@ -47,6 +59,8 @@ class PolicyGradientConfig(Table):
     once for all of its responses that fit into the same micro-batch."""
     sync_check_every: Annotated[int, Field(ge=0, le=LARGEST)] = 1
     """Number of steps between checks that the engine has the policy's weights; 0 disables the check."""
+    early_stop: EarlyStop = EarlyStop()
+    """When to end the run before its last step."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them."""
 
@@ -58,13 +72,30 @@ class PolicyGradientConfig(Table):
 
     def warmup_of(self, steps: int) -> int:
         """Return the number of warm-up steps of a run of ``steps`` steps."""
-        return self.warmup_steps or share_of(self.warmup_ratio, steps)
+        return self.lr_warmup_steps or share_of(self.lr_warmup_ratio, steps)
 
 
 def share_of(ratio: float, steps: int) -> int:
     """Return a fraction of all steps, rounded up."""
     # Round first: 0.1 * 30 is slightly larger than 3 in floating point.
     return math.ceil(round(ratio * steps, 6))
+
+
+class CurriculumConfig(Table):
+    """``[curriculum]``: skip prompts that the policy always or never solves."""
+
+    success: tuple[Rate, Rate] | None = None
+    """The lowest and highest success rate of a prompt that is sampled in each pass over the data, such as
+    ``[0.1, 0.9]``. The rate is that of the prompt's last group. None samples all prompts."""
+    rest: Annotated[int, Field(ge=1, le=LARGEST)] = 1
+    """Number of passes over the data in which a prompt outside this range is skipped. If fewer prompts are left than a
+    step needs, all are sampled again."""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> CurriculumConfig:
+        if self.success is not None and self.success[0] > self.success[1]:
+            raise ValueError("success needs the lowest rate first, such as [0.1, 0.9]")
+        return self
 
 
 class WarmupConfig(Table):

@@ -63,9 +63,14 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands and their summaries without importing them."""
+        """Write the commands and their summaries without importing them, followed by those of plugins."""
+        from rlcore.cli.plugin_commands import plugin_commands
+
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+        if others := [row for row in plugin_commands() if row[0] not in COMMANDS]:
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(others)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -120,7 +125,7 @@ Exit status:
         "rlcore plugins list                    list installed plugins",
         "rlcore doctor                          check this machine",
     )
-    + "\n\nPlugins can add commands; rlcore plugins show NAME lists them.\n\n"
+    + "\n\n"
     + EXIT_STATUS,
 )
 @click.version_option(None, "--version", package_name="rlcore-core", prog_name="rlcore", message="%(prog)s %(version)s")

@@ -7,9 +7,10 @@ Tables of components (``environment``, each ``reward``, ``data``, ``trainer``, `
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 MOST = 2**16
 """Limit of everything that takes memory or time for each one, such as trajectories of a task."""
@@ -31,6 +32,9 @@ class Table(BaseModel):
     """Keys whose values are derived from others unless a layer sets them."""
     FIXED: ClassVar[frozenset[str]] = frozenset()
     """Keys that a resumed run cannot change, because they only affect its start."""
+
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+    """Earlier names of keys, which are rejected with the present one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -54,6 +58,43 @@ class RewardTable(ComponentTable):
 
     weight: float = 1.0
     """Weight in the sum; 0 only logs it as a metric."""
+
+
+def _increasing(weight: float | list[tuple[int, float]]) -> float | list[tuple[int, float]]:
+    steps = [step for step, _ in weight] if isinstance(weight, list) else []
+    if steps != sorted(set(steps)):
+        raise ValueError("needs increasing steps")
+    return weight
+
+
+Share = Annotated[float, Field(ge=0)]
+Schedule = Annotated[list[tuple[Annotated[int, Field(ge=0, le=LARGEST)], Share]], Field(min_length=1)]
+Weight = Annotated[Share | Schedule, AfterValidator(_increasing)]
+
+
+class EnvironmentTable(ComponentTable):
+    """One environment of several, ``[[environment]]``, with its data and rewards."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")] = ""
+    """Name in metrics, records and overrides; the id if it is not set."""
+    weight: Weight = 1.0
+    """Share of the sampled prompts, relative to the other environments. A list of ``[step, weight]`` changes it
+    linearly between the steps."""
+    data: dict[str, Any] = {}
+    """Its dataset, like ``[data]``."""
+    reward: list[RewardTable] = []
+    """Its rewards, like ``[[reward]]``."""
+
+    def weight_at(self, step: int) -> float:
+        """The weight at a step. It is constant before the first and after the last point of a schedule."""
+        if not isinstance(self.weight, list):
+            return self.weight
+        before = [point for point in self.weight if point[0] <= step]
+        after = [point for point in self.weight if point[0] > step]
+        if not before or not after:
+            return (before[-1] if before else after[0])[1]
+        (start, low), (end, high) = before[-1], after[0]
+        return low + (high - low) * (step - start) / (end - start)
 
 
 class ModelTable(Table):
@@ -123,7 +164,7 @@ class EvaluationTable(Table):
     every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
     """Steps between evaluations, which also run before the first and after the last step. 0 disables evaluation."""
     tasks: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
-    """Number of held-out tasks to use, from the start; None uses all."""
+    """Number of held-out tasks to use, from the start, of each environment; None uses all."""
     samples: Count = 1
     """Trajectories per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
@@ -136,6 +177,15 @@ class EvaluationTable(Table):
     """Minimum reward of a trajectory that counts as solved (accuracy)."""
 
 
+class MetricChoice(Table):
+    """A metric by its name."""
+
+    metric: str | None = None
+    """Name of a metric, such as ``evaluation/reward``; None uses that of the trainer."""
+    direction: Literal["max", "min"] | None = None
+    """Whether higher or lower values are better; None follows from the metric."""
+
+
 class CheckpointTable(Table):
     """Checkpoints. The best one (by evaluation) and the last one are always kept."""
 
@@ -143,6 +193,9 @@ class CheckpointTable(Table):
     """Steps between checkpoints; 0 writes only the last one."""
     keep: Annotated[int, Field(ge=1, le=LARGEST)] = 2
     """Number of recent checkpoints to keep, in addition to the best one."""
+    best: MetricChoice = MetricChoice()
+    """The metric of an evaluation that decides the best checkpoint; the latest one wins ties. By default, the accuracy
+    on held-out tasks and then their reward, or in supervised training the loss on held-out conversations."""
 
 
 class TrackersTable(Table):
@@ -152,6 +205,12 @@ class TrackersTable(Table):
 
     use: list[str] = ["console", "jsonl"]
     """Ids of trackers, such as ``console``, ``jsonl``, ``tensorboard``, ``wandb``, ``trackio``."""
+
+
+Environments = Annotated[
+    Annotated[ComponentTable, Tag("table")] | Annotated[list[EnvironmentTable], Tag("list")],
+    Discriminator(lambda value: "list" if isinstance(value, list) else "table"),
+]
 
 
 class RunConfig(Table):
@@ -175,8 +234,9 @@ class RunConfig(Table):
     """The policy."""
     layout: Literal["plain", "stamped"] = "plain"
     """``stamped`` names the run directory ``<date>_<time>_<name>`` and adds ``backup``, ``ckpt`` and ``result``."""
-    environment: ComponentTable
-    """Environment, usually set by ``-p PLUGIN``. Optional for trainers without rollouts; the id is then empty."""
+    environment: Environments
+    """Environment, usually set by ``-p PLUGIN``, or a list of them. Optional for trainers without rollouts; the id is
+    then empty."""
     reward: list[RewardTable]
     """Rewards: at least one, unless the trainer does not use rollouts."""
     data: dict[str, Any] = {}
@@ -199,3 +259,13 @@ class RunConfig(Table):
     """Metric trackers."""
     observers: list[str] = []
     """Observers: plugins whose observe hooks are called, or classes, such as ``file.py:Class``."""
+
+    @property
+    def has_environment(self) -> bool:
+        """Whether the run has an environment, or several."""
+        return isinstance(self.environment, list) or bool(self.environment.id)
+
+    @property
+    def mixture(self) -> list[EnvironmentTable]:
+        """The environments of a run with several; empty for a run with one, or without."""
+        return self.environment if isinstance(self.environment, list) else []

@@ -20,6 +20,7 @@ from rlcore.config.fields import (
 from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers
 from rlcore.config.masking import is_secret_field, remember_secret_fields
 from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, most_similar, nearest_key
+from rlcore.config.schema import Table
 from rlcore.containment import error_text, plugin_code
 from rlcore.secrecy import MASK, SECRET_VALUE, is_secret, redacted
 
@@ -72,6 +73,7 @@ class TableValidator:
         self.problems: list[Problem] = list(merged.problems)
         self.unknown: list[KeyPath] = []
         self.known: set[str] = set()
+        self.renamed: dict[str, str] = {}
         self.secret: set[str] = set()
 
     def finish(self, subject: str = "the run's configuration") -> None:
@@ -90,6 +92,8 @@ class TableValidator:
             return None
         keys = {".".join((*path, key)): tuple(key.split(".")) for key in keys_of(model)}
         self.known |= set(keys)
+        if issubclass(model, Table):
+            self.renamed |= {".".join((*path, old)): ".".join((*path, new)) for old, new in model.RENAMED.items()}
         self.secret |= {name for name, key in keys.items() if is_secret_field(model, key)}
         if model.model_config.get("extra", "ignore") == "ignore":  # ignored keys are errors too
             names = set(model.model_fields) | {field.alias for field in model.model_fields.values()}
@@ -195,7 +199,9 @@ class TableValidator:
             near = most_similar(shown, (own, self.nearest_dialect_key(shown)))
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
-            if near is not None:
+            if shown in self.renamed:
+                reason = f"it is now called {self.renamed[shown]}"
+            elif near is not None:
                 reason = f"did you mean {near} ?"
             elif siblings:
                 reason = f"valid keys of {parent or 'the top level'}: {', '.join(siblings)}"

@@ -17,6 +17,7 @@ from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.output import Output
+from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
 from rlcore.runs.records import write_groups
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
@@ -36,6 +37,7 @@ class RunSession(RunComponents):
         is_main: whether this process prints and writes files; other processes have no directory, trackers or observers
         trial: whether components are created only to check that they can be, as in a dry run: nothing is started
             outside of this process
+        progress: shows how far a phase is; by default, on the terminal or in lines
         trackers: the open trackers by id
         last_step: the last step whose metrics were logged; None before the first
     """
@@ -50,12 +52,14 @@ class RunSession(RunComponents):
         dataset: Dataset | None = None,
         is_main: bool = True,
         trial: bool = False,
+        progress: ProgressDisplay | None = None,
     ) -> None:
         super().__init__(plan, registry, home=directory.path if directory is not None else None, dataset=dataset)
         self.directory, self.is_main, self.trial = directory, is_main, trial
         self._executors: list[Executor] = []
         self.trackers: list[tuple[str, Tracker]] = []
         self._output = output or Output()
+        self._show = (progress or PrintedProgress(self.say)) if is_main else silent
         if directory is not None:
             self._output.log = directory.path / "output.log"
         self._observers = Observers(self.registry)
@@ -136,6 +140,10 @@ class RunSession(RunComponents):
         """Like `say`, for progress: in a notebook, the next such line replaces this one."""
         if self.is_main:
             self._output.update(line)
+
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        """Count and show a phase: ``with run.progress("rollout", 128, "trajectory") as meter: meter.advance()``."""
+        return Meter(phase, total, unit, self._show)
 
     @property
     def stop_requested(self) -> bool:

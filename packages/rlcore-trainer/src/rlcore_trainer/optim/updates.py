@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from rlcore.errors import UserError
+from rlcore.runs.progress import Meter, silent
 from rlcore.types import Group, derive_seed
 from torch import Tensor
 
@@ -56,6 +57,10 @@ class _Known:
         return _Known(**{name: None if found is None else chosen(found, members) for name, found in rows.items()})
 
 
+def _unshown(phase: str, total: int, unit: str) -> Meter:
+    return Meter(phase, total, unit, silent)
+
+
 class PolicyUpdate:
     """Updates the policy on a rollout: advantages, mini-batches, micro-batches, losses and optimiser steps.
 
@@ -77,6 +82,7 @@ class PolicyUpdate:
         temperature: float = 1.0,
         comparable: bool | None = None,
         max_response_tokens: int = 256,
+        progress: Callable[[str, int, str], Meter] = _unshown,
     ) -> None:
         """Store the components of an update.
 
@@ -93,13 +99,14 @@ class PolicyUpdate:
             comparable: whether the engine's log-probabilities are of the trained distribution; None derives this from
                 the temperature
             max_response_tokens: maximum length used by the aggregation and the penalty for long answers
+            progress: makes a meter for a phase, its total and its unit
 
         Raises:
             UserError: the advantage needs a critic, but none is given.
         """
         self._policy, self._reference, self._critic, self._strategy = policy, reference, critic, strategy
         self._trainer, self._algorithm, self._temperature = trainer, algorithm, temperature
-        self._max_response_tokens = max_response_tokens
+        self._max_response_tokens, self._progress = max_response_tokens, progress
         self._advantage, self._traits = advantage, advantage_traits(advantage)
         if self._traits.needs_critic and critic is None:
             raise UserError("this advantage needs the values of a critic", fix="set critic.model=copy or head")
@@ -252,10 +259,16 @@ class PolicyUpdate:
         """Return log-probabilities of the written tokens of some sequences under a policy, without gradients."""
         found: Rows = {}
         wanted = [sequences[i] for i in members]
-        with policy.computing():
+        with policy.computing(), self._metered("log-probabilities", wanted) as meter:
             for batch in pack(wanted, self._trainer.max_tokens_per_batch, policy.device, self._strategy.rank):
                 found |= split(policy.evaluate(batch, temperature=self._temperature)[0], batch.sequence_M)
+                meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
         return {members[place]: row for place, row in self._strategy.union(found).items()}
+
+    def _metered(self, phase: str, sequences: Sequence[TrainingSequence]) -> Meter:
+        """Count the trained tokens of this process."""
+        total = sum(sequence.trained for sequence in sequences) // self._strategy.rank.world_size
+        return self._progress(phase, total, "token")
 
     # Updates
 
@@ -333,12 +346,13 @@ class PolicyUpdate:
         rows = known.of(members)
         value_weight = 1.0 / sum(counts)
         totals: dict[str, float] = {}
-        with self._policy.computing():
+        with self._policy.computing(), self._metered("update", weighted) as meter:
             for batch in pack(weighted, self._trainer.max_tokens_per_batch, self._policy.device, self._strategy.rank):
                 loss, parts = self._loss(batch, rows, value_weight)
                 self._strategy.backward(loss)
                 for metrics in parts:
                     add_metrics(totals, metrics)
+                meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
         return self._objective.means(self._strategy.sum(totals), share)
 
     def _loss(self, batch: MicroBatch, known: _Known, value_weight: float) -> tuple[Tensor, list[dict[str, Tensor]]]:

@@ -9,7 +9,7 @@
             collection.json    state of dynamic sampling: data position and carried groups; only if enabled
             trainer.json       step, updates, best evaluation
             manifest.json      format, and the size and checksum of every file
-        best -> 000040         by evaluation accuracy, then reward; the latest on ties
+        best -> 000040         by the metric of [checkpoint.best]; the latest on ties
         last -> 000040
         reference/             the reference policy of the KL term, if it is not the original model
 
@@ -47,8 +47,12 @@ class Progress:
     updates: int = 0
     """Number of optimiser updates so far, which is the policy's version."""
     best_step: int | None = None
-    best_accuracy: float = 0.0
-    best_reward: float = 0.0
+    best_score: tuple[float, ...] = ()
+    """The metrics that decide the best step, higher values being better."""
+    stop_score: float | None = None
+    """The best value so far of the metric of ``trainer.early_stop``, higher values being better."""
+    stale: int = 0
+    """Measurements of that metric since then."""
 
 
 class Checkpoints:
@@ -136,7 +140,8 @@ def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[st
     check_checkpoint(folder, checksums=False)
     name = "trainer.json"
     try:
-        progress = Progress(**json.loads((folder / name).read_text(encoding="utf-8"))["progress"])
+        saved = json.loads((folder / name).read_text(encoding="utf-8"))["progress"]
+        progress = Progress(**{**saved, "best_score": tuple(saved["best_score"])})
         name = "optimiser.pt"
         state = torch.load(folder / name, map_location=map_location, weights_only=True)
         name = COLLECTION

@@ -24,7 +24,7 @@ from rlcore_trainer.algorithms.interface import ConfigWithNotes
 from rlcore_trainer.algorithms.selected import PARTS, advantage_traits, loss_traits
 from rlcore_trainer.config import WarmupConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.training import lora_check, resume_check
+from rlcore_trainer.training import lora_check, resume_check, selection
 
 if TYPE_CHECKING:
     from rlcore.config.schema import RolloutTable
@@ -53,6 +53,7 @@ def check(run: RunSession) -> list[str]:
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
     found = [*_Conflicts(run, algorithm, critic).all(), *lora_check.problems(run, reinforcement=True)]
     found += resume_check.problems(run, critic, algorithm.kl)
+    found += selection.problems(run, run.options("trainer").early_stop)
     if found:
         raise ProblemsError(found)
     return [*_notes(run), *lora_check.notes(run)]
@@ -223,7 +224,7 @@ class _Conflicts:
 
     def _of_lengths(self) -> Iterator[Problem]:
         algorithm, rollout = self._algorithm, self._rollout
-        limit = response_limit(algorithm, rollout, self._run.resolved.options.get("environment"))
+        limit = response_limit(algorithm, rollout, *(one.options for one in self._run.resolved.environments))
         if algorithm.overlong.buffer >= limit:
             reason = f"the penalty would start before the first token: the limit is {counted(limit, 'token')}"
             fix = f"a buffer smaller than {limit}, or a larger algorithm.max_response_tokens"

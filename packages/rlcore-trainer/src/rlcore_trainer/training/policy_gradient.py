@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Group, RolloutRequest, Task
 from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
 from rlcore_trainer.algorithms.selected import description, selected_advantage, selected_loss
-from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.optim.critic import Critic
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.optim.schedule import learning_rate
@@ -26,6 +26,7 @@ from rlcore_trainer.training.conflicts import comparable
 from rlcore_trainer.training.reference import reference_policy
 from rlcore_trainer.training.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.training.rollouts import Rollouts, require_scores
+from rlcore_trainer.training.selection import require_measured
 from rlcore_trainer.training.session import TrainingSession
 from rlcore_trainer.training.warmup import warm_up
 
@@ -40,6 +41,10 @@ CHECKED = {
     "critic/gradient_norm": "gradient norm of the critic",
 }
 """Names of the metrics of a step that must be finite."""
+
+
+DECIDING = ("evaluation/accuracy", "evaluation/reward")
+"""The metrics that decide the best step by default, most important first."""
 
 
 class PolicyGradientTrainer:
@@ -64,7 +69,7 @@ class PolicyGradientTrainer:
         self._warmup: WarmupConfig = run.options("warmup")
         self._critic_config: CriticConfig = run.options("critic")
         evaluation = run.config.evaluation
-        tasks = run.dataset.tasks("train")
+        tasks, curriculum = run.dataset.tasks("train"), run.resolved.options.get("curriculum")
         self._steps = self._config.steps_of(len(tasks))
         self._collector = Collector(
             tasks,
@@ -73,9 +78,11 @@ class PolicyGradientTrainer:
             group_size=run.config.rollout.group_size,
             seed=run.config.seed,
             success=evaluation.success,
+            environments=run.config.mixture,
+            curriculum=curriculum if isinstance(curriculum, CurriculumConfig) else None,
         )
         self._evaluation_tasks: Sequence[Task] = (
-            list(run.dataset.tasks("evaluation"))[: evaluation.tasks] if evaluation.every else []
+            tasks_to_evaluate(run.config, run.dataset.tasks("evaluation")) if evaluation.every else []
         )
         self.session = TrainingSession(run, self._config)
         self._collector.restore(self.session.collection)
@@ -84,7 +91,7 @@ class PolicyGradientTrainer:
             Critic(self._critic_config, policy, strategy, self._config) if self._critic_config.model else None
         )
         self._reference = self._make_reference()
-        rollout = run.config.rollout
+        rollout, options = run.config.rollout, [environment.options for environment in run.resolved.environments]
         self._updater = PolicyUpdate(
             policy,
             self._reference,
@@ -96,7 +103,8 @@ class PolicyGradientTrainer:
             self._algorithm,
             temperature=rollout.temperature,
             comparable=comparable(rollout),
-            max_response_tokens=response_limit(self._algorithm, rollout, run.resolved.options.get("environment")),
+            progress=run.progress,
+            max_response_tokens=response_limit(self._algorithm, rollout, *options),
         )
         if self.session.restored is not None:
             self._restore(self.session.restored["updates"])
@@ -120,7 +128,7 @@ class PolicyGradientTrainer:
         return {"updates": self._updater.state()}
 
     def collection(self) -> Mapping[str, Any]:
-        """Return the state of dynamic sampling after the last completed step."""
+        """Return the state of sampling after the last completed step."""
         return self._collector.state(self.session.progress.step)
 
     def _reinforce(self) -> Mapping[str, float]:
@@ -158,6 +166,7 @@ class PolicyGradientTrainer:
                 "time/sync_s": synced - updated,
                 "time/step_s": synced - started,
             }
+            session.watch(metrics, default=DECIDING[0])
             run.log(step, metrics)
             session.save_when_due(self, step)
         # Save the last step, also after a stop.
@@ -187,17 +196,19 @@ class PolicyGradientTrainer:
         config, run, session = self._warmup, self._run, self.session
         if not config.steps:
             return not session.stopping()
-        session.policy.version = warm_up(
-            session.policy,
-            session.strategy,
-            run.dataset,
-            self._rollouts.chat_format,
-            config,
-            self._config,
-            seed=run.config.seed,
-            say=run.update,
-            stopped=session.stopping,
-        )
+        with run.progress("warm-up", config.steps, "step") as meter:
+            session.policy.version = warm_up(
+                session.policy,
+                session.strategy,
+                run.dataset,
+                self._rollouts.chat_format,
+                config,
+                self._config,
+                seed=run.config.seed,
+                say=run.update,
+                meter=meter,
+                stopped=session.stopping,
+            )
         session.advance(0)
         session.require_finite_policy("the end of the warm-up")
         if session.stopping():
@@ -283,11 +294,9 @@ class PolicyGradientTrainer:
         if not self._scored and not session.stopping():
             self._require_scores(groups, "the first evaluation")
         metrics = evaluation_metrics(groups, success=self._run.config.evaluation.success)
-        accuracy, reward = metrics.get("evaluation/accuracy"), metrics.get("evaluation/reward")
-        if accuracy is not None and reward is not None and math.isfinite(accuracy + reward):
-            best = session.progress
-            if best.best_step is None or (accuracy, reward) >= (best.best_accuracy, best.best_reward):
-                session.advance(step, best_step=step, best_accuracy=accuracy, best_reward=reward)
+        if not session.stopping():
+            require_measured(metrics, self._run.config.checkpoint.best)
+        session.judge(step, metrics, default=DECIDING)
         metrics["time/evaluation_s"] = time.perf_counter() - started
         return metrics
 

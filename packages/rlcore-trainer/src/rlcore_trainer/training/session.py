@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcore.runs.directory import last_checkpoint
+from rlcore.wording import counted
 
+from rlcore_trainer.config import EarlyStop
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.policy.policy import TokenPolicy
 from rlcore_trainer.training import checkpoint
 from rlcore_trainer.training.checkpoint import Checkpoints, Progress
 from rlcore_trainer.training.divergence import require_finite, require_finite_tensors
+from rlcore_trainer.training.selection import score
 from rlcore_trainer.training.start import starting_policy
 from rlcore_trainer.training.sync_check import fixed_prompt
 
@@ -38,6 +41,11 @@ class OptimiserSettings(Protocol):
     @property
     def gradient_checkpointing(self) -> bool:
         """Whether activations are recomputed in the backward pass."""
+        ...
+
+    @property
+    def early_stop(self) -> EarlyStop:
+        """When to end the run before its last step."""
         ...
 
 
@@ -128,9 +136,45 @@ class TrainingSession:
     def steps(self, last: int) -> Iterator[int]:
         """Yield the remaining steps until a stop is requested."""
         for step in range(self.progress.step + 1, last + 1):
-            if self.stopping():
+            if self.stopping() or self._stops_early():
                 return
             yield step
+
+    def _stops_early(self) -> bool:
+        early, progress = self._settings.early_stop, self.progress
+        if not early.patience or progress.stale < early.patience:
+            return False
+        name = early.metric or "the metric of the best checkpoint"
+        measured = counted(progress.stale, "measurement")
+        self.run.say(f"ended     early after step {progress.step}: {name} has not improved in {measured}")
+        return True
+
+    def judge(self, step: int, metrics: Mapping[str, float], *, default: Sequence[str]) -> None:
+        """Mark a step as the best if its evaluation is at least as good as that of the best step so far.
+
+        Args:
+            step: the last completed step
+            metrics: the metrics of its evaluation
+            default: the metrics that decide if ``checkpoint.best.metric`` is not set, most important first
+        """
+        found = score(metrics, self.run.config.checkpoint.best, default)
+        if found is not None and (self.progress.best_step is None or found >= self.progress.best_score):
+            self.advance(step, best_step=step, best_score=found)
+
+    def watch(self, metrics: Mapping[str, float], *, default: str) -> None:
+        """Count the measurements since the metric of ``trainer.early_stop`` improved.
+
+        Args:
+            metrics: the metrics of the last completed step
+            default: the metric that is used if the configuration names none
+        """
+        early, best = self._settings.early_stop, self.run.config.checkpoint.best
+        found = score(metrics, early if early.metric else best, [default])
+        if not early.patience or found is None:
+            return
+        improved = self.progress.stop_score is None or found[0] > self.progress.stop_score + early.least_change
+        changes = {"stop_score": found[0], "stale": 0} if improved else {"stale": self.progress.stale + 1}
+        self.progress = replace(self.progress, **changes)
 
     def advance(self, step: int, **best: Any) -> None:
         """Mark a step as completed, with ``best_step`` and related values if it is the best."""

@@ -9,20 +9,28 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError
 from rlcore.types import Task, derive_seed
 from rlcore.wording import counted
 
+from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.training.rollout_metrics import evaluation_metrics
 from rlcore_trainer.training.rollouts import Rollouts
+from rlcore_trainer.training.selection import require_measured
 from rlcore_trainer.training.session import TrainingSession
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import batch_of_step, read_conversations, steps_of_epoch
 from rlcore_trainer.training.supervised_loss import supervised_gradient, total_loss
 
 if TYPE_CHECKING:
+    from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
+
+
+DECIDING = "evaluation/loss"
+"""The metric that decides the best step by default."""
 
 
 class SupervisedTrainer:
@@ -46,13 +54,11 @@ class SupervisedTrainer:
         self._run = run
         self._config: SupervisedConfig = run.options("trainer")
         self.session = TrainingSession(run, self._config, dropout=True)
-        restored = self.session.restored
-        self._best_loss = math.inf if restored is None else float(restored["supervised"]["best_loss"])
         self._data = read_conversations(run, self._config, self.session.policy)
         self.train_sequences = self._data.train
         self.evaluation_sequences = self._data.evaluation
         self._tasks: Sequence[Task] = (
-            list(run.dataset.tasks("evaluation"))[: run.config.evaluation.tasks] if self._config.rollouts else []
+            tasks_to_evaluate(run.config, run.dataset.tasks("evaluation")) if self._config.rollouts else []
         )
         self._rollouts = Rollouts(self.session) if self._config.rollouts else None
 
@@ -67,8 +73,8 @@ class SupervisedTrainer:
                 raise
 
     def state(self) -> Mapping[str, Any]:
-        """Return the best loss so far; see `rlcore_trainer.training.session.Resumable`."""
-        return {"supervised": {"best_loss": self._best_loss}}
+        """Return nothing: the policy and its optimiser are the whole state."""
+        return {}
 
     def collection(self) -> Mapping[str, Any]:
         """Return nothing, because the conversations of a step follow from its number."""
@@ -89,6 +95,7 @@ class SupervisedTrainer:
             session.advance(step)
             if every and (step % every == 0 or step == steps):
                 metrics |= self._evaluate(step)
+            session.watch(metrics, default=DECIDING)
             run.log(step, metrics)
             session.save_when_due(self, step)
         # Save the last step, also after a stop.
@@ -126,7 +133,9 @@ class SupervisedTrainer:
         )
         torch.manual_seed(derive_seed(seed, "supervised", "dropout", step, *strategy.rank.key))
         policy.train()
-        loss = supervised_gradient(policy, strategy, batch, config.max_tokens_per_batch)
+        with self._progress("update", batch) as meter:
+            budget = config.max_tokens_per_batch
+            loss = supervised_gradient(policy, strategy, batch, budget, advance=lambda n: meter.advance(n, tokens=n))
         norm, updated = strategy.step(rate, config.max_gradient_norm)
         policy.train(False)
         self.session.require_finite(
@@ -150,18 +159,30 @@ class SupervisedTrainer:
         metrics: dict[str, float] = {}
         if self.evaluation_sequences:
             budget = self._config.max_tokens_per_batch
-            total, tokens = total_loss(session.policy, session.strategy, self.evaluation_sequences, budget)
+            with self._progress("evaluation", self.evaluation_sequences) as meter:
+                total, tokens = total_loss(
+                    session.policy,
+                    session.strategy,
+                    self.evaluation_sequences,
+                    budget,
+                    advance=lambda n: meter.advance(n, tokens=n),
+                )
             loss = total / tokens
             session.require_finite({"evaluation loss": loss}, f"step {step}")
             metrics |= {"evaluation/loss": loss, "evaluation/perplexity": _perplexity(loss)}
-            if step and loss < self._best_loss:
-                self._best_loss = loss
-                session.advance(step, best_step=step)
         if self._rollouts is not None and self._tasks:
             metrics |= self._try_tasks(self._rollouts, step)
         if metrics:
+            require_measured(metrics, self._run.config.checkpoint.best)
+            if step:
+                session.judge(step, metrics, default=[DECIDING])
             metrics["time/evaluation_s"] = time.perf_counter() - started
         return metrics
+
+    def _progress(self, phase: str, sequences: Sequence[TrainingSequence]) -> Meter:
+        """Count the trained tokens of this process."""
+        total = sum(sequence.trained for sequence in sequences) // self.session.strategy.rank.world_size
+        return self._run.progress(phase, total, "token")
 
     def _try_tasks(self, rollouts: Rollouts, step: int) -> dict[str, float]:
         rollouts.sync(step)

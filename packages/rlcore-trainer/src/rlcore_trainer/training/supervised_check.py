@@ -11,7 +11,7 @@ from rlcore.errors import DataError
 from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.wording import counted
 
-from rlcore_trainer.training import lora_check
+from rlcore_trainer.training import lora_check, selection
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ def check(run: RunSession) -> list[str]:
     if run.resume_from is not None:
         check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
-    if problems := [*_conflicts(run, config), *lora_check.problems(run, reinforcement=False)]:
+    problems = [*_conflicts(run, config), *selection.problems(run, config.early_stop)]
+    problems += lora_check.problems(run, reinforcement=False)
+    if problems:
         raise ProblemsError(problems)
     dataset = run.dataset
     if not isinstance(dataset, (ConversationDataset, DemonstrationDataset)):
@@ -66,15 +68,16 @@ def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Problem]:
         origin = run.resolved.origin(tuple(key.split(".")))
         return Problem(kind="bad value", path=key, value=str(value), origin=origin, reason=reason)
 
-    if config.warmup_steps and config.warmup_ratio:
-        reason = "warmup_steps is set too\nfix: remove one of them"
-        yield problem("trainer.warmup_ratio", config.warmup_ratio, reason)
-    if config.steps is not None and config.warmup_steps >= config.steps:
+    if config.lr_warmup_steps and config.lr_warmup_ratio:
+        reason = "lr_warmup_steps is set too\nfix: remove one of them"
+        yield problem("trainer.lr_warmup_ratio", config.lr_warmup_ratio, reason)
+    if config.steps is not None and config.lr_warmup_steps >= config.steps:
         reason = f"the warm-up is as long as the run, which has {counted(config.steps, 'step')}"
-        yield problem("trainer.warmup_steps", config.warmup_steps, reason)
+        yield problem("trainer.lr_warmup_steps", config.lr_warmup_steps, reason)
     if not config.rollouts:
         return
-    there = {"environment": bool(run.config.environment.id), "reward": bool(run.config.reward)}
+    rewarded = bool(run.config.reward) or any(environment.reward for environment in run.config.mixture)
+    there = {"environment": run.config.has_environment, "reward": rewarded}
     for name in [name for name, given in there.items() if not given]:
         yield problem("trainer.rollouts", True, f"evaluation rollouts need the table [{name}]")
     if not run.config.evaluation.every:

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 from rlcore.config.schema import LARGEST, Table
 
-from rlcore_trainer.config import LearningRate, NonNegative, Positive, share_of
+from rlcore_trainer.config import EarlyStop, LearningRate, NonNegative, Positive, share_of
 
 
 class SupervisedConfig(Table):
     """``[trainer]`` for ``sft``: training length, optimiser, batch and data settings."""
+
+    RENAMED = {"warmup_steps": "lr_warmup_steps", "warmup_ratio": "lr_warmup_ratio"}
 
     epochs: Positive = 1
     """Passes over the training conversations; each pass is shuffled differently."""
@@ -21,10 +23,10 @@ class SupervisedConfig(Table):
     """Conversations per update, independent of the micro-batch size."""
     learning_rate: LearningRate = 1e-5
     """Peak learning rate of AdamW."""
-    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    lr_warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of steps over which the learning rate increases from zero to its peak."""
-    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Warm-up as a fraction of all steps, rounded up."""
+    lr_warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The same as a fraction of all steps, rounded up."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """Learning rate schedule after the warm-up: constant, or a decay that reaches zero right after the last step."""
     weight_decay: NonNegative = 0.0
@@ -47,9 +49,11 @@ class SupervisedConfig(Table):
     rollouts: bool = False
     """Also run the dataset's evaluation tasks in the environment at each evaluation, as configured in
     ``[evaluation]``."""
+    early_stop: EarlyStop = EarlyStop()
+    """When to end the run before its last step."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them."""
 
     def warmup_of(self, steps: int) -> int:
         """Return the number of warm-up steps for a run of ``steps`` steps."""
-        return self.warmup_steps or share_of(self.warmup_ratio, steps)
+        return self.lr_warmup_steps or share_of(self.lr_warmup_ratio, steps)

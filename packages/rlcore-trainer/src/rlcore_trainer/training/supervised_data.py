@@ -168,7 +168,7 @@ def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenP
         raise UserError(
             f"the warm-up of {counted(warmup_steps, 'step')} is as long as the run",
             found=f"{counted(steps, 'step')} in total",
-            where=run.resolved.origin(("trainer", "warmup_steps")),
+            where=run.resolved.origin(("trainer", "lr_warmup_steps")),
             fix="a shorter warm-up, more epochs, or fewer trainer.conversations_per_step",
         )
     return Conversations(

@@ -5,7 +5,7 @@ Axes: ``M`` the trained tokens of a micro-batch, ``C`` a chunk of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,12 +17,17 @@ from rlcore_trainer.policy.policy import Policy
 
 
 def supervised_gradient(
-    policy: Policy, strategy: Strategy, sequences: Sequence[TrainingSequence], max_tokens: int
+    policy: Policy,
+    strategy: Strategy,
+    sequences: Sequence[TrainingSequence],
+    max_tokens: int,
+    *,
+    advance: Callable[[int], None] = lambda tokens: None,
 ) -> float:
     """Add the gradient of the mean over all trained tokens of ``-log p``, and return that mean in nats.
 
     The mean is over the whole batch: each token has the weight 1 / (trained tokens of all ``sequences``), so it does
-    not depend on the number or composition of the micro-batches.
+    not depend on the number or composition of the micro-batches. ``advance`` is called with the trained tokens of each.
 
     Raises:
         ValueError: there are no trained tokens.
@@ -37,19 +42,29 @@ def supervised_gradient(
             loss = _loss(policy, batch)
             strategy.backward(loss)
             total += loss.detach()
+            advance(len(batch.targets_M))
     return strategy.sum({"loss": float(total)})["loss"]
 
 
 @torch.no_grad()
 def total_loss(
-    policy: Policy, strategy: Strategy, sequences: Sequence[TrainingSequence], max_tokens: int
+    policy: Policy,
+    strategy: Strategy,
+    sequences: Sequence[TrainingSequence],
+    max_tokens: int,
+    *,
+    advance: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[float, int]:
-    """Return the sum of ``-log p`` over all trained tokens in nats, and the number of trained tokens."""
+    """Return the sum of ``-log p`` over all trained tokens in nats, and the number of trained tokens.
+
+    ``advance`` is called with the tokens of each micro-batch.
+    """
     total = torch.zeros((), dtype=torch.float64, device=policy.device)
     with policy.computing():
         weighted = [replace(sequence, weight=1.0) for sequence in sequences]
         for batch in pack(weighted, max_tokens, policy.device, strategy.rank):
             total += _loss(policy, batch)
+            advance(len(batch.targets_M))
     return strategy.sum({"loss": float(total)})["loss"], sum(sequence.trained for sequence in sequences)
 
 

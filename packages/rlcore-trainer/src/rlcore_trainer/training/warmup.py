@@ -23,6 +23,7 @@ from rlcore_trainer.training.supervised_loss import supervised_gradient
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, Dataset
+    from rlcore.runs.progress import Meter
     from rlcore.types import Demonstration
 
 
@@ -36,12 +37,13 @@ def warm_up(
     *,
     seed: int,
     say: Callable[[str], None],
+    meter: Meter | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> int:
     """Minimise the mean negative log-likelihood of the demonstrations' assistant tokens.
 
     ``strategy`` must have been prepared with the policy. Returns the number of updates. ``stopped`` is checked after
-    each update and ends the phase early.
+    each update and ends the phase early. ``meter`` counts the updates.
 
     Raises:
         DataError: the dataset has no demonstrations or too few, or one of them has no assistant message.
@@ -78,6 +80,8 @@ def warm_up(
         when = f"warm-up step {step}"
         require_finite({"loss": loss, "gradient norm": norm}, when, key="warmup.learning_rate")
         updates += 1
+        if meter is not None:
+            meter.advance(tokens=sum(sequence.trained for sequence in sequences))
         if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:
             say(f"warm-up {step:4d}/{config.steps}  loss {loss:7.4f} nats per token")
         if stopped():

@@ -1,0 +1,118 @@
+"""The metrics that the trainers log: names, meanings and which direction is better. Does not import torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from rlcore.errors import did_you_mean
+
+Direction = Literal["max", "min"]
+
+
+class Metric(NamedTuple):
+    """One metric, or a family of them: a part in capitals, such as ``ID``, stands for any name."""
+
+    name: str
+    meaning: str
+    better: Direction | None = None
+    """None if neither direction is better in general."""
+
+
+METRICS = (
+    Metric("reward/mean", "Mean reward of the scored trajectories of a step.", "max"),
+    Metric("reward/ID", "Mean value of one reward, also of one with weight 0.", "max"),
+    Metric("accuracy", "Share of scored trajectories with a reward of at least `evaluation.success`.", "max"),
+    Metric("not_scored", "Trajectories without a score; they are not trained on.", "min"),
+    Metric("turns/mean", "Policy turns per trajectory."),
+    Metric("tokens/sampled", "Tokens that the policy generated in a step."),
+    Metric("tokens/trained", "Tokens in the loss of a step."),
+    Metric("stop/REASON", "Trajectories that stopped for this reason: `done`, `max_turns`, `length`, …"),
+    Metric("failure/BOUNDARY", "Trajectories with a failure at this boundary: environment, tool, reward, …", "min"),
+    Metric("tools/calls", "Tool calls per trajectory."),
+    Metric("tools/errors", "Failed tool calls per trajectory.", "min"),
+    Metric("tools/NAME", "Calls of one tool, or its failures, per trajectory."),
+    Metric("info/NAME", "A number that the environment reports, per trajectory."),
+    Metric("evaluation/accuracy", "Share of solved held-out tasks.", "max"),
+    Metric("evaluation/reward", "Mean reward on held-out tasks.", "max"),
+    Metric("evaluation/not_scored", "Held-out trajectories without a score.", "min"),
+    Metric("evaluation/loss", "Loss on held-out conversations, in nats per token.", "min"),
+    Metric("evaluation/perplexity", "`exp` of `evaluation/loss`.", "min"),
+    Metric("evaluation/tool_calls", "Tool calls per held-out trajectory."),
+    Metric("loss", "Loss of supervised training, in nats per token.", "min"),
+    Metric("loss/total", "The minimised objective: policy loss, KL term, entropy bonus and value loss."),
+    Metric("loss/policy", "The policy loss."),
+    Metric("gradient_norm", "Norm of the gradient before clipping."),
+    Metric("learning_rate", "Learning rate of the step."),
+    Metric("updates", "Optimiser updates in the step."),
+    Metric("conversations", "Conversations in the step of supervised training."),
+    Metric("data/epoch", "Passes over the training data so far."),
+    Metric("data/unused", "Conversations that are too long or have nothing to train on.", "min"),
+    Metric("advantage/mean", "Mean advantage over tokens."),
+    Metric("advantage/std", "Standard deviation of the advantages over tokens."),
+    Metric("advantages/mean", "Mean of the advantages before whitening."),
+    Metric("advantages/std", "Standard deviation of the advantages before whitening."),
+    Metric("groups/equal", "Groups whose rewards are all equal; they have no gradient."),
+    Metric("entropy/mean", "Mean entropy of the policy, in nats per token."),
+    Metric("ratio/max", "Largest probability ratio between the current and the sampling policy."),
+    Metric("clip/fraction", "Share of tokens whose gradient is removed by clipping."),
+    Metric("clip/low", "Share of tokens clipped at the lower bound."),
+    Metric("clip/high", "Share of tokens clipped at the upper bound."),
+    Metric("clip/dual", "Share of tokens at the bound of the dual clip."),
+    Metric("sapo/gate", "Mean gate of SAPO; 1 is an unchanged gradient."),
+    Metric("kl/mean", "Divergence from the reference, in nats per token."),
+    Metric("kl/old", "Divergence from the policy before the updates, in nats per token."),
+    Metric("kl/coefficient", "Coefficient of the KL term."),
+    Metric("logprob_gap/mean", "Mean difference of log-probabilities between engine and trainer, in nats.", "min"),
+    Metric("logprob_gap/max", "Largest difference of log-probabilities between engine and trainer, in nats.", "min"),
+    Metric("sync/gap", "The same on a fixed prompt, right after a transfer of weights.", "min"),
+    Metric("rollout_is/factor", "Mean weight of rollout importance sampling."),
+    Metric("rollout_is/square", "Mean squared weight."),
+    Metric("rollout_is/ratio/max", "Largest ratio between trainer and engine."),
+    Metric("rollout_is/low", "Share of weights below the range."),
+    Metric("rollout_is/high", "Share of weights above the range."),
+    Metric("rollout_is/kl", "Divergence between engine and trainer, in nats per token.", "min"),
+    Metric("rollout_is/effective", "Effective sample size as a share of the tokens.", "max"),
+    Metric("overlong/penalty", "Mean penalty for long answers."),
+    Metric("truncated/masked", "Truncated trajectories that are left out of the loss."),
+    Metric("baselines/missing", "Trajectories without a baseline; they are not trained on.", "min"),
+    Metric("critic/loss", "Value loss of the critic.", "min"),
+    Metric("critic/mean", "Mean predicted value."),
+    Metric("critic/gradient_norm", "Norm of the critic's gradient before clipping."),
+    Metric("critic/clip_fraction", "Share of values at the bound of the clip range."),
+    Metric("critic/explained_variance", "Share of the variance of the returns that the values explain.", "max"),
+    Metric("filter/NAME", "Dynamic sampling: groups kept, dropped by reason, carried over, and rollouts of a step."),
+    Metric("time/NAME", "Seconds of a part of the step: `rollout_s`, `update_s`, `sync_s`, `step_s`, `evaluation_s`."),
+)
+"""All metrics. `docs/reference/metrics.md` is made of them."""
+
+
+def metric_of(name: str) -> Metric | None:
+    """Return the documented metric with this name; None for the name of a plugin or a misspelt one."""
+    exact = next((metric for metric in METRICS if metric.name == name), None)
+    return exact or next((metric for metric in METRICS if _pattern(metric.name).fullmatch(name)), None)
+
+
+def direction_of(name: str) -> Direction:
+    """Return which direction of a metric is better; higher values for one that is not documented."""
+    metric = metric_of(name)
+    return metric.better or "max" if metric is not None else "max"
+
+
+def misspelt(name: str, known: Iterable[str] = ()) -> str | None:
+    """Return a suggestion if a name is close to that of a known metric, but not one.
+
+    Args:
+        name: a name from the configuration
+        known: further names
+    """
+    names = [metric.name for metric in METRICS if metric.name == metric.name.lower()]
+    return None if metric_of(name) is not None else did_you_mean(name, [*names, *known])
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile("/".join(r".+" if part.isupper() else re.escape(part) for part in name.split("/")))
+
+
+__all__ = ["METRICS", "Direction", "Metric", "direction_of", "metric_of", "misspelt"]
