@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import rlcore
 import torch
+from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 SHORT: dict[str, Any] = {
@@ -69,6 +71,18 @@ def test_calling_process_keeps_its_threads_logging_and_signals(short: dict[str, 
         assert own_threads() == []
     finally:
         torch.set_num_threads(threads)
+
+
+def test_models_and_optimisers_are_freed(short: dict[str, Any]) -> None:
+    def held() -> int:
+        gc.collect()
+        kinds = (PreTrainedModel, torch.optim.Optimizer)
+        return sum(issubclass(type(found), kinds) for found in gc.get_objects())
+
+    before = held()
+    run = rlcore.train("gsm8k-tools", **short, algorithm={"kl": {"coefficient": 0.01}})
+    rlcore.evaluate(run)
+    assert held() == before
 
 
 def test_training_inside_a_running_loop_gives_the_same_run(short: dict[str, Any]) -> None:

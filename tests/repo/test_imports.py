@@ -11,7 +11,18 @@ from workspace import ROOT, members, read_toml
 
 HEAVY = {
     *("torch", "numpy", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "vllm", "ray"),
-    *("PIL", "pyarrow", "pandas", "gymnasium", "sapien", "wandb", "tensorboard", "trackio", "huggingface_hub"),
+    *(
+        "PIL",
+        "pyarrow",
+        "pandas",
+        "datasets",
+        "gymnasium",
+        "sapien",
+        "wandb",
+        "tensorboard",
+        "trackio",
+        "huggingface_hub",
+    ),
 }
 NOT_AT_START = HEAVY | {"pydantic", "rich", "asyncio", "yaml", "jinja2", "hypothesis", "pytest"}
 """Every command imports every ``plugin.py``."""

@@ -373,7 +373,7 @@ def test_run_can_be_created_from_plain_values(toy: Any) -> None:
     assert run.options("environment").max_turns == 3
     assert run.options("warmup").steps == 0
     assert type(run.environment()).__name__ == "Environment"
-    (reward,) = run.rewards
+    (reward,) = run.rewards()
     assert (reward.scope, reward.maximum, reward.weight) == ("group", 2.0, 1.0)
     assert run.dataset is run.dataset
     folder = run.model_folder()

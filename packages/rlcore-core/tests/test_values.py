@@ -53,7 +53,7 @@ MESSAGE = Message(
 )
 SCHEMA = ToolSchema(name="look", description="Look.", parameters={"type": "object", "required": ["x"]})
 OBSERVATION = Observation(messages=(MESSAGE,), tools=(SCHEMA,), images=(IMAGE,), context=(MESSAGE,))
-TASK = Task(id="t", messages=(MESSAGE,), fields={"answer": [1, 0.5, True, None]}, images=(IMAGE,))
+TASK = Task(id="t", messages=(MESSAGE,), fields={"answer": [1, 0.5, True, None]}, images=(IMAGE,), environment="toy")
 SPAN = MediaSpan(sha256=SHA256, offset=1, length=2)
 TURN = Turn(kind="policy", start=0, end=4, messages=(MESSAGE,), reward=0.5, finish_reason="length", policy_version=3)
 SEGMENT = Segment(

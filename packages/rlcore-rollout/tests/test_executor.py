@@ -363,9 +363,9 @@ def test_group_rewards_receive_all_siblings(folder: Path, environment: type[Gues
         "rollout": {"engine": "scripted", "scripted": {"replies": ["x"]}},
     }
     run = RunSession.create(values, purpose="evaluation")
-    (single,) = run.rewards
+    (single,) = run.rewards()
     group = type(single)(id="ranked", weight=2.0, scope="group", function=ranked(), minimum=0.0, maximum=1.0)
-    run._rewards = (single, group)
+    run._rewards = {"": (single, group)}
     executor = LocalExecutor(run, FolderWeights(folder=folder))
     groups = executor.collect(request())
     executor.close()

@@ -27,7 +27,7 @@ from rlcore.types import (
     derive_seed,
 )
 from rlcore_trainer.algorithms.config import AlgorithmConfig
-from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.policy.lora_config import LoraTable
@@ -191,11 +191,12 @@ class Bandit:
             # The engine's log-probabilities are of two tokens only: the gap to the policy's is meant.
             **algorithm_options({"rollout_importance_sampling": {"mode": "none"}, **tables.pop("algorithm", {})}),
             "critic": CriticConfig(**tables.pop("critic", {})),
+            "curriculum": CurriculumConfig(**tables.pop("curriculum", {})),
             "warmup": WarmupConfig(**tables.pop("warmup", {})),
             "strategy": SingleProcessConfig(),
             "lora": LoraTable(**tables.pop("lora", {})),
         }
-        self.resolved = SimpleNamespace(options=self._options)
+        self.resolved = SimpleNamespace(options=self._options, environments=())
         self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)
         self.engine_fails: Callable[[int], bool] = tables.pop("engine_fails", lambda request: False)
         self.sync_fails: Callable[[int], bool] = tables.pop("sync_fails", lambda transfer: False)

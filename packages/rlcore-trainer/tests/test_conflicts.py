@@ -41,7 +41,11 @@ def run(**tables: Any) -> Any:
     values = {"model": {"path": "m"}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
     return SimpleNamespace(
         config=RunConfig(**values, rollout=tables.get("rollout", {})),
-        resolved=SimpleNamespace(options=options, origin=lambda path: f"file:{'/'.join(path)}"),
+        resolved=SimpleNamespace(
+            options=options,
+            environments=(SimpleNamespace(options=options["environment"]),),
+            origin=lambda path: f"file:{'/'.join(path)}",
+        ),
         registry=REGISTRY,
         resume_from=None,
         options=lambda table: options[table],

@@ -318,10 +318,12 @@ def _model(run: RunSession) -> Iterator[Finding]:
 
 def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Kind and id of every component of a recipe, including defaults."""
-    environment = recipe.get("environment", {}).get("id")
-    if environment:
-        yield "environment", environment
-        yield "dataset", recipe.get("data", {}).get("id", environment)
+    given = recipe.get("environment", {})
+    for table in given if isinstance(given, list) else [given]:
+        if environment := table.get("id"):
+            yield "environment", environment
+            yield "dataset", table.get("data", recipe.get("data", {})).get("id", environment)
+        yield from (("reward", reward["id"]) for reward in table.get("reward", []) if "id" in reward)
     yield from (("reward", table["id"]) for table in recipe.get("reward", []) if "id" in table)
     yield "engine", recipe.get("rollout", {}).get("engine", "torch")
     for kind, default in (("executor", "local"), ("trainer", "policy-gradient"), ("strategy", "single")):

@@ -43,12 +43,19 @@ def rlcore_trackers() -> Iterable[TrackerSpec]:
 
 @hookimpl
 def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Conversations for supervised training."""
+    """Conversations for supervised training, and data sets of the hub."""
     yield DatasetSpec(
         id="chat",
         target="rlcore.data.chat:ChatData",
         config="rlcore.data.chat:ChatDataConfig",
         summary="Conversations for supervised training, from JSON or JSONL files.",
+    )
+    yield DatasetSpec(
+        id="hub",
+        target="rlcore.data.hub:HubData",
+        config="rlcore.data.hub:HubDataConfig",
+        summary="A data set of the Hugging Face hub, or a folder of its files, with a mapping of columns.",
+        needs=("rlcore-core[datasets]",),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from rlcore.config.schema import LARGEST, MetricChoice, Table
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0, le=1)]
 LearningRate = Annotated[float, Field(gt=0)]
 Passes = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8} pass(es)?$")]
 
@@ -78,6 +79,23 @@ def share_of(ratio: float, steps: int) -> int:
     """Return a fraction of all steps, rounded up."""
     # Round first: 0.1 * 30 is slightly larger than 3 in floating point.
     return math.ceil(round(ratio * steps, 6))
+
+
+class CurriculumConfig(Table):
+    """``[curriculum]``: skip prompts that the policy always or never solves."""
+
+    success: tuple[Rate, Rate] | None = None
+    """The lowest and highest success rate of a prompt that is sampled in each pass over the data, such as
+    ``[0.1, 0.9]``. The rate is that of the prompt's last group. None samples all prompts."""
+    rest: Annotated[int, Field(ge=1, le=LARGEST)] = 1
+    """Number of passes over the data in which a prompt outside this range is skipped. If fewer prompts are left than a
+    step needs, all are sampled again."""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> CurriculumConfig:
+        if self.success is not None and self.success[0] > self.success[1]:
+            raise ValueError("success needs the lowest rate first, such as [0.1, 0.9]")
+        return self
 
 
 class WarmupConfig(Table):

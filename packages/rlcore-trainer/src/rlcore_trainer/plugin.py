@@ -37,6 +37,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         tables=(
             ("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
+            ("curriculum", "rlcore_trainer.config:CurriculumConfig"),
             ("critic", "rlcore_trainer.optim.critic_config:CriticConfig"),
             ("lora", "rlcore_trainer.policy.lora_config:LoraTable"),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -41,6 +41,11 @@ class Evaluation:
     def summary(self) -> Summary:
         """All numbers of the evaluation."""
         return self._found.summary
+
+    @property
+    def environments(self) -> Mapping[str, Summary]:
+        """All numbers of each of several environments by name; empty for a run with only one."""
+        return self._found.environments
 
     @property
     def seconds(self) -> float:

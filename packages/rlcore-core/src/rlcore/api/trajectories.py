@@ -36,12 +36,16 @@ class Trajectories:
         return (stored.group for stored in self._read())
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A flat row for each trajectory, without its tokens. ``reward`` is None if it is not scored."""
+        """A flat row for each trajectory, without its tokens. ``reward`` is None if it is not scored.
+
+        ``environment`` is present in runs with several.
+        """
         for purpose, step, group in self._read():
             for trajectory in group.trajectories:
                 yield {
                     "purpose": purpose,
                     "step": step,
+                    **({"environment": group.task.environment} if group.task.environment else {}),
                     "task_id": group.task.id,
                     "sibling": trajectory.sibling,
                     "reward": trajectory.reward,

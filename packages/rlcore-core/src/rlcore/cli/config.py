@@ -114,9 +114,13 @@ def _tables_of(resolved: Resolved) -> dict[str, type[BaseModel]]:
         if options is not None:
             place = {"engine": f"rollout.{resolved.config.rollout.engine}", "builder": "model.builder"}.get(name, name)
             tables[place] = type(options)
-    for table, options in zip(resolved.config.reward, resolved.reward_options, strict=True):
-        if options is not None:
-            tables[f"reward.{table.id}"] = type(options)
+    for environment in resolved.environments:
+        for table, options in zip(environment.rewards, environment.reward_options, strict=True):
+            if options is not None:
+                tables[".".join((*environment.at("reward"), table.id))] = type(options)
+        if environment.path:
+            parts = {environment.at("environment"): environment.options, environment.at("data"): environment.data}
+            tables |= {".".join(path): type(options) for path, options in parts.items() if options is not None}
     return tables
 
 

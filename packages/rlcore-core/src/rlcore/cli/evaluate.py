@@ -16,7 +16,7 @@ from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.training import Request, skipped_rows
 from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
-from rlcore.episodes.evaluation import Summary, evaluation_request, summarise
+from rlcore.episodes.evaluation import Summary, evaluation_request, summaries_of, summarise, tasks_to_evaluate
 from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
@@ -83,9 +83,13 @@ def evaluate(
     summary = found.summary
     if as_json:
         numbers = {"recipe": found.recipe, "model": found.model, "split": split, "seconds": found.seconds}
-        print_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary)})
+        each = {name: dataclasses.asdict(part) for name, part in found.environments.items()}
+        several = {"environments": each} if each else {}
+        print_json({"finished": summary.scored > 0, **numbers, **dataclasses.asdict(summary), **several})
     else:
-        _print_table(found)
+        for name, part in found.environments.items():
+            _print_table(name, part)
+        _print_table(f"{found.name}, {found.split}", summary, f" in {found.seconds:.1f} s")
     require_scores(summary)
     return 0
 
@@ -104,6 +108,8 @@ class Evaluated:
     split: str
     groups: Sequence[Group]
     summary: Summary
+    environments: Mapping[str, Summary]
+    """The metrics of each of several environments by name; empty for a run with only one."""
     seconds: float
     """Duration of the rollouts."""
 
@@ -130,6 +136,8 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
         argv=request.argv,
     )
     tables = {table for layer in layered.layers for table in layer.tree}
+    if isinstance(base.tree.get("environment") if base is not None else None, list):
+        tables.add("reward")  # in the tables of the environments
     if base is not None and (missing := [table for table in ("environment", "reward") if table not in tables]):
         raise UserError(
             "the configuration of this run has no environment or reward",
@@ -146,14 +154,16 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
         groups, seconds = _collect(run, split, folder)
     finally:
         run.finished()
+    success = run.config.evaluation.success
     return Evaluated(
-        name=run.recipe or run.config.environment.id,
+        name=run.recipe or ", ".join(one.name or one.id for one in run.environments),
         recipe=layered.recipe,
         model=own_model(run) or run.config.model.path,
         folder=folder,
         split=split,
         groups=groups,
-        summary=summarise(groups, success=run.config.evaluation.success),
+        summary=summarise(groups, success=success),
+        environments=summaries_of(groups, success=success),
         seconds=seconds,
     )
 
@@ -219,7 +229,7 @@ def _collect(run: RunSession, split: str, folder: Path | None) -> tuple[Sequence
     executor = run.executor(FolderWeights(folder=folder))
     try:
         started = time.perf_counter()
-        tasks = list(run.dataset.tasks(split))[: run.config.evaluation.tasks]
+        tasks = tasks_to_evaluate(run.config, run.dataset.tasks(split))
         groups = executor.collect(evaluation_request(run.config, tasks))
         seconds = round(time.perf_counter() - started, 3)
     finally:
@@ -291,8 +301,8 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _print_table(found: Evaluated) -> None:
-    rows = summary_rows(found.summary)
+def _print_table(name: str, summary: Summary, duration: str = "") -> None:
+    rows = summary_rows(summary)
     width = max(len(name) for name, _ in rows)
-    say(f"{found.name}, {found.split}: {counted(found.summary.tasks, 'task')} in {found.seconds:.1f} s", "")
+    say(f"{name}: {counted(summary.tasks, 'task')}{duration}", "")
     say(*(f"  {name:<{width}}  {value}" for name, value in rows), "")

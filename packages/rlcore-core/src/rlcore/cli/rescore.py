@@ -75,7 +75,9 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
 
 
 def _print(found: Mapping[str, Comparison], how: Plan, files: Sequence[Path]) -> None:
-    say(f"rewards   {', '.join(f'{reward.id} (weight {reward.weight:g})' for reward in how.rewards)}")
+    for name, rewards in how.rewards.items():
+        listed = ", ".join(f"{reward.id} (weight {reward.weight:g})" for reward in rewards)
+        say(f"rewards   {f'{name}: ' if name else ''}{listed}")
     say("", *_table(found))
     for purpose in dict.fromkeys(purpose_and_step(file)[0] for file in files):
         mine = [found[_name(file)] for file in files if purpose_and_step(file)[0] == purpose]

@@ -109,6 +109,6 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
         job.say(f"best      {best}")
     if checkpoint := best or last_checkpoint(path):
         # The configuration of a run without rollouts has no environment.
-        own = bool(job.config.environment.id and job.config.reward)
+        own = bool(job.environments) and all(environment.rewards for environment in job.environments)
         following = f"rlcore eval {checkpoint}" if own else f"rlcore eval -p PLUGIN model={checkpoint}"
         job.say(as_typed(f"next      {following}"))

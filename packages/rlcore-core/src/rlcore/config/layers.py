@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,11 @@ SHORT_FORMS = {"model": "path", "environment": "id", "trainer": "id", "strategy"
 WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))
 """Tables of components within another table. A string in place of the table is its ``id``. If a layer changes the id,
 the values that recipes and files set for the previous component are dropped."""
+LISTS = {"reward": frozenset({"weight"}), "environment": frozenset({"weight", "name"})}
+"""Lists of components, with the keys of a component's table that stay when a layer changes its id."""
 DEFAULT = "default"
 COMMAND_LINE = "command line: "
+LAST = 2**31
 PYTHON = "Python: "
 OVERRIDES = (COMMAND_LINE, PYTHON)
 """The origin of an override begins with one of these, followed by the override."""
@@ -105,6 +109,8 @@ class Merged:
             old = base.get(key)
             if not path and key in SHORT_FORMS and isinstance(value, str):
                 value = {SHORT_FORMS[key]: value}
+            if key in LISTS and isinstance(value, Mapping) and value and all(map(str.isdecimal, value)):
+                old = self._listed((*path, key), base)
             if isinstance(value, Mapping) and isinstance(old, dict):
                 self._merge(old, value, (*path, key), (*source, key), layer)
             elif isinstance(value, Mapping) and isinstance(old, list):
@@ -115,19 +121,47 @@ class Merged:
                 base[key] = _plain(value)
                 self._copy_origins((*path, key), (*source, key), layer)
 
+    def _listed(self, path: KeyPath, base: dict[str, Any]) -> Any:
+        """The list of components at ``path``; a single table becomes the first of a list."""
+        old = base.setdefault(path[-1], [])
+        if isinstance(old, dict):
+            base[path[-1]] = [old]
+            moved = {known: origin for known, origin in self.origins.items() if known[: len(path)] == path}
+            self._drop_origins(path)
+            self.origins |= {(*path, "0", *known[len(path) :]): origin for known, origin in moved.items()}
+        return base[path[-1]]
+
+    def _replaced(self, path: KeyPath, old: dict[str, Any], id: object) -> None:
+        """Drop the values of a component whose id a layer changes, except those of overrides: see `WITHIN`."""
+        if id in (None, old.get("id")):
+            return
+        for key in [key for key in old if key not in LISTS[path[-2]]]:
+            if not self.origin((*path, key)).startswith(OVERRIDES):
+                del old[key]
+                self._drop_origins((*path, key))
+
     def _merge_into_list(
         self, base: list[Any], over: Mapping[str, Any], path: KeyPath, source: KeyPath, layer: Layer
     ) -> None:
-        """``reward.0.weight`` and ``reward.ID.weight``: select a table by index or by id."""
-        names = [item["id"] if isinstance(item, dict) and "id" in item else str(n) for n, item in enumerate(base)]
+        """Select a table by index, id or name: ``reward.0.weight``, ``reward.ID.weight``.
+
+        An id at the next free index, such as ``reward.1.id``, adds a table.
+        """
+        names = [_name_of(item, str(n)) for n, item in enumerate(base)]
         for key, value in over.items():
             place = int(key) if key.isdecimal() else names.index(key) if key in names else -1
+            if path[-1] in LISTS and isinstance(value, Mapping) and "id" in value:
+                if place == len(base):
+                    base.append({})
+                    names.append(key)
+                elif 0 <= place < len(base) and isinstance(base[place], dict):
+                    self._replaced((*path, str(place)), base[place], value["id"])
             if not 0 <= place < len(base):
                 problem = Problem(
                     kind="unknown key",
                     path=".".join((*path, key)),
                     origin=layer.origin((*source, key)),
-                    reason=did_you_mean(key, names) or f"there are: {', '.join(map(str, names)) or 'none'}",
+                    reason=did_you_mean(key, names) or _there_are(path, names),
                 )
                 self.problems.append(problem)
             elif isinstance(value, Mapping) and isinstance(base[place], dict):
@@ -145,6 +179,16 @@ class Merged:
         self.origins[path] = layer.origin(source)
         for known, origin in layer.below(source):
             self.origins[path + known[len(source) :]] = origin
+
+
+def _name_of(item: Any, default: str) -> str:
+    """The name of a table in a list: its ``name``, or else its ``id``."""
+    return str(item.get("name", item.get("id", default))) if isinstance(item, dict) else default
+
+
+def _there_are(path: KeyPath, names: Sequence[str]) -> str:
+    there = f"there are: {', '.join(names) or 'none'}"
+    return f"{there}; {'.'.join(path)}.{len(names)}.id=ID adds one" if path[-1] in LISTS else there
 
 
 def nearest_origin(origins: Mapping[KeyPath, str], path: KeyPath) -> str:
@@ -197,7 +241,7 @@ def override_of(origin: str) -> tuple[str, str]:
 
 
 def override_layers(overrides: Sequence[str], place: str = COMMAND_LINE) -> list[Layer]:
-    """One layer for each ``a.b=c`` override. Values are parsed with `parse_value`.
+    """One layer for each ``a.b=c`` override. Values are parsed with `parse_value`. Ids in lists come before other keys.
 
     Args:
         overrides: texts of the form ``a.b=c``
@@ -208,6 +252,7 @@ def override_layers(overrides: Sequence[str], place: str = COMMAND_LINE) -> list
     """
     check_overrides(overrides)
     layers: list[Layer] = []
+    ranks: list[int] = []
     problems: list[Problem] = []
     remember_arguments(overrides)
     for text in overrides:
@@ -224,9 +269,17 @@ def override_layers(overrides: Sequence[str], place: str = COMMAND_LINE) -> list
         origins = {path: origin, path[:1]: origin}
         check_tree(tree, partial(nearest_origin, origins), name="the command line")
         layers.append(Layer(tree=tree, origins=origins))
+        ranks.append(_rank(path))
     if problems:
         raise ProblemsError(problems)
-    return layers
+    return [layer for _, layer in sorted(zip(ranks, layers, strict=True), key=itemgetter(0))]
+
+
+def _rank(path: KeyPath) -> int:
+    """The place of an override: a table of a list is added before its keys are set, whatever the order."""
+    if path[0] not in LISTS or len(path) < 3:
+        return 0
+    return len(path) if path[-1] == "id" else LAST
 
 
 def parse_value(text: str) -> Any:

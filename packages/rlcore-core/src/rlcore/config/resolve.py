@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from rlcore.config.dialects import install_hint, nearest_dialect_key
+from rlcore.config.environments import (
+    ResolvedEnvironment,
+    merge_environments,
+    name_problems,
+    only_environment,
+    weight_problems,
+    without_reserved,
+)
 from rlcore.config.fields import keys_of
-from rlcore.config.layers import DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers, nearest_origin
-from rlcore.config.masking import check_secrets, masked_tree
+from rlcore.config.layers import KeyPath, Layer, Merged, leaves
+from rlcore.config.masking import check_secrets
 from rlcore.config.messages import Problem
 from rlcore.config.requirements import check_requirements
-from rlcore.config.schema import ComponentTable, RewardTable, RolloutTable, RunConfig, Table, TrackersTable
+from rlcore.config.resolved import COMPONENT_TABLES, Resolved
+from rlcore.config.schema import (
+    ComponentTable,
+    RewardTable,
+    RolloutTable,
+    RunConfig,
+    TrackersTable,
+)
 from rlcore.config.tables import Model, TableValidator
-from rlcore.config.write import toml_text
 from rlcore.errors import UserError
-from rlcore.plugins.observers import check_observer
 from rlcore.specs import EngineSpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -28,106 +41,16 @@ if TYPE_CHECKING:
 
 Others = TypeVar("Others", bound=BaseModel)
 Purpose = Literal["run", "evaluation"]
-COMPONENT_TABLES = {
-    "environment": "environment",
-    "trainer": "trainer",
-    "strategy": "strategy",
-    "executor": "executor",
-}
-"""Top-level tables with exactly one component, and the kinds of these components."""
 TRAINING_ONLY = frozenset({"trainer", "strategy", "algorithm", "advantage", "loss"})
 """Kinds that an evaluation does not need. Their tables are checked only if their package is installed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """A validated configuration."""
-
-    config: RunConfig
-    options: Mapping[str, BaseModel | None]
-    """The validated model of each component's table; None for a component that takes no options. The key of a
-    component within another table is its dotted path, such as ``algorithm.loss``."""
-    reward_options: tuple[BaseModel | None, ...]
-    """In the order of ``config.reward``."""
-    tracker_options: Mapping[str, BaseModel | None]
-    """The validated options of each selected tracker; None for a tracker that takes no options."""
-    origins: Mapping[KeyPath, str]
-    """The origin of each value that is not a default."""
-    recipe: str = ""
-    """Id or file of the recipe; empty without a recipe."""
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """The merged values of all layers, not validated. They resolve to an equal configuration."""
-
-    def origin(self, path: KeyPath) -> str:
-        """The origin of the value at ``path``; ``default`` when no layer sets it."""
-        return nearest_origin(self.origins, path)
-
-    def text(self) -> str:
-        """The `tree` as TOML with origins.
-
-        Values that no layer sets and that are derived from others are written as comments, so that they are derived
-        again when a later layer changes the others. A table's model lists such keys in its class attribute
-        ``FOLLOWING``. The defaults of a component within another table are derived from its id.
-        """
-        following: set[KeyPath] = set()
-        for table, options in self.options.items():
-            keys = set(options.FOLLOWING if isinstance(options, Table) else ())
-            if "." in table and options is not None:
-                keys |= set(type(options).model_fields)
-            following |= {(*table.split("."), *key.split(".")) for key in keys}
-        unset = {path for path in following if self.origin(path) == DEFAULT}
-        return toml_text(self.tree(), self.origin, following=unset)
-
-    def tree(self) -> dict[str, Any]:
-        """All values as plain data, including defaults and component tables. The result resolves to itself.
-
-        Secrets are masked, and left out if they are defaults.
-        """
-        return masked_tree(self._tree(), self.origin)
-
-    def _tree(self) -> dict[str, Any]:
-        tree = self.config.model_dump(mode="json")
-        rollout = dict(RolloutTable().model_dump())
-        tree["rollout"] = {key: value for key, value in tree["rollout"].items() if key in rollout}
-        tree["trackers"] = {
-            "use": tree["trackers"]["use"],
-            **{id: own for id, options in self.tracker_options.items() if (own := _dump(options))},
-        }
-        tree["reward"] = [
-            {"id": table.id, "weight": table.weight, **_dump(options)}
-            for table, options in zip(self.config.reward, self.reward_options, strict=True)
-        ]
-        if not self.config.environment.id:
-            del tree["environment"]
-        if not tree["reward"]:
-            del tree["reward"]
-        for table, options in self.options.items():
-            if table not in tree and table in COMPONENT_TABLES:
-                continue
-            if table == "engine":
-                if values := _dump(options):
-                    tree["rollout"][self.config.rollout.engine] = values
-            elif table == "builder":
-                tree["model"]["builder"] = _dump(options)
-            elif "." in table:
-                outer, key = table.split(".")
-                tree[outer][key] = {"id": tree[outer][key]["id"], **_dump(options)}
-            elif table in COMPONENT_TABLES or table == "data":
-                id = tree[table].get("id") or self.config.environment.id
-                own = tree[table] if options is None else _dump(options)
-                tree[table] = {**own, "id": id} if "id" in own else {"id": id, **own}
-            else:
-                tree[table] = _dump(options)
-        return tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewards(Generic[Others]):
     """Rewards outside of a run."""
 
-    tables: tuple[RewardTable, ...]
-    options: tuple[BaseModel | None, ...]
-    """In the order of ``tables``."""
+    environments: Mapping[str, tuple[tuple[RewardTable, ...], tuple[BaseModel | None, ...]]]
+    """The tables and their options by the name of the environment; the only one of a run has an empty name."""
     others: Others
 
 
@@ -138,25 +61,31 @@ def resolve(layers: Sequence[Layer], registry: Registry, *, recipe: str = "", pu
         ConfigError: all problems of the configuration.
         NotInstalledError: a requirement of the recipe is not installed.
     """
-    merged = merge_layers(layers)
+    merged = merge_environments(layers)
     check_requirements(merged)
     return _Resolver(merged, registry, recipe, purpose).resolve()
 
 
-def resolve_rewards(merged: Merged, registry: Registry, others: type[Others]) -> Rewards[Others]:
+def resolve_rewards(layers: Sequence[Layer], registry: Registry, others: type[Others]) -> Rewards[Others]:
     """Validate only the reward tables, and all other tables with the model ``others``.
 
     Raises:
         ConfigError: all problems in these tables.
     """
+    merged = merge_environments(layers)
     check_secrets(merged.tree, merged)
     resolver = _Resolver(merged, registry, "", "run")
     resolver.validator.known = {"reward", "reward.0.id", "reward.0.weight"}
-    tables, options = resolver.rewards()
-    rest = resolver.validator.own(others, {key: value for key, value in merged.tree.items() if key != "reward"}, ())
+    several = merged.tree.get("environment")
+    places: dict[str, KeyPath] = {"": ("reward",)}
+    if isinstance(several, list):
+        places = {str(table.get("name")): ("environment", str(n), "reward") for n, table in enumerate(_tables(several))}
+    found = {name: resolver.rewards(path) for name, path in places.items()}
+    tables = {key: value for key, value in merged.tree.items() if key not in ("reward", "environment")}
+    rest = resolver.validator.own(others, tables, ())
     resolver.validator.finish("the rewards")
     assert isinstance(rest, others)
-    return Rewards(tables=tables, options=options, others=rest)
+    return Rewards(environments=found, others=rest)
 
 
 class _Resolver:
@@ -185,16 +114,22 @@ class _Resolver:
             own = {"environment": {"id": ""}, "reward": [], **own}
         if self._brings_its_model():
             own["model"] = {"path": "", **self._table("model")}
+        if several := isinstance(own.get("environment"), list):
+            own.setdefault("reward", [])
         config = self.validator.validate(RunConfig, own, ())
         for table, kind in COMPONENT_TABLES.items():
-            self.options[table] = self._component((table,), kind, self._table(table), default=_default_id(table))
-        self._data()
-        if self._needs_environment() and tree.get("reward") == []:
-            self.validator.bad(("reward",), [], "List should have at least 1 item")
-        rewards = tuple(self._reward(index) for index in range(len(_tables(tree.get("reward")))))
+            if table != "environment" or not several:
+                self.options[table] = self._component((table,), kind, self._table(table), default=_default_id(table))
+        rewards: tuple[BaseModel | None, ...] = ()
+        if several:
+            environments = self._environments(config)
+        else:
+            self.options["data"] = self._data(("data",), self._table("data"), self._table("environment").get("id"))
+            self._check_rewards(("reward",), tree.get("reward"))
+            rewards = self._reward_options(("reward",))
+            environments = only_environment(config, self.options, rewards)
         self._engine()
         trackers = self._trackers()
-        self._observers()
         self._builder()
         for table in tree:
             if table not in RunConfig.model_fields and table not in extra:
@@ -206,6 +141,7 @@ class _Resolver:
         return Resolved(
             config=config,
             options=self.options,
+            environments=environments,
             reward_options=rewards,
             tracker_options=trackers,
             origins={
@@ -216,10 +152,55 @@ class _Resolver:
             given=tree,
         )
 
-    def rewards(self) -> tuple[tuple[RewardTable, ...], tuple[BaseModel | None, ...]]:
-        tables = _tables(self.merged.tree.get("reward"))
-        found = [self.validator.validate(RewardTable, table, ("reward", str(n))) for n, table in enumerate(tables)]
-        return tuple(found), tuple(self._reward(index) for index in range(len(tables)))
+    def rewards(self, path: KeyPath) -> tuple[tuple[RewardTable, ...], tuple[BaseModel | None, ...]]:
+        """The reward tables at ``path`` with their options."""
+        tables = enumerate(_tables(self._value(path)))
+        found = [self.validator.validate(RewardTable, table, (*path, str(n))) for n, table in tables]
+        return tuple(found), self._reward_options(path)
+
+    def _reward_options(self, path: KeyPath) -> tuple[BaseModel | None, ...]:
+        return tuple(self._reward(table, (*path, str(n))) for n, table in enumerate(_tables(self._value(path))))
+
+    def _value(self, path: KeyPath) -> Any:
+        value: Any = self.merged.tree
+        for key in path:
+            value = value[int(key)] if isinstance(value, list) else value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def _environments(self, config: RunConfig | None) -> tuple[ResolvedEnvironment, ...]:
+        """Validate the tables of several environments."""
+        self.validator.problems += name_problems(self.merged)
+        tables = config.environment if config is not None and isinstance(config.environment, list) else []
+        self.validator.problems += weight_problems(self.merged, tables)
+        if self.merged.tree["environment"] == []:
+            self.validator.bad(("environment",), [], "List should have at least 1 item")
+        found = []
+        for n, given in enumerate(_tables(self.merged.tree["environment"])):
+            path = ("environment", str(n))
+            options = self._component(path, "environment", without_reserved(given), None)
+            id = given.get("id")
+            own = given.get("data", {})
+            data = self._data((*path, "data"), own if isinstance(own, dict) else {}, id)
+            self._check_rewards((*path, "reward"), given.get("reward", []))
+            reward_options = self._reward_options((*path, "reward"))
+            if n < len(tables):
+                environment = ResolvedEnvironment(
+                    name=tables[n].name,
+                    id=tables[n].id,
+                    options=options,
+                    data_id=tables[n].data.get("id", tables[n].id),
+                    data=data,
+                    rewards=tuple(tables[n].reward),
+                    reward_options=reward_options,
+                    path=path,
+                    table=tables[n],
+                )
+                found.append(environment)
+        return tuple(found)
+
+    def _check_rewards(self, path: KeyPath, value: object) -> None:
+        if self._needs_environment() and value == []:
+            self.validator.bad(path, [], "List should have at least 1 item")
 
     def _trainer_tables(self) -> set[str]:
         """Validate the additional tables of the selected trainer, and return their names."""
@@ -263,29 +244,27 @@ class _Resolver:
         model = self._model(path, self.registry.config_model, kind, spec.id)
         return self.validator.own(model, _without_id(model, {"id": id, **value}), path)
 
-    def _data(self) -> None:
-        environment = self._table("environment").get("id")
-        explicit = "id" in self._table("data")
+    def _data(self, path: KeyPath, table: Mapping[str, Any], environment: object) -> BaseModel | None:
+        """The options of the dataset at ``path``, whose id defaults to that of its environment."""
+        explicit = "id" in table
         if not explicit and not self._needs_environment() and "environment" not in self.merged.tree:
             reason = "required if there is no environment: data.id=chat reads files of conversations"
             self.validator.problems.append(
                 Problem(kind="missing key", path="data.id", origin="no layer sets it", reason=reason)
             )
-            return
+            return None
         if not explicit and self._spec("environment", str(environment), (), report=False) is None:
-            return  # report only the missing environment, not the data that defaults to it
+            return None  # report only the missing environment, not the data that defaults to it
         if not explicit and ":" in str(environment):
-            reason = "an environment given as an import path has no default dataset: set data.id=file.py:Class"
-            self.validator.not_found(("data", "id"), reason)
-            return
-        default = environment if isinstance(environment, str) else None
-        self.options["data"] = self._component(("data",), "dataset", self._table("data"), default)
-        self.validator.known.add("data.id")
+            key = ".".join((*path, "id"))
+            reason = f"an environment given as an import path has no default dataset: set {key}=file.py:Class"
+            self.validator.not_found((*path, "id"), reason)
+            return None
+        self.validator.known.add(".".join((*path, "id")))
+        return self._component(path, "dataset", table, environment if isinstance(environment, str) else None)
 
-    def _reward(self, index: int) -> BaseModel | None:
-        table = _tables(self.merged.tree["reward"])[index]
-        path = ("reward", str(index))
-        self.validator.known |= {f"reward.{index}.{key}" for key in RewardTable.model_fields}
+    def _reward(self, table: Mapping[str, Any], path: KeyPath) -> BaseModel | None:
+        self.validator.known |= {".".join((*path, key)) for key in RewardTable.model_fields}
         id = table.get("id")
         if not isinstance(id, str):
             return None
@@ -312,15 +291,6 @@ class _Resolver:
                 continue
             if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
                 self.validator.unknown.append(("rollout", key))
-
-    def _observers(self) -> None:
-        ids = self.merged.tree.get("observers")
-        ids = [ids] if isinstance(ids, str) else ids
-        for index, id in enumerate(ids if isinstance(ids, list) and self.purpose == "run" else []):
-            try:
-                check_observer(self.registry, str(id))
-            except UserError as error:
-                self.validator.not_found(("observers", str(index)), str(error), repr(id))
 
     def _trackers(self) -> dict[str, BaseModel | None]:
         table = self._table("trackers")
@@ -396,10 +366,6 @@ def _without_id(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key != "id" or keep}
 
 
-def _dump(options: BaseModel | None) -> dict[str, Any]:
-    return options.model_dump(mode="json") if options is not None else {}
-
-
 def _tables(value: object) -> list[dict[str, Any]]:
     return [item if isinstance(item, dict) else {} for item in value] if isinstance(value, list) else []
 
@@ -407,3 +373,6 @@ def _tables(value: object) -> list[dict[str, Any]]:
 def _default_id(table: str) -> str | None:
     default = RunConfig.model_fields[table].get_default()
     return default.id if isinstance(default, ComponentTable) else None
+
+
+__all__ = ["Purpose", "Resolved", "Rewards", "explicit_origins", "resolve", "resolve_rewards"]

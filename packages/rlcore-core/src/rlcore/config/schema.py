@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 MOST = 2**16
 """Limit of everything that takes memory or time for each one, such as trajectories of a task."""
@@ -58,6 +58,43 @@ class RewardTable(ComponentTable):
 
     weight: float = 1.0
     """Weight in the sum; 0 only logs it as a metric."""
+
+
+def _increasing(weight: float | list[tuple[int, float]]) -> float | list[tuple[int, float]]:
+    steps = [step for step, _ in weight] if isinstance(weight, list) else []
+    if steps != sorted(set(steps)):
+        raise ValueError("needs increasing steps")
+    return weight
+
+
+Share = Annotated[float, Field(ge=0)]
+Schedule = Annotated[list[tuple[Annotated[int, Field(ge=0, le=LARGEST)], Share]], Field(min_length=1)]
+Weight = Annotated[Share | Schedule, AfterValidator(_increasing)]
+
+
+class EnvironmentTable(ComponentTable):
+    """One environment of several, ``[[environment]]``, with its data and rewards."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")] = ""
+    """Name in metrics, records and overrides; the id if it is not set."""
+    weight: Weight = 1.0
+    """Share of the sampled prompts, relative to the other environments. A list of ``[step, weight]`` changes it
+    linearly between the steps."""
+    data: dict[str, Any] = {}
+    """Its dataset, like ``[data]``."""
+    reward: list[RewardTable] = []
+    """Its rewards, like ``[[reward]]``."""
+
+    def weight_at(self, step: int) -> float:
+        """The weight at a step. It is constant before the first and after the last point of a schedule."""
+        if not isinstance(self.weight, list):
+            return self.weight
+        before = [point for point in self.weight if point[0] <= step]
+        after = [point for point in self.weight if point[0] > step]
+        if not before or not after:
+            return (before[-1] if before else after[0])[1]
+        (start, low), (end, high) = before[-1], after[0]
+        return low + (high - low) * (step - start) / (end - start)
 
 
 class ModelTable(Table):
@@ -127,7 +164,7 @@ class EvaluationTable(Table):
     every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
     """Steps between evaluations, which also run before the first and after the last step. 0 disables evaluation."""
     tasks: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
-    """Number of held-out tasks to use, from the start; None uses all."""
+    """Number of held-out tasks to use, from the start, of each environment; None uses all."""
     samples: Count = 1
     """Trajectories per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
@@ -170,6 +207,12 @@ class TrackersTable(Table):
     """Ids of trackers, such as ``console``, ``jsonl``, ``tensorboard``, ``wandb``, ``trackio``."""
 
 
+Environments = Annotated[
+    Annotated[ComponentTable, Tag("table")] | Annotated[list[EnvironmentTable], Tag("list")],
+    Discriminator(lambda value: "list" if isinstance(value, list) else "table"),
+]
+
+
 class RunConfig(Table):
     """The configuration of a run."""
 
@@ -191,8 +234,9 @@ class RunConfig(Table):
     """The policy."""
     layout: Literal["plain", "stamped"] = "plain"
     """``stamped`` names the run directory ``<date>_<time>_<name>`` and adds ``backup``, ``ckpt`` and ``result``."""
-    environment: ComponentTable
-    """Environment, usually set by ``-p PLUGIN``. Optional for trainers without rollouts; the id is then empty."""
+    environment: Environments
+    """Environment, usually set by ``-p PLUGIN``, or a list of them. Optional for trainers without rollouts; the id is
+    then empty."""
     reward: list[RewardTable]
     """Rewards: at least one, unless the trainer does not use rollouts."""
     data: dict[str, Any] = {}
@@ -215,3 +259,13 @@ class RunConfig(Table):
     """Metric trackers."""
     observers: list[str] = []
     """Observers: plugins whose observe hooks are called, or classes, such as ``file.py:Class``."""
+
+    @property
+    def has_environment(self) -> bool:
+        """Whether the run has an environment, or several."""
+        return isinstance(self.environment, list) or bool(self.environment.id)
+
+    @property
+    def mixture(self) -> list[EnvironmentTable]:
+        """The environments of a run with several; empty for a run with one, or without."""
+        return self.environment if isinstance(self.environment, list) else []

@@ -41,9 +41,9 @@ class EpisodeContext:
     def __init__(self, task: Task, *, sibling: int = 0, seed: int = 0, timeout_s: float = float("inf")) -> None:
         self.task = task
         self.sibling = sibling
-        self.random = random.Random(derive_seed(seed, "episode", task.id, sibling))
+        self.random = random.Random(derive_seed(seed, "episode", task.key, sibling))
         self.deadline = time.monotonic() + timeout_s
-        self.logger = logging.LoggerAdapter(log, {"task": task.id, "sibling": sibling})
+        self.logger = logging.LoggerAdapter(log, {"task": task.key, "sibling": sibling})
         self._scratch: Path | None = None
 
     @property

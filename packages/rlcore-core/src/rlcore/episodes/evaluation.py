@@ -30,6 +30,16 @@ def evaluation_request(config: RunConfig, tasks: Sequence[Task]) -> RolloutReque
     )
 
 
+def tasks_to_evaluate(config: RunConfig, tasks: Sequence[Task]) -> list[Task]:
+    """Return the first ``evaluation.tasks`` held-out tasks of each environment; all if it is not set."""
+    limit, seen, chosen = config.evaluation.tasks, Counter[str](), []
+    for task in tasks:
+        seen[task.environment] += 1
+        if limit is None or seen[task.environment] <= limit:
+            chosen.append(task)
+    return chosen
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The metrics of an evaluation. Trajectories that are not scored are counted, but excluded from all means."""
@@ -104,6 +114,20 @@ def summarise(groups: Sequence[Group], *, success: float = 1.0) -> Summary:
         tool_calls=_mean([float(sum(len(m.tool_calls) for m in written)) for written in messages]) or 0.0,
         errors=list(dict.fromkeys(str(t.failure) for t in everything if t.failure))[:3],
     )
+
+
+def by_environment(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Return the groups by the name of their environment; empty for a run with only one."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        if group.task.environment:
+            found.setdefault(group.task.environment, []).append(group)
+    return found
+
+
+def summaries_of(groups: Sequence[Group], *, success: float = 1.0) -> dict[str, Summary]:
+    """Return the metrics of each environment by name; empty for a run with only one."""
+    return {name: summarise(part, success=success) for name, part in by_environment(groups).items()}
 
 
 def wilson(proportion: float, trials: int, z: float = 1.959964) -> tuple[float, float]:

@@ -59,6 +59,8 @@ SPEC_ATTRIBUTES = frozenset(
 KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
     "gsm8k-tools": "rl-plugin-gsm8k-tools",
     "calculator": "rl-plugin-gsm8k-tools",
+    "gem": "rl-plugin-gem",
+    "gymnasium": "rl-plugin-gymnasium",
     "string-equal": "rl-plugin-string-equal",
     "math-numeric-equal": "rl-plugin-string-equal",
     "math-reward-string-equal": "rl-plugin-string-equal",

@@ -310,7 +310,8 @@ def _name(resolved: Resolved) -> str:
     config = resolved.config
     if config.layout == "plain" and config.name is not None:
         return config.name
-    name = (resolved.recipe or config.environment.id or config.trainer.id).removesuffix("/default")
+    names = "-".join(environment.name or environment.id for environment in resolved.environments)
+    name = (resolved.recipe or names or config.trainer.id).removesuffix("/default")
     if name.endswith(".toml"):
         name = Path(name).stem
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "run"

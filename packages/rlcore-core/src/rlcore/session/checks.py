@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rlcore.abilities import ProcessesConfig, TasksConfig, ToolsConfig
@@ -14,11 +16,13 @@ from rlcore.episodes.tool_environment import tool_of
 from rlcore.errors import DataError, NotInstalledError, PluginError, UserError
 from rlcore.models.folder import local_folder
 from rlcore.plugins.loading import load_attribute, pip_line
+from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
+    from rlcore.config.environments import ResolvedEnvironment
     from rlcore.session.session import RunSession
 
 TENSORBOARD = "tensorboard"
@@ -43,10 +47,12 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
         )
     if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
         local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
-    if run.config.environment.id:
-        _check_environment(run)
-        run.load("environment", run.config.environment.id)
-    _ = run.rewards
+    for environment in run.environments:
+        _check_environment(run, environment)
+        run.load("environment", environment.id)
+        run.rewards(environment.name)
+    if not run.environments:
+        run.rewards()
     trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
     if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
         _check_tasks(run, purpose, split)
@@ -73,10 +79,10 @@ def _without_event_files(run: RunSession) -> list[str]:
     return [f'no event files for TensorBoard are written; to enable them, set trackers.use="[{asked}]"{install}']
 
 
-def _check_environment(run: RunSession) -> None:
+def _check_environment(run: RunSession, one: ResolvedEnvironment) -> None:
     """Reject an environment with actions that the executor cannot run or observations that the engine cannot read."""
     config = run.config
-    environment = run.registry.spec("environment", config.environment.id)
+    environment = run.registry.spec("environment", one.id)
     executor = run.registry.spec("executor", config.executor.id)
     engine = run.registry.spec("engine", config.rollout.engine)
     assert isinstance(environment, EnvironmentSpec)
@@ -149,13 +155,16 @@ def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> None:
     if purpose == "run" and run.config.evaluation.every:
         splits.append("evaluation")
     for name in splits:
-        if not run.dataset.tasks(name):
-            fix = "add rows, or set evaluation.every=0" if name == "evaluation" else "add rows"
-            raise DataError(
-                f"the data has no tasks to {'train on' if name == 'train' else 'evaluate'}",
-                where=run.resolved.origin(("data", name)),
-                fix=fix,
-            )
+        there = Counter(task.environment for task in run.dataset.tasks(name))
+        for environment in run.environments:
+            if not there[environment.name]:
+                fix = "add rows, or set evaluation.every=0" if name == "evaluation" else "add rows"
+                whose = f" of the environment {environment.name!r}" if environment.name else ""
+                raise DataError(
+                    f"the data{whose} has no tasks to {'train on' if name == 'train' else 'evaluate'}",
+                    where=run.resolved.origin(environment.at("data", name)),
+                    fix=fix,
+                )
     if purpose == "run":
         _check_step(run)
 
@@ -169,13 +178,35 @@ def _check_step(run: RunSession) -> None:
             where=run.resolved.origin(("trainer", "tasks_per_step")),
             fix=f"add data, or set trainer.tasks_per_step={there}",
         )
+    if isinstance(options, TasksConfig):
+        _check_shares(run, options.tasks_per_step)
+
+
+def _check_shares(run: RunSession, per_step: int) -> None:
+    """Check that each of several environments has enough tasks for its largest share of a step."""
+    tables = run.config.mixture
+    there = Counter(task.environment for task in run.dataset.tasks("train"))
+    steps = {0} | {step for table in tables if isinstance(table.weight, list) for step, _ in table.weight}
+    for index, table in enumerate(tables):
+        share = max(table.weight_at(step) / math.fsum(one.weight_at(step) for one in tables) for step in steps)
+        if there[table.name] < (wanted := math.ceil(round(share * per_step, 9))):
+            raise DataError(
+                f"a step needs up to {wanted} different tasks of the environment {table.name!r}",
+                found=f"{there[table.name]} training tasks",
+                where=run.resolved.origin(("environment", str(index), "weight")),
+                fix=f"add data, or set a lower environment.{table.name}.weight or trainer.tasks_per_step",
+            )
 
 
 def _check_installed(run: RunSession, purpose: Purpose) -> None:
     config = run.config
     parts = [("engine", config.rollout.engine), ("executor", config.executor.id)]
-    parts += [("environment", config.environment.id)] if config.environment.id else []
     parts += [("reward", table.id) for table in config.reward]
+    if not run.environments:
+        parts += [("dataset", config.data["id"])]
+    for environment in run.environments:
+        parts += [("environment", environment.id), ("dataset", environment.data_id)]
+        parts += [("reward", table.id) for table in environment.rewards]
     if purpose == "run":
         parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
         parts += [("tracker", id) for id in config.trackers.use]
@@ -195,16 +226,19 @@ def _check_installed(run: RunSession, purpose: Purpose) -> None:
 
 
 def _check_ids(run: RunSession) -> None:
-    """Ids in component tables by convention: tools, chat format, parser, advantage and loss."""
-    environment = run.options("environment")
+    """Ids in component tables by convention: tools, chat format, parser, advantage, loss and observers."""
     names: list[tuple[str, object, KeyPath]] = []
-    if isinstance(environment, ToolsConfig) and isinstance(environment.tools, (list, tuple)):
-        names += [("tool", id, ("environment", "tools")) for id in environment.tools]
+    for environment in run.environments:
+        options = environment.options
+        if isinstance(options, ToolsConfig) and isinstance(options.tools, (list, tuple)):
+            names += [("tool", id, environment.at("environment", "tools")) for id in options.tools]
     for kind in ("chat_format", "tool_parser"):
         names.append((kind, getattr(run.config.model, kind), ("model", kind)))
     algorithm = run.resolved.options.get("algorithm")
     for kind in ("advantage", "loss"):
         names.append((kind, getattr(algorithm, kind, None), ("algorithm", kind)))
+    if run.plan.purpose == "run":
+        names += [("observer", id, ("observers", str(index))) for index, id in enumerate(run.config.observers)]
     problems = []
     for kind, id, path in names:
         if not isinstance(id, str) or id == "auto":
@@ -221,7 +255,9 @@ def _check_ids(run: RunSession) -> None:
 
 def _look_up(run: RunSession, kind: str, id: str) -> None:
     """Check that an id is registered. Import paths are imported, because only an import shows whether they exist."""
-    if ":" not in id:
+    if kind == "observer":
+        check_observer(run.registry, id)
+    elif ":" not in id:
         run.registry.spec(kind, id)
     elif kind == "tool":
         tool_of(id)

@@ -16,9 +16,11 @@ from rlcore.models.folder import BUILTIN, build, cached, check_checksums, downlo
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
 from rlcore.session.checked_dataset import checked_dataset
+from rlcore.session.mixed_dataset import MixedDataset, Part
 from rlcore.types import derive_seed
 
 if TYPE_CHECKING:
+    from rlcore.config.environments import ResolvedEnvironment
     from rlcore.config.resolve import Resolved
     from rlcore.config.schema import RunConfig
     from rlcore.session.plan import RunPlan
@@ -46,8 +48,8 @@ class RunComponents:
     ) -> None:
         self.plan, self.registry, self.home = plan, registry or Registry(), home
         self._dataset = dataset
-        self._environment: Any = None
-        self._rewards: tuple[SelectedReward, ...] | None = None
+        self._environments: dict[str, Any] = {}
+        self._rewards: dict[str, tuple[SelectedReward, ...]] = {}
         self._model_folder: Path | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
@@ -83,23 +85,47 @@ class RunComponents:
     def dataset(self) -> Dataset:
         """The `Dataset`, created once."""
         if self._dataset is None:
-            id = self.config.data.get("id", self.config.environment.id)
-            target, what = self.load("dataset", id), self.registry.named("dataset", id)
-            self._dataset = checked_dataset(make_component(what, target, self.options("data")), what)
+            parts = [
+                Part(name=one.name, weight=one.table.weight_at(0), dataset=self._made_dataset(one.data_id, one.data))
+                for one in self.environments
+                if one.table is not None
+            ]
+            if parts:
+                self._dataset = MixedDataset(parts)
+            else:
+                id = self.environments[0].data_id if self.environments else self.config.data["id"]
+                self._dataset = self._made_dataset(id, self.options("data"))
         return self._dataset
 
-    def environment(self) -> Environment:
-        """A new `Environment` for one trajectory."""
-        if self._environment is None:
-            self._environment = self.load("environment", self.config.environment.id)
-        return cast(Environment, make(self._environment, self.options("environment")))
+    def _made_dataset(self, id: str, options: Any) -> Dataset:
+        target, what = self.load("dataset", id), self.registry.named("dataset", id)
+        return checked_dataset(make_component(what, target, options), what)
 
     @property
-    def rewards(self) -> tuple[SelectedReward, ...]:
-        """The selected rewards, created once."""
-        if self._rewards is None:
-            self._rewards = select_rewards(self.registry, self.config.reward, self.resolved.reward_options)
-        return self._rewards
+    def environments(self) -> tuple[ResolvedEnvironment, ...]:
+        """The environments of the run; the only one has an empty name."""
+        return self.resolved.environments
+
+    def environment(self, name: str = "") -> Environment:
+        """A new `Environment` for one trajectory; ``name`` selects one of several."""
+        chosen = self._named(name)
+        if name not in self._environments:
+            self._environments[name] = self.load("environment", chosen.id)
+        return cast(Environment, make(self._environments[name], chosen.options))
+
+    def rewards(self, name: str = "") -> tuple[SelectedReward, ...]:
+        """The rewards of an environment, or of a run without one, created once."""
+        if name not in self._rewards:
+            if name or self.environments:
+                chosen = self._named(name)
+                tables, options = chosen.rewards, chosen.reward_options
+            else:
+                tables, options = tuple(self.config.reward), self.resolved.reward_options
+            self._rewards[name] = select_rewards(self.registry, tables, options)
+        return self._rewards[name]
+
+    def _named(self, name: str) -> ResolvedEnvironment:
+        return next(one for one in self.environments if one.name == name)
 
     def model_folder(self) -> Path:
         """The policy's Hugging Face folder: the local one, or ``builtin:`` built into `home`.

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import Field
 
-from rlcore.config.layers import Layer, merge_layers, override_layers
+from rlcore.config.layers import Layer, override_layers
 from rlcore.config.resolve import resolve_rewards
 from rlcore.config.schema import EvaluationTable, RolloutTable, Table
 from rlcore.episodes.evaluation import wilson
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.episodes.scoring import Scorer
-from rlcore.errors import UserError
+from rlcore.errors import DataError, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.plugins.registry import Registry
 from rlcore.types import Boundary, Group, Trajectory
@@ -48,7 +48,8 @@ class _Options(Table):
 class Plan:
     """How to score."""
 
-    rewards: tuple[SelectedReward, ...]
+    rewards: Mapping[str, tuple[SelectedReward, ...]]
+    """The rewards by the name of the environment; the only one of a run has an empty name."""
     success: float
     """A trajectory counts as solved when its reward is at least this."""
     timeout_s: float
@@ -65,50 +66,43 @@ def plan(base: Layer | None, words: Sequence[str], registry: Registry) -> Plan:
     Raises:
         ConfigError: lists every error in the overrides.
     """
-    layers = override_layers(words)
-    tree: dict[str, Any] = {"reward": _tables(base, layers)}
+    given = base.tree if base is not None else {}
+    tree: dict[str, Any] = {"reward": given.get("reward", [])}
+    if isinstance(several := given.get("environment"), list):
+        tree = {"environment": [{key: one[key] for key in ("id", "name", "reward") if key in one} for one in several]}
     for table, keys in (("evaluation", _Evaluation), ("rollout", _Rollout)):
-        known = base.tree.get(table, {}) if base is not None else {}
+        known = given.get(table, {})
         tree[table] = {key: value for key, value in known.items() if key in keys.model_fields}
-    merged = merge_layers([Layer(tree=tree, origins=base.origins if base is not None else {}), *layers])
-    found = resolve_rewards(merged, registry, _Options)
-    if not found.tables:
+    kept = Layer(tree=tree, origins=base.origins if base is not None else {})
+    found = resolve_rewards([kept, *override_layers(words)], registry, _Options)
+    if not all(tables for tables, _ in found.environments.values()):
         raise UserError("no reward is configured", fix="set reward.0.id=ID")
     return Plan(
-        rewards=select_rewards(registry, found.tables, found.options),
+        rewards={name: select_rewards(registry, *pair) for name, pair in found.environments.items()},
         success=found.others.evaluation.success,
         timeout_s=found.others.rollout.reward_timeout_s,
         out=found.others.out.expanduser() if found.others.out is not None else None,
     )
 
 
-def _tables(base: Layer | None, layers: Iterable[Layer]) -> list[dict[str, Any]]:
-    """The reward tables of the run, without those that overrides replace."""
-    tables = [dict(table) for table in base.tree.get("reward", ())] if base is not None else []
-    for layer in layers:
-        words = layer.tree.get("reward")
-        for place, table in words.items() if isinstance(words, Mapping) else ():
-            if not place.isdecimal() or not isinstance(table, Mapping) or "id" not in table:
-                continue
-            number = int(place)
-            if number == len(tables):
-                tables.append({"id": table["id"]})
-            elif number < len(tables) and tables[number].get("id") != table["id"]:
-                tables[number] = {"id": table["id"], "weight": tables[number].get("weight", 1.0)}
-    return tables
-
-
 def rescored(groups: Iterable[Group], how: Plan) -> Iterator[tuple[Group, Group]]:
     """Each group as stored and as scored now, in order. A failed episode stays not scored."""
     groups = iter(groups)
     with EventLoop() as loop:
-        scorer = Scorer(how.rewards, timeout_s=how.timeout_s)
+        scorers = {name: Scorer(rewards, timeout_s=how.timeout_s) for name, rewards in how.rewards.items()}
         while before := list(islice(groups, GROUPS_AT_ONCE)):
-            yield from zip(before, loop.run(_score(scorer, before)), strict=True)
+            yield from zip(before, loop.run(_score(scorers, before)), strict=True)
 
 
-async def _score(scorer: Scorer, groups: Sequence[Group]) -> list[Group]:
+async def _score(scorers: Mapping[str, Scorer], groups: Sequence[Group]) -> list[Group]:
     async def score(group: Group) -> Group:
+        scorer = scorers.get(group.task.environment) or scorers.get("")
+        if scorer is None:
+            raise DataError(
+                f"the task {group.task.id!r} is of an environment without rewards",
+                found=group.task.environment or "no environment",
+                fix=f"the run has the environments {', '.join(scorers)}; move the file to a folder of its own",
+            )
         clean = (_without_rewards(trajectory) for trajectory in group.trajectories)
         trajectories = await asyncio.gather(*(scorer.score(trajectory, group.task) for trajectory in clean))
         return await scorer.settle(Group(task=group.task, trajectories=tuple(trajectories)))
@@ -150,7 +144,7 @@ class Comparison:
     def add(self, before: Group, now: Group) -> None:
         """Add one group."""
         self.groups.append((before.rewards_G, now.rewards_G))
-        self.tasks.add(before.task.id)
+        self.tasks.add(before.task.key)
         missing = (trajectory for trajectory in now.trajectories if trajectory.reward is None)
         self.reasons.update(str(one.failure or one.stop) for one in missing)
 

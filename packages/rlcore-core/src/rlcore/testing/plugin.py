@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.abilities import DemonstrationDataset
+from rlcore.config.environments import SHARED, without_reserved
 from rlcore.config.layers import Layer, file_layer
 from rlcore.config.resolve import resolve
 from rlcore.episodes.rewards import SelectedReward
@@ -83,9 +84,10 @@ def check_plugin(
     for id, layer in recipes.items():
         _recipe_resolves(registry, id, layer, findings)
     for id in environments:
-        layers = [layer.tree for layer in recipes.values() if layer.tree.get("environment", {}).get("id") == id]
+        trees = [tree for layer in recipes.values() for tree in _separated(layer.tree)]
+        trees = [tree for tree in trees if tree.get("environment", {}).get("id") == id]
         with _collected(findings):
-            _environment(registry, id, layers[0] if layers else {}, (oracles or {}).get(id))
+            _environment(registry, id, trees[0] if trees else {}, (oracles or {}).get(id))
     for id in [offer.spec.id for kind, offer in offers if kind == "reward"]:
         with _collected(findings):
             check_reward(id, (cases or {}).get(id, ()))
@@ -168,11 +170,23 @@ def _recipe_resolves(registry: Registry, id: str, layer: Layer, findings: Findin
         if all(_is_installed(distribution) for distribution in FULL):
             resolve([layer], registry, recipe=id)
         elif "environment" in layer.tree:
-            _tables(registry, layer.tree)
+            for tree in _separated(layer.tree):
+                _tables(registry, tree)
         else:  # supervised training
             _dataset(registry, layer.tree)
     except (RlcoreError, ValidationError) as error:
         findings.expect(False, f"the recipe {id!r} does not resolve: {error}")
+
+
+def _separated(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The recipe, or for several environments a recipe with the tables of each."""
+    tables = tree.get("environment")
+    if not isinstance(tables, list):
+        yield tree
+        return
+    for table in tables:
+        own = {key: table[key] for key in SHARED if key in table}
+        yield {**tree, "data": {}, **own, "environment": without_reserved(table)}
 
 
 def _tables(

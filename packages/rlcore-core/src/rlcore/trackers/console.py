@@ -83,6 +83,9 @@ class ConsoleTracker:
         for name, form in EVALUATED.items():
             if (value := metrics.get(f"evaluation/{name}")) is not None:
                 parts.append(f"{name} {value:{form}}")
+        for name, value in metrics.items():  # of several environments
+            if name.startswith("evaluation/") and name.endswith("/accuracy") and name.count("/") == 2:
+                parts.append(f"{name.split('/')[1]} {value:.3f}")
         if (seconds := metrics.get("time/evaluation_s")) is not None:
             parts.append(f"{seconds:.1f} s")
         if len(self._evaluations) > 1:

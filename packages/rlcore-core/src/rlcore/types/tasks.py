@@ -20,9 +20,16 @@ class Task:
     """Every other field of the row, such as the expected ``answer``."""
     images: tuple[bytes, ...] = ()
     """Encoded images that the messages refer to."""
+    environment: str = ""
+    """Name of its environment in a run with several; set by rlcore, and empty in other runs."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", freeze(self.fields))
+
+    @property
+    def key(self) -> str:
+        """The id, which is unique only within an environment, with the name of the environment."""
+        return f"{self.environment}/{self.id}" if self.environment else self.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from rlcore_rollout.parsers.think import OPEN, ThinkParser
 TOOLS, RESULTS, ANSWERED = "tools", "results of tools", "messages after an answer"
 ANSWER, SYSTEM = "an answer after its header", "a system message"
 SEVERAL, LATER = "several calls in one turn", "questions after results of tools"
+NO_TOOLS = "it shows no tools"
 PARSERS: Mapping[str, Callable[[], ToolCallParser]] = {
     "hermes": HermesParser,
     "qwen3-coder": Qwen3CoderParser,
@@ -75,7 +76,8 @@ class Proof:
         """Return lines for the log."""
         shown = f"tool calls {self.parser_id}" if self.parser_id else "tool calls as configured"
         lines = [f"chat      template of the model folder, {'no tools' if TOOLS in self.missing else shown}"]
-        return lines + [f"chat      the template cannot show {name}: {reason}" for name, reason in self.missing.items()]
+        reasons = {name: reason for name, reason in self.missing.items() if reason != NO_TOOLS}
+        return lines + [f"chat      the template cannot show {name}: {reason}" for name, reason in reasons.items()]
 
 
 def prove(template: ChatTemplate, tokenizer: ChatTokenizer, parser: ToolCallParser | None) -> Proof:
@@ -112,7 +114,7 @@ def prove(template: ChatTemplate, tokenizer: ChatTokenizer, parser: ToolCallPars
         (LATER, (_QUESTION, _CALL, _RESULTS[0], _ANSWER, _NEXT, _ANSWER), tools),
     ):
         if name in (RESULTS, SEVERAL, LATER) and TOOLS in missing:
-            missing.setdefault(RESULTS, "it shows no tools")
+            missing.setdefault(RESULTS, NO_TOOLS)
         elif reason := _difference(template, messages, known, pattern):
             missing[name] = reason
     if LATER in missing and (RESULTS in missing or ANSWERED in missing):

@@ -57,14 +57,20 @@ class Renderer:
         """The ids of the pieces' joined text."""
         ids: list[int] = []
         run: list[str] = []
+        swallowing = False  # the white space after a token belongs to it, up to the next visible character
         for piece in pieces:
             pattern = self._patterns[piece.writer]
             texts = pattern.split(piece.text) if pattern else [piece.text]
+            if swallowing:
+                texts[0] = texts[0].lstrip()
+                swallowing = not texts[0] and len(texts) == 1
             run.append(texts[0])
             for token, text in zip(texts[1::2], texts[2::2], strict=True):
                 ids += self._encode_run(run)
                 ids.append(self._tokenizer.added[token])
-                run = [text]
+                swallowing = token in self._tokenizer.swallowing
+                run = [text.lstrip() if swallowing else text]
+                swallowing = swallowing and not run[0]
         return ids + self._encode_run(run)
 
     def encode_blocks(self, blocks: Iterable[Block]) -> tuple[list[int], list[bool]]:

@@ -20,6 +20,7 @@ class ChatTokenizer:
     Attributes:
         added: ids of the tokens outside of the tokenizer model's vocabulary: ``<|im_end|>``, ``<tool_call>``.
         special: the added tokens that no text of a conversation may contain, not even the assistant's.
+        swallowing: the added tokens that include the white space after them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,6 +43,7 @@ class ChatTokenizer:
         entries = definition.get("added_tokens") or []
         self.added: dict[str, int] = {entry["content"]: entry["id"] for entry in entries}
         self.special = {entry["content"] for entry in entries if entry.get("special")}
+        self.swallowing = {entry["content"] for entry in entries if entry.get("rstrip")}
         for content in self._end_tokens:
             if (index := self._tokenizer.token_to_id(content)) is not None:
                 self.added[content] = index
@@ -96,6 +98,9 @@ class ChatTokenizer:
             merged = {"".join(pair if isinstance(pair, list) else pair.split(" ")) for pair in model.get("merges", [])}
             hidden = {content for content in self.added if content != unknown and content not in merged}
             model["vocab"] = {piece: index for piece, index in vocabulary.items() if piece not in hidden}
+        for part in _parts(definition.get("pre_tokenizer")):
+            if part.get("prepend_scheme") == "first":  # a text after an added token is not the first
+                part["prepend_scheme"] = "never"
         definition["added_tokens"] = []
         definition["post_processor"] = None  # it names special tokens, which are not used
         plain = Tokenizer.from_str(json.dumps(definition))
@@ -111,6 +116,13 @@ class ChatTokenizer:
                     fix="use a tokenizer whose special tokens are added tokens, such as byte-level BPE",
                 )
         return plain
+
+
+def _parts(step: Any) -> list[dict[str, Any]]:
+    """The steps of a pre-tokenizer."""
+    if not isinstance(step, dict):
+        return []
+    return [step, *(part for part in step.get("pretokenizers") or [] if isinstance(part, dict))]
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

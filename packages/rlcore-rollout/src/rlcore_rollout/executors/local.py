@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ from rlcore_rollout.model_client import ChatClient, ModelClient, TokenClient
 from rlcore_rollout.threads import GrowingThreads
 
 if TYPE_CHECKING:
+    from rlcore.config.environments import ResolvedEnvironment
     from rlcore.contracts import ChatFormat, WeightSource
     from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
@@ -74,6 +76,17 @@ class LocalExecutorConfig(Table):
     """No options: ``rollout.concurrency`` limits how many trajectories run at a time."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """What the trajectories of one environment share."""
+
+    agent_loop: AgentLoop
+    named: str
+    """The environment and its plugin, for messages."""
+    concurrency: int
+    """Maximum number of concurrent trajectories."""
+
+
 class LocalExecutor:
     """Collects groups with one engine, created once from the run's configuration."""
 
@@ -85,12 +98,18 @@ class LocalExecutor:
         if isinstance(self._client, TokenClient) and isinstance(self._client.chat_format, Described):
             for line in self._client.chat_format.description():
                 run.say(line)
-        spec = run.registry.spec("environment", run.config.environment.id)
-        assert isinstance(spec, EnvironmentSpec)
         limit = self._engine.max_concurrency if isinstance(self._engine, LimitedEngine) else None
-        self._concurrency = min([rollout.concurrency, *filter(None, [spec.max_concurrency, limit])])
-        self._agent_loop = AgentLoop(
-            make_environment=run.environment,
+        self._concurrency = min([rollout.concurrency, *filter(None, [limit])])
+        self._stages = {environment.name: self._stage(environment) for environment in run.environments}
+        self._closed = False
+        self._loop = EventLoop(GrowingThreads())
+
+    def _stage(self, environment: ResolvedEnvironment) -> _Stage:
+        run, rollout = self._run, self._run.config.rollout
+        spec = run.registry.spec("environment", environment.id)
+        assert isinstance(spec, EnvironmentSpec)
+        loop = AgentLoop(
+            make_environment=partial(run.environment, environment.name),
             model_client=self._client,
             blocking=spec.blocking,
             limits=Limits(
@@ -98,9 +117,8 @@ class LocalExecutor:
                 engine_timeout_s=rollout.engine_timeout_s,
             ),
         )
-        self._named = run.registry.named("environment", run.config.environment.id)
-        self._closed = False
-        self._loop = EventLoop(GrowingThreads())
+        named = run.registry.named("environment", environment.id)
+        return _Stage(agent_loop=loop, named=named, concurrency=spec.max_concurrency or self._concurrency)
 
     @property
     def chat_format(self) -> ChatFormat:
@@ -164,8 +182,11 @@ class LocalExecutor:
     async def _collect(self, request: RolloutRequest) -> list[Group]:
         rollout = self._run.config.rollout
         slots = asyncio.Semaphore(self._concurrency)
+        places = {name: asyncio.Semaphore(stage.concurrency) for name, stage in self._stages.items()}
         timeout_s, concurrency = rollout.reward_timeout_s, rollout.concurrency
-        scorer = Scorer(self._run.rewards, timeout_s=timeout_s, concurrency=concurrency)
+        scorers = {
+            name: Scorer(self._run.rewards(name), timeout_s=timeout_s, concurrency=concurrency) for name in self._stages
+        }
         phase = "rollout" if request.purpose == "train" else request.purpose
         meter = self._run.progress(phase, len(request.tasks) * request.group_size, "trajectory")
         sampling = Sampling(
@@ -182,7 +203,7 @@ class LocalExecutor:
 
         async def trajectory(task: Task, index: int, sibling: int, images: ImagePool) -> Trajectory:
             with ExitStack() as stack:
-                async with slots:
+                async with places[task.environment], slots:
                     context = EpisodeContext(
                         task,
                         sibling=sibling,
@@ -192,12 +213,13 @@ class LocalExecutor:
                     stack.enter_context(closing(context))
                     ended = await self._act(request, sampling, context, index, images)
                 meter.advance(tokens=ended.sampled_tokens)
-                return await scorer.score(ended, task, context)
+                return await scorers[task.environment].score(ended, task, context)
 
         async def group(task: Task, index: int) -> Group:
             images = ImagePool()
             siblings = (trajectory(task, index, sibling, images) for sibling in range(request.group_size))
-            return await scorer.settle(Group(task=task, trajectories=tuple(await asyncio.gather(*siblings))))
+            trajectories = tuple(await asyncio.gather(*siblings))
+            return await scorers[task.environment].settle(Group(task=task, trajectories=trajectories))
 
         try:
             with meter, _refreshed(meter):
@@ -211,11 +233,12 @@ class LocalExecutor:
     ) -> Trajectory:
         """Run one trajectory. The names of sessions sort in logical order, which an engine may use."""
         task, sibling = context.task, context.sibling
-        sampling_seed = derive_seed(request.seed, request.purpose, request.step, task.id, sibling)
+        stage = self._stages[task.environment]
+        sampling_seed = derive_seed(request.seed, request.purpose, request.step, task.key, sibling)
         try:
-            ended = await self._agent_loop.run(
+            ended = await stage.agent_loop.run(
                 context,
-                environment_seed=derive_seed(request.seed, "environment", request.step, task.id),
+                environment_seed=derive_seed(request.seed, "environment", request.step, task.key),
                 sampling=replace(sampling, seed=sampling_seed),
                 session=f"{request.purpose}-{request.step}-{index:08d}-{sibling:06d}",
                 images=images,
@@ -230,7 +253,7 @@ class LocalExecutor:
             ended = Trajectory(task_id=task.id, sibling=sibling, stop=Stop.CANCELLED, failure=failure)
         if ended.failure is None or ended.failure.boundary is not Boundary.ENVIRONMENT:
             return ended
-        return ended.replace(failure=replace(ended.failure, message=f"{self._named}: {ended.failure.message}"))
+        return ended.replace(failure=replace(ended.failure, message=f"{stage.named}: {ended.failure.message}"))
 
 
 @contextmanager

@@ -150,14 +150,14 @@ class AlgorithmConfig(Table):
         return {**values, "loss": {**loss, "id": "gspo"}}
 
 
-def response_limit(algorithm: AlgorithmConfig, rollout: RolloutTable, environment: object) -> int:
+def response_limit(algorithm: AlgorithmConfig, rollout: RolloutTable, *environments: object) -> int:
     """Return the trajectory length in tokens that ``seq-mean-token-sum-norm`` and ``overlong`` use.
 
     Args:
         algorithm: provides ``max_response_tokens``, if set
         rollout: provides ``max_new_tokens``, the limit per turn
-        environment: the environment options; an integer ``max_turns`` is the number of turns in a trajectory
+        environments: their options; an integer ``max_turns`` is the number of turns in a trajectory
     """
-    turns = environment.max_turns if isinstance(environment, MultiTurnConfig) else 1
-    per_trajectory = rollout.max_new_tokens * (max(1, turns) if isinstance(turns, int) else 1)
-    return algorithm.max_response_tokens or per_trajectory
+    limits = [one.max_turns for one in environments if isinstance(one, MultiTurnConfig)]
+    turns = max([1, *(limit for limit in limits if isinstance(limit, int))])
+    return algorithm.max_response_tokens or rollout.max_new_tokens * turns

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 from rlcore.errors import DataError
 from rlcore.types import derive_seed
@@ -49,12 +51,14 @@ def cursor_of_step(step: int, *, tasks: int, per_step: int) -> Cursor:
     return Cursor(epoch=epoch, position=position * per_step)
 
 
-def draw(cursor: Cursor, count: int, *, tasks: int, seed: int | None) -> tuple[list[int], Cursor]:
+def draw(
+    cursor: Cursor, count: int, *, tasks: int, seed: int | None, resting: Mapping[int, int] = MappingProxyType({})
+) -> tuple[list[int], Cursor]:
     """Return the indices of the next ``count`` tasks, all different, and the cursor after them.
 
     Each epoch uses the same permutation as `tasks_of_step` and is drawn completely: every task occurs exactly once per
     epoch. If a draw continues into the next epoch, a task that it already contains is deferred to the start of the next
-    draw.
+    draw. A resting task is skipped until the epoch that it is mapped to; ``count`` tasks must not rest.
 
     Raises:
         ValueError: ``count`` exceeds the number of tasks.
@@ -62,13 +66,16 @@ def draw(cursor: Cursor, count: int, *, tasks: int, seed: int | None) -> tuple[l
     if count > tasks:
         raise ValueError(f"{count} different tasks out of {tasks}")
     epoch, position = cursor.epoch, cursor.position
-    taken, deferred = list(cursor.deferred[:count]), list(cursor.deferred[count:])
+    waiting = [index for index in cursor.deferred if resting.get(index, 0) <= epoch]
+    taken, deferred = waiting[:count], waiting[count:]
     held = set(taken)
     while len(taken) < count:
         if position == tasks:
             epoch, position = epoch + 1, 0
         index = _order(tasks, seed, epoch)[position]
         position += 1
+        if resting.get(index, 0) > epoch:
+            continue
         if index in held:
             deferred.append(index)
         else:
@@ -77,7 +84,7 @@ def draw(cursor: Cursor, count: int, *, tasks: int, seed: int | None) -> tuple[l
     return taken, Cursor(epoch=epoch, position=position, deferred=tuple(deferred))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def _order(tasks: int, seed: int | None, epoch: int) -> tuple[int, ...]:
     order = list(range(tasks))
     if seed is not None:

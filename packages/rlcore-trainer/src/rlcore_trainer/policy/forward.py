@@ -205,7 +205,7 @@ def choose_forward(model: PreTrainedModel, folder: Path) -> Forward:
                 return packed
             reason = f"packed log-probabilities differ by {worst:.3g}"
         except Exception as error:  # an architecture may reject packed rows with any exception
-            reason = f"packed rows raise {type(error).__name__}"
+            reason = f"packed rows raise {type(error).__name__}: {error}".split("\n")[0]
     name = type(model).__name__
     plain = PlainForward(f"forward   plain: {name} is computed with padding and without shared prompts ({reason})")
     try:
@@ -247,10 +247,31 @@ def _one_by_one(model: PreTrainedModel, sequences: list[TrainingSequence], batch
 
 
 def _unpackable(model: PreTrainedModel) -> str | None:
-    """Return a reason in the model's configuration why packed rows cannot represent it."""
+    """Return a property of the model that packed rows cannot represent, whatever its weights are."""
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     if not isinstance(head, nn.Linear) or head.bias is not None:
         return "its output layer is not a matrix without bias"
     types = model.config.get_text_config().to_dict().get("layer_types") or ()
-    others = sorted({str(kind) for kind in types} - PACKED_LAYERS)
-    return f"it has layers of type {', '.join(others)}" if others else None
+    if others := sorted({str(kind) for kind in types} - PACKED_LAYERS):
+        return f"it has layers of type {', '.join(others)}"
+    if not model._supports_attention_backend:
+        return "its attention cannot be replaced"
+    return None if _is_linear(model, head) else "it changes the logits of its output layer"
+
+
+def _is_linear(model: PreTrainedModel, head: nn.Linear) -> bool:
+    """Return whether the logits are the product of the output layer, tried with large inputs of this layer."""
+    inputs: list[Tensor] = []
+
+    def enlarge(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        largest = (arguments[0] @ head.weight.T).abs().max().clamp(min=1e-30)
+        inputs.append(arguments[0] * (100 / largest))
+        return (inputs[-1], *arguments[1:])
+
+    ids_1T = torch.arange(4, device=model.device)[None] % _vocabulary(model)
+    hook = head.register_forward_pre_hook(enlarge)
+    try:
+        logits_1TV = model(input_ids=ids_1T, use_cache=False).logits
+    finally:
+        hook.remove()
+    return bool((logits_1TV - head(inputs[-1])).abs().max() < 1)

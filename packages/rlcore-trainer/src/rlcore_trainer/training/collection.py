@@ -1,4 +1,4 @@
-"""Dynamic sampling: collect the groups that a step trains on.
+"""Collect the groups that a step trains on: mixtures of environments, the curriculum and dynamic sampling.
 
 Without a filter or oversampling, a step is one rollout of its tasks. With either, rollouts are requested until enough
 groups remain or the maximum number of rollouts is reached. Surplus groups are carried over to the next step.
@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from rlcore.config.schema import EnvironmentTable
 from rlcore.types import Group, RolloutRequest, Task
 from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import FilterConfig
-from rlcore_trainer.batching.data_order import Cursor, cursor_of_step, draw, tasks_of_step
+from rlcore_trainer.batching.curriculum import after_rollout
+from rlcore_trainer.batching.data_order import cursor_of_step, tasks_of_step
 from rlcore_trainer.batching.filtering import REASONS, Reason, sift, spread
-from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.batching.mixture import Drawn, Mixture, MixtureState, Part, PartState
+from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
 from rlcore_trainer.training.collector_state import CollectorState, Waiting, from_json
 
 MAX_AGE = 2
@@ -42,9 +45,9 @@ class Collected:
     sampled: Sequence[Group]
     """All groups sampled in the step; empty if the carried groups were enough."""
     metrics: Mapping[str, float]
-    """``filter/…`` metrics; empty without dynamic sampling."""
+    """``mixture/…``, ``curriculum/…`` and ``filter/…`` metrics, if these are used."""
     epoch: int
-    """The epoch of the last drawn task, starting from 0."""
+    """The epoch of the last drawn task, starting from 0; of several environments, the earliest one."""
     warning: str | None = None
     """A warning for the log if the step has too few groups."""
 
@@ -59,6 +62,8 @@ class Collector:
         group_size: trajectories per task
         seed: seed of the run; together with the rollout number, it keys all randomness
         success: minimum reward of a correct trajectory
+        environments: the environments of the tasks, if there are several
+        curriculum: which tasks rest because of their success
 
     Raises:
         DataError: there are fewer tasks than a step needs.
@@ -73,14 +78,28 @@ class Collector:
         group_size: int,
         seed: int,
         success: float,
+        environments: Sequence[EnvironmentTable] = (),
+        curriculum: CurriculumConfig | None = None,
     ) -> None:
         self._tasks, self._filter, self._per_step = tasks, filter, trainer.tasks_per_step
         self._group_size, self._seed, self._success = group_size, seed, success
+        self._environments, self._curriculum = environments, curriculum or CurriculumConfig()
         self._order_seed = seed if trainer.shuffle else None
+        if not environments:
+            cursor_of_step(1, tasks=len(tasks), per_step=self._per_step)
+        parts = [
+            Part(name=one.name, tasks=[task for task in tasks if task.environment == one.name], weight_at=one.weight_at)
+            for one in environments
+        ]
+        self._mixture = Mixture(parts or [Part(name="", tasks=tasks)], seed=self._order_seed, per_step=self._per_step)
         self._between: CollectorState | None = None
         self._before: CollectorState | None = None
         self._step = 0
-        cursor_of_step(1, tasks=len(tasks), per_step=self._per_step)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the tasks of a step depend on earlier steps and not only on its number."""
+        return self.dynamic or bool(self._environments) or self._curriculum.success is not None
 
     @property
     def dynamic(self) -> bool:
@@ -90,54 +109,84 @@ class Collector:
     def collect(self, step: int, source: RolloutSource) -> Collected | None:
         """Collect the groups of a step; None if the step was interrupted, which leaves the state unchanged.
 
-        Without dynamic sampling, tasks and rollout number depend only on the step. With it, tasks continue where the
-        last step ended and rollouts are numbered consecutively, so a task that is drawn again uses different random
-        numbers. A step ends after at most ``max_extra_batches`` + 1 rollouts, or after a rollout without any scored
-        trajectory, because another rollout would likely fail in the same way.
+        In a plain run, the tasks depend only on the step. With several environments, a curriculum or dynamic sampling,
+        they continue where the last step ended. With dynamic sampling, rollouts are numbered consecutively, so a task
+        that is drawn again uses different random numbers, and a step ends after at most ``max_extra_batches`` + 1
+        rollouts, or after a rollout without any scored trajectory, because another one would likely fail in the same
+        way.
         """
-        return self._dynamic(step, source) if self.dynamic else self._plain(step, source)
+        if self.dynamic:
+            return self._dynamic(step, source)
+        return self._drawn(step, source) if self.stateful else self._plain(step, source)
 
     def state(self, step: int | None = None) -> dict[str, Any]:
-        """Return the state for `restore` as plain JSON values; empty without dynamic sampling.
+        """Return the state for `restore` as plain JSON values; empty for a plain run.
 
         Args:
             step: the last completed step, which may be the one before the last collected step if that step was
                 interrupted before its update
         """
         between = self._between if step is None or step >= self._step else self._before
-        if between is None or not self.dynamic:
-            return {}
-        return {"tasks": len(self._tasks), **between.to_json()}
+        return between.to_json() if between is not None and self.stateful else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a `state`; with an empty state, the next step starts at the data position of an unfiltered run.
 
-        If the number of tasks has changed, a new epoch begins.
+        If the number of tasks of an environment has changed, it begins a new epoch.
 
         Raises:
             KeyError, TypeError, ValueError, AttributeError: the state is malformed.
         """
         self._between = self._before = None
         self._step = 0
-        if not state or not self.dynamic:
+        if not state or not self.stateful:
             return
         between = from_json(state)
-        if state["tasks"] != len(self._tasks):
-            between = replace(between, cursor=Cursor(epoch=between.cursor.epoch + 1, position=0))
-        self._between = between
+        self._between = replace(between, drawn=self._mixture.resumed(between.drawn))
 
     def _plain(self, step: int, source: RolloutSource) -> Collected | None:
         epoch, indices = tasks_of_step(step, tasks=len(self._tasks), per_step=self._per_step, seed=self._order_seed)
-        groups = source.collect(self._request(indices, step))
+        groups = source.collect(self._request([self._tasks[index] for index in indices], step))
         if groups is None:
             return None
         return Collected(groups=groups, sampled=groups, metrics={}, epoch=epoch)
 
+    def _start(self, step: int) -> CollectorState:
+        """The state before a step without earlier ones, or after the steps of a plain run."""
+        drawn = self._mixture.start()
+        if not self._environments:
+            cursor = cursor_of_step(step, tasks=len(self._tasks), per_step=self._per_step)
+            drawn = {"": PartState(tasks=len(self._tasks), cursor=cursor)}
+        return CollectorState(drawn=drawn, batch=step - 1)
+
+    def _drawn(self, step: int, source: RolloutSource) -> Collected | None:
+        """One rollout of tasks that continue where the last step ended."""
+        before = self._between or self._start(step)
+        drawn = self._mixture.draw(before.drawn, self._per_step, step)
+        groups = source.collect(self._request(drawn.tasks, step))
+        if groups is None:
+            return None
+        state = self._measured(drawn, groups)
+        self._before, self._step = self._between, step
+        self._between = CollectorState(drawn=state, batch=step, trained=before.trained + 1)
+        return Collected(groups=groups, sampled=groups, metrics=self._metrics(groups, state), epoch=_epoch(state))
+
+    def _measured(self, drawn: Drawn, groups: Sequence[Group]) -> MixtureState:
+        """The state after a rollout, in which tasks outside the band of the curriculum rest."""
+        return after_rollout(drawn, groups, self._curriculum, self._success)
+
+    def _metrics(self, sampled: Sequence[Group], state: MixtureState) -> dict[str, float]:
+        counts = Counter(group.task.environment for group in sampled)
+        metrics = {f"mixture/{one.name}": float(counts[one.name]) for one in self._environments}
+        if self._curriculum.success is not None:
+            epochs = {name: one.cursor.epoch for name, one in state.items()}
+            resting = [epoch > epochs[name] for name, one in state.items() for epoch in one.resting.values()]
+            metrics["curriculum/resting"] = float(sum(resting))
+        return metrics
+
     def _dynamic(self, step: int, source: RolloutSource) -> Collected | None:
-        before = self._between or CollectorState(
-            cursor=cursor_of_step(step, tasks=len(self._tasks), per_step=self._per_step), batch=step - 1
-        )
-        cursor, batch = before.cursor, before.batch
+        before = self._between or self._start(step)
+        state, batch = before.drawn, before.batch
         pool = [waiting for waiting in before.carried if before.trained - waiting.born <= MAX_AGE]
         brought = len(pool)
         sampled: list[Group] = []
@@ -146,11 +195,12 @@ class Collector:
             count = self._more(len(pool), len(pool) - brought, len(sampled)) if extra else self._first(len(pool))
             if not count:
                 break
-            indices, cursor = draw(cursor, count, tasks=len(self._tasks), seed=self._order_seed)
+            drawn = self._mixture.draw(state, count, step)
             batch += 1
-            groups = source.collect(self._request(indices, batch))
+            groups = source.collect(self._request(drawn.tasks, batch))
             if groups is None:
                 return None
+            state = self._measured(drawn, groups)
             sampled += groups
             kept, dropped = sift(groups, self._filter.metric, self._success)
             pool += [Waiting(group, before.trained) for group in kept]
@@ -160,7 +210,7 @@ class Collector:
         chosen, carried = self._choose(pool)
         self._before, self._step = self._between, step
         self._between = CollectorState(
-            cursor=cursor, batch=batch, trained=before.trained + bool(chosen), carried=tuple(carried)
+            drawn=state, batch=batch, trained=before.trained + bool(chosen), carried=tuple(carried)
         )
         short = len(pool) < self._per_step
         metrics: dict[str, float] = {
@@ -177,13 +227,15 @@ class Collector:
         return Collected(
             groups=[waiting.group for waiting in chosen],
             sampled=sampled,
-            metrics={f"filter/{name}": float(value) for name, value in metrics.items()},
-            epoch=cursor.epoch,
+            metrics={
+                **self._metrics(sampled, state),
+                **{f"filter/{name}": float(value) for name, value in metrics.items()},
+            },
+            epoch=_epoch(state),
             warning=self._warning(step, len(pool), batch - before.batch, len(sampled), reasons) if short else None,
         )
 
-    def _request(self, indices: Sequence[int], number: int) -> RolloutRequest:
-        tasks = [self._tasks[index] for index in indices]
+    def _request(self, tasks: Sequence[Task], number: int) -> RolloutRequest:
         return RolloutRequest(tasks=tasks, group_size=self._group_size, seed=self._seed, step=number)
 
     def _first(self, waiting: int) -> int:
@@ -225,3 +277,8 @@ class Collector:
             f"filter    step {step} has {there} of {self._per_step} groups after "
             f"{counted(rollouts, 'rollout')} of {counted(sampled, 'task')} ({went or 'none dropped'}): {end}"
         )
+
+
+def _epoch(state: MixtureState) -> int:
+    """The earliest epoch of the environments."""
+    return min(one.cursor.epoch for one in state.values())

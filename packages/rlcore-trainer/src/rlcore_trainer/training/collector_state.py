@@ -1,4 +1,4 @@
-"""The state of dynamic sampling between steps, and its serialisation."""
+"""The state of sampling between steps, and its serialisation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rlcore.runs.records import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
 from rlcore.types import Group
 
-from rlcore_trainer.batching.data_order import Cursor
+from rlcore_trainer.batching import mixture
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorState:
-    """The data position and the groups carried over to the next step."""
+    """The data positions and the groups carried over to the next step."""
 
-    cursor: Cursor
+    drawn: mixture.MixtureState
     batch: int
     """Number of the last rollout."""
     trained: int = 0
@@ -40,9 +40,7 @@ class CollectorState:
         records.
         """
         return {
-            "epoch": self.cursor.epoch,
-            "position": self.cursor.position,
-            "deferred": list(self.cursor.deferred),
+            "drawn": mixture.to_json(self.drawn),
             "batch": self.batch,
             "trained": self.trained,
             "carried": [{"born": waiting.born, "group": _to_line(waiting.group)} for waiting in self.carried],
@@ -56,7 +54,7 @@ def from_json(data: Mapping[str, Any]) -> CollectorState:
         KeyError, TypeError, ValueError, AttributeError: the data is malformed.
     """
     return CollectorState(
-        cursor=Cursor(epoch=data["epoch"], position=data["position"], deferred=tuple(data["deferred"])),
+        drawn=mixture.from_json(data["drawn"]),
         batch=data["batch"],
         trained=data["trained"],
         carried=tuple(Waiting(_from_line(item["group"]), item["born"]) for item in data["carried"]),

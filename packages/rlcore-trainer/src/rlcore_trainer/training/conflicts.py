@@ -224,7 +224,7 @@ class _Conflicts:
 
     def _of_lengths(self) -> Iterator[Problem]:
         algorithm, rollout = self._algorithm, self._rollout
-        limit = response_limit(algorithm, rollout, self._run.resolved.options.get("environment"))
+        limit = response_limit(algorithm, rollout, *(one.options for one in self._run.resolved.environments))
         if algorithm.overlong.buffer >= limit:
             reason = f"the penalty would start before the first token: the limit is {counted(limit, 'token')}"
             fix = f"a buffer smaller than {limit}, or a larger algorithm.max_response_tokens"

@@ -161,7 +161,7 @@ def _same_adapter(asked: str | None, began: str | None) -> bool:
 
 
 def _of_engine(run: RunSession, lora: LoraTable, problem: Any) -> Iterator[Problem]:
-    if not run.config.environment.id:
+    if not run.config.has_environment:
         return
     engine = run.registry.spec("engine", run.config.rollout.engine)
     for path, reason in engine.unserved if isinstance(engine, EngineSpec) else ():

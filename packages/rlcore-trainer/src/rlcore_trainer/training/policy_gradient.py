@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Group, RolloutRequest, Task
 from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
 from rlcore_trainer.algorithms.selected import description, selected_advantage, selected_loss
-from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.optim.critic import Critic
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.optim.schedule import learning_rate
@@ -68,7 +69,7 @@ class PolicyGradientTrainer:
         self._warmup: WarmupConfig = run.options("warmup")
         self._critic_config: CriticConfig = run.options("critic")
         evaluation = run.config.evaluation
-        tasks = run.dataset.tasks("train")
+        tasks, curriculum = run.dataset.tasks("train"), run.resolved.options.get("curriculum")
         self._steps = self._config.steps_of(len(tasks))
         self._collector = Collector(
             tasks,
@@ -77,9 +78,11 @@ class PolicyGradientTrainer:
             group_size=run.config.rollout.group_size,
             seed=run.config.seed,
             success=evaluation.success,
+            environments=run.config.mixture,
+            curriculum=curriculum if isinstance(curriculum, CurriculumConfig) else None,
         )
         self._evaluation_tasks: Sequence[Task] = (
-            list(run.dataset.tasks("evaluation"))[: evaluation.tasks] if evaluation.every else []
+            tasks_to_evaluate(run.config, run.dataset.tasks("evaluation")) if evaluation.every else []
         )
         self.session = TrainingSession(run, self._config)
         self._collector.restore(self.session.collection)
@@ -88,7 +91,7 @@ class PolicyGradientTrainer:
             Critic(self._critic_config, policy, strategy, self._config) if self._critic_config.model else None
         )
         self._reference = self._make_reference()
-        rollout = run.config.rollout
+        rollout, options = run.config.rollout, [environment.options for environment in run.resolved.environments]
         self._updater = PolicyUpdate(
             policy,
             self._reference,
@@ -101,7 +104,7 @@ class PolicyGradientTrainer:
             temperature=rollout.temperature,
             comparable=comparable(rollout),
             progress=run.progress,
-            max_response_tokens=response_limit(self._algorithm, rollout, run.resolved.options.get("environment")),
+            max_response_tokens=response_limit(self._algorithm, rollout, *options),
         )
         if self.session.restored is not None:
             self._restore(self.session.restored["updates"])
@@ -125,7 +128,7 @@ class PolicyGradientTrainer:
         return {"updates": self._updater.state()}
 
     def collection(self) -> Mapping[str, Any]:
-        """Return the state of dynamic sampling after the last completed step."""
+        """Return the state of sampling after the last completed step."""
         return self._collector.state(self.session.progress.step)
 
     def _reinforce(self) -> Mapping[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.episodes.evaluation import summarise
+from rlcore.episodes.evaluation import Summary, by_environment, summaries_of, summarise
 from rlcore.types import Group
 
 
@@ -12,8 +12,16 @@ def rollout_metrics(groups: Sequence[Group], *, success: float) -> dict[str, flo
     """Return the metrics of a step's rollouts. Means of scores are over scored trajectories only.
 
     ``tokens/sampled``, ``stop/REASON``, ``failure/BOUNDARY`` and ``not_scored`` are counts; ``tools/…`` and ``info/…``
-    are means per trajectory of the environment's counters.
+    are means per trajectory of the environment's counters. In a run with several environments, the metrics of each one
+    follow as ``environment/NAME/…``.
     """
+    metrics = _metrics_of(groups, success)
+    for name, part in by_environment(groups).items():
+        metrics |= {f"environment/{name}/{key}": value for key, value in _metrics_of(part, success).items()}
+    return metrics
+
+
+def _metrics_of(groups: Sequence[Group], success: float) -> dict[str, float]:
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     summary = summarise(groups, success=success)
     metrics: dict[str, float] = {}
@@ -36,9 +44,18 @@ def rollout_metrics(groups: Sequence[Group], *, success: float) -> dict[str, flo
 
 
 def evaluation_metrics(groups: Sequence[Group], *, success: float) -> dict[str, float]:
-    """Return accuracy and reward on held-out tasks, and the number of unscored trajectories."""
-    summary = summarise(groups, success=success)
-    metrics = {"evaluation/not_scored": float(summary.trajectories - summary.scored)}
+    """Return accuracy and reward on held-out tasks, and the number of unscored trajectories.
+
+    In a run with several environments, those of each one follow as ``evaluation/NAME/…``.
+    """
+    metrics = _evaluated("evaluation", summarise(groups, success=success))
+    for name, summary in summaries_of(groups, success=success).items():
+        metrics |= _evaluated(f"evaluation/{name}", summary)
+    return metrics
+
+
+def _evaluated(prefix: str, summary: Summary) -> dict[str, float]:
+    metrics = {f"{prefix}/not_scored": float(summary.trajectories - summary.scored)}
     if summary.accuracy is not None and summary.reward is not None:
-        metrics |= {"evaluation/accuracy": summary.accuracy, "evaluation/reward": summary.reward}
+        metrics |= {f"{prefix}/accuracy": summary.accuracy, f"{prefix}/reward": summary.reward}
     return metrics

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError
 from rlcore.types import Task, derive_seed
 from rlcore.wording import counted
@@ -57,7 +58,7 @@ class SupervisedTrainer:
         self.train_sequences = self._data.train
         self.evaluation_sequences = self._data.evaluation
         self._tasks: Sequence[Task] = (
-            list(run.dataset.tasks("evaluation"))[: run.config.evaluation.tasks] if self._config.rollouts else []
+            tasks_to_evaluate(run.config, run.dataset.tasks("evaluation")) if self._config.rollouts else []
         )
         self._rollouts = Rollouts(self.session) if self._config.rollouts else None
 

@@ -76,7 +76,8 @@ def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Problem]:
         yield problem("trainer.lr_warmup_steps", config.lr_warmup_steps, reason)
     if not config.rollouts:
         return
-    there = {"environment": bool(run.config.environment.id), "reward": bool(run.config.reward)}
+    rewarded = bool(run.config.reward) or any(environment.reward for environment in run.config.mixture)
+    there = {"environment": run.config.has_environment, "reward": rewarded}
     for name in [name for name, given in there.items() if not given]:
         yield problem("trainer.rollouts", True, f"evaluation rollouts need the table [{name}]")
     if not run.config.evaluation.every:

@@ -1,0 +1,191 @@
+"""The dataset ``hub``: a data set of the Hugging Face hub, or a folder of its files, with a mapping of columns."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlcore.config.schema import Table
+from rlcore.data.chat_rows import conversation, short
+from rlcore.errors import DataError, NotInstalledError
+from rlcore.secrecy import redact, remember
+from rlcore.types import Demonstration, Message, Task
+
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""Environment variables with the user's token, which the hub's library reads and no message shows."""
+ROLES = ("system", "user")
+"""Roles of the messages of a prompt."""
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class HubDataConfig(Table):
+    """``[data]`` of ``hub``."""
+
+    id: str = "hub"
+    """Id of the dataset."""
+    path: str
+    """Name on the hub, such as ``openai/gsm8k``, or a folder of .parquet, .jsonl or .csv files."""
+    subset: str | None = None
+    """Configuration of the data set, such as ``main``; None for a data set with only one."""
+    revision: str | None = None
+    """Commit, tag or branch; None is the newest. Give the full commit to reproduce a run."""
+    train: str = "train"
+    """Split with the training rows; it can be a part, such as ``train[200:]``."""
+    evaluation: str = "test"
+    """Split with the held-out rows, such as ``validation`` or ``train[:200]``."""
+    columns: dict[str, str] = {}
+    """Columns by the field that they become, such as ``prompt = "question"``. The field ``prompt`` is a text or a list
+    of messages; ``messages`` is a whole conversation. Other columns become fields with their own names."""
+
+
+class HubData:
+    """Rows of a data set. No code of the data set is run; a split is loaded on first use, from the cache if offline."""
+
+    def __init__(self, config: HubDataConfig) -> None:
+        self._config = config
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """A task for each row, with ids ``SPLIT:ROW``.
+
+        Raises:
+            NotInstalledError: the library ``datasets`` is missing.
+            DataError: the data set cannot be loaded, or a row has no prompt.
+        """
+        return [self._task(split, number, row) for number, row in enumerate(self._loaded(split))]
+
+    def conversations(self, split: str) -> Sequence[Demonstration]:
+        """A conversation for each row, for supervised training. Raises like `tasks`."""
+        found = []
+        for number, row in enumerate(self._loaded(split)):
+            try:
+                found.append(conversation(row)[0])
+            except DataError as error:
+                fix = error.fix or "map the column of the conversations: data.columns.messages=COLUMN"
+                raise DataError(error.message, found=error.found, where=self._place(split, number), fix=fix) from None
+        return found
+
+    def _task(self, split: str, number: int, row: Mapping[str, Any]) -> Task:
+        name = next((name for name in ("prompt", "messages") if name in row), None)
+        if name is None:
+            raise DataError(
+                "a row needs the field 'prompt'",
+                found=f"the columns {', '.join(row)}",
+                where=self._place(split, number),
+                fix="map the column of the prompts: data.columns.prompt=COLUMN",
+            )
+        messages = tuple(_messages(row[name]))
+        if not messages:
+            raise DataError(
+                f"the field {name!r} must be a text, or a list of messages with role and content",
+                found=short(row[name]),
+                where=self._place(split, number),
+                fix=f"map another column: data.columns.{name}=COLUMN",
+            )
+        fields = {key: value for key, value in row.items() if key != name}
+        return Task(id=f"{split}:{number}", messages=messages, fields=fields)
+
+    def _place(self, split: str, number: int) -> str:
+        return f"{self._config.path}, data.{split}, row {number}"
+
+    def _loaded(self, split: str) -> list[dict[str, Any]]:
+        if split not in ("train", "evaluation"):
+            raise DataError("unknown split", found=split, fix="use train or evaluation")
+        if split not in self._rows:
+            rows = self._load(split)
+            named = {column: field for field, column in self._config.columns.items()}
+            missing = [column for column in named if column not in rows.column_names]
+            if missing:
+                raise DataError(
+                    f"the data set {self._config.path} has no column {missing[0]!r}",
+                    found=f"the columns {', '.join(rows.column_names)}",
+                    where=f"data.columns.{named[missing[0]]}",
+                    fix="name a column of the data set",
+                )
+            self._rows[split] = [
+                {named.get(column, column): value for column, value in row.items() if _is_plain(value)} for row in rows
+            ]
+        return self._rows[split]
+
+    def _load(self, split: str) -> Any:
+        try:
+            import datasets
+        except ImportError:
+            fix = "pip install 'rlcore-core[datasets]'"
+            raise NotInstalledError("data sets of the hub need the library datasets", fix=fix) from None
+        config = self._config
+        path = str(Path(config.path).expanduser()) if Path(config.path).expanduser().is_dir() else config.path
+        part = config.train if split == "train" else config.evaluation
+        for name in TOKENS:
+            remember(os.environ.get(name, ""))
+        try:
+            with _without_progress(datasets):
+                builder = datasets.load_dataset_builder(path, config.subset, revision=config.revision)
+                self._check_revision(str(builder.hash))
+                return datasets.load_dataset(path, config.subset, revision=config.revision, split=part)
+        except DataError:
+            raise
+        except Exception as error:  # the boundary to files and the network: the advice is the same for all failures
+            causes = [str(one).splitlines() for one in (error, error.__cause__) if one is not None and str(one)]
+            found = redact(": ".join(lines[0] for lines in causes) or type(error).__name__)
+            raise DataError(
+                f"cannot load the data set {config.path}",
+                found=found,
+                where=f"data.{split}={part}",
+                fix="check data.path, data.subset, data.revision and the split; without a network, the data set must "
+                "be in the cache of datasets, or a local folder",
+            ) from None
+
+    def _check_revision(self, cached: str) -> None:
+        """Reject another revision, which the cache may provide without a network."""
+        wanted = self._config.revision
+        if (
+            wanted is not None
+            and _COMMIT.fullmatch(wanted)
+            and not Path(self._config.path).is_dir()
+            and cached != wanted
+        ):
+            raise DataError(
+                f"the cache has another revision of the data set {self._config.path}",
+                found=cached,
+                where=f"data.revision={wanted}",
+                fix="load it once with a network, or set data.revision to the cached one",
+            )
+
+
+def _messages(value: object) -> Iterator[Message]:
+    """The messages of a prompt, before the first answer; none if the value is not a prompt."""
+    if isinstance(value, str) and value.strip():
+        yield Message(role="user", content=value)
+    for one in value if isinstance(value, list) else ():
+        role, content = (one.get("role"), one.get("content")) if isinstance(one, dict) else (None, None)
+        if role not in ROLES or not isinstance(content, str):
+            return
+        yield Message(role=role, content=content)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is plain data. Images and other objects of a data set are left out."""
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, bool))
+
+
+@contextmanager
+def _without_progress(datasets: Any) -> Iterator[None]:
+    shown = datasets.are_progress_bars_disabled() is False
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+__all__ = ["HubData", "HubDataConfig"]
