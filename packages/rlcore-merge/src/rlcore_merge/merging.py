@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import UserError
 from rlcore.models.adapter import QUANTIZATION
+from rlcore.models.folder import check_checksums
 
 from rlcore_merge.checkpoint import Checkpoint, Request
 from rlcore_merge.layouts import Layouts
@@ -84,6 +85,7 @@ def merge(
     layouts = layouts or Layouts()
     request = Request(base=_folder(base), alpha=lora_alpha, adapter_only=adapter)
     check_new(out)
+    check_checksums(layouts.find(source)[0])
     checkpoint = layouts.open(source, request)
     if adapter:
         from rlcore_merge.export import export_adapter
