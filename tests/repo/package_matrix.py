@@ -70,6 +70,7 @@ def build(wheels: Path) -> dict[str, Path]:
 def locked_versions(folder: Path) -> Path:
     """Write the locked versions as a constraints file."""
     export = ["uv", "export", "--frozen", "--quiet", "--no-hashes", "--no-emit-workspace", "--all-groups"]
+    export += ["--no-emit-package", "msgspec"]  # GEM alone requires another version
     path = folder / "constraints.txt"
     path.write_text(must([*export, "--all-packages", "--all-extras", "--no-extra", "vllm"], cwd=ROOT), encoding="utf-8")
     return path

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell that started the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -290,8 +291,9 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     (info / "entry_points.txt").write_text("[rlcore.plugins]\ntoy = toy_rl\n")
     monkeypatch.chdir(work)
     monkeypatch.syspath_prepend(str(site))
-    others = "rlcore-rollout,rlcore-trainer,rlcore-merge,rlcore-compat,rl-plugin-gsm8k-tools,rl-plugin-string-equal"
-    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", others)
+    others = "rlcore-rollout,rlcore-trainer,rlcore-merge,rlcore-compat"
+    plugins = ",".join(f"rl-plugin-{name}" for name in ("gem", "gsm8k-tools", "gymnasium", "string-equal"))
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", f"{others},{plugins}")
     for name in ("toy_rl", "toy_rl_recipes"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     toy = Toy(site, work)

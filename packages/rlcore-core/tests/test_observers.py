@@ -128,6 +128,6 @@ def test_observer_that_cannot_be_created_is_an_error_that_names_it(rlcore: Call,
 
 def test_files_of_observers_are_named_before_their_code_runs(rlcore: Call, mine: Path) -> None:
     mine.write_text(f"import sys\nprint('code runs', file=sys.stderr)\n{CLASS}", encoding="utf-8")
-    done = rlcore("config", "show", "-p", "toy", "observers=[mine.py:Lengths]")
+    done = rlcore("run", "--dry-run", "-p", "toy", "observers=[mine.py:Lengths]")
     assert done.status == 0, done.err
     assert done.err.index("imports   mine.py:Lengths") < done.err.index("code runs")

@@ -31,10 +31,12 @@ from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SELECTING = frozenset({"id", "engine", "use", "observers", "tools", "chat_format", "tool_parser", "advantage", "loss"})
-"""Keys whose values select components, by id or by import path."""
+SELECTING = frozenset(
+    {"id", "engine", "use", "observers", "tools", "chat_format", "tool_parser", "advantage", "loss", "make"}
+)
+"""Keys whose values select components, by id or by import path; ``make`` is an id for ``gymnasium.make``."""
 _FILE = re.compile(r".+\.py:[^\W\d][\w.]*")
-_MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w./-]*")
 
 
 def layer_options(command: Command) -> Command:

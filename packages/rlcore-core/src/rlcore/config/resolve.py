@@ -33,7 +33,6 @@ from rlcore.config.schema import (
 )
 from rlcore.config.tables import Model, TableValidator
 from rlcore.errors import UserError
-from rlcore.plugins.observers import check_observer
 from rlcore.specs import EngineSpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -131,7 +130,6 @@ class _Resolver:
             environments = only_environment(config, self.options, rewards)
         self._engine()
         trackers = self._trackers()
-        self._observers()
         self._builder()
         for table in tree:
             if table not in RunConfig.model_fields and table not in extra:
@@ -293,15 +291,6 @@ class _Resolver:
                 continue
             if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
                 self.validator.unknown.append(("rollout", key))
-
-    def _observers(self) -> None:
-        ids = self.merged.tree.get("observers")
-        ids = [ids] if isinstance(ids, str) else ids
-        for index, id in enumerate(ids if isinstance(ids, list) and self.purpose == "run" else []):
-            try:
-                check_observer(self.registry, str(id))
-            except UserError as error:
-                self.validator.not_found(("observers", str(index)), str(error), repr(id))
 
     def _trackers(self) -> dict[str, BaseModel | None]:
         table = self._table("trackers")

@@ -16,6 +16,7 @@ from rlcore.episodes.tool_environment import tool_of
 from rlcore.errors import DataError, NotInstalledError, PluginError, UserError
 from rlcore.models.folder import local_folder
 from rlcore.plugins.loading import load_attribute, pip_line
+from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
@@ -225,7 +226,7 @@ def _check_installed(run: RunSession, purpose: Purpose) -> None:
 
 
 def _check_ids(run: RunSession) -> None:
-    """Ids in component tables by convention: tools, chat format, parser, advantage and loss."""
+    """Ids in component tables by convention: tools, chat format, parser, advantage, loss and observers."""
     names: list[tuple[str, object, KeyPath]] = []
     for environment in run.environments:
         options = environment.options
@@ -236,6 +237,8 @@ def _check_ids(run: RunSession) -> None:
     algorithm = run.resolved.options.get("algorithm")
     for kind in ("advantage", "loss"):
         names.append((kind, getattr(algorithm, kind, None), ("algorithm", kind)))
+    if run.plan.purpose == "run":
+        names += [("observer", id, ("observers", str(index))) for index, id in enumerate(run.config.observers)]
     problems = []
     for kind, id, path in names:
         if not isinstance(id, str) or id == "auto":
@@ -252,7 +255,9 @@ def _check_ids(run: RunSession) -> None:
 
 def _look_up(run: RunSession, kind: str, id: str) -> None:
     """Check that an id is registered. Import paths are imported, because only an import shows whether they exist."""
-    if ":" not in id:
+    if kind == "observer":
+        check_observer(run.registry, id)
+    elif ":" not in id:
         run.registry.spec(kind, id)
     elif kind == "tool":
         tool_of(id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,7 @@ class _Checks:
             return
         for reward, value in zip(self.rewards, episode.values, strict=True):
             self.expect(
-                reward.rewards_silence or value == reward.minimum,
+                reward.rewards_silence or value == reward.minimum or math.isinf(reward.minimum),
                 f"an empty answer must score the minimum of {reward.id} ({reward.minimum:g}), but it scores {value}",
             )
 
@@ -158,7 +159,7 @@ class _Checks:
             self._observation("step", step.observation)
         for reward, value in zip(self.rewards, episode.values, strict=True):
             self.expect(
-                reward.rewards_silence or value == reward.maximum,
+                reward.rewards_silence or value == reward.maximum or math.isinf(reward.maximum),
                 f"the ideal episode must score the maximum of {reward.id} ({reward.maximum:g}), but it scores {value} "
                 f"on task {task.id!r}",
             )

@@ -1,0 +1,1 @@
+"""Environments of GEM as chat environments."""

@@ -1,0 +1,56 @@
+"""The hook implementations of this plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec
+
+_PACKAGE = "rl_plugin_gymnasium"
+
+
+@hookimpl
+def rlcore_environments() -> Iterable[EnvironmentSpec]:
+    """The environment."""
+    yield EnvironmentSpec(
+        id="gymnasium",
+        target=f"{_PACKAGE}.environment:GymnasiumChat",
+        config=f"{_PACKAGE}.config:EnvironmentConfig",
+        summary="Any Gymnasium environment with text or discrete actions, as a chat.",
+        blocking=True,
+    )
+
+
+@hookimpl
+def rlcore_datasets() -> Iterable[DatasetSpec]:
+    """Seeds of an environment."""
+    yield DatasetSpec(
+        id="gymnasium",
+        target=f"{_PACKAGE}.dataset:GymnasiumTasks",
+        config=f"{_PACKAGE}.config:DataConfig",
+        summary="Seeds of a Gymnasium environment, and demonstrations with random actions.",
+    )
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[RewardSpec]:
+    """The return of an episode."""
+    yield RewardSpec(
+        id="gymnasium-return",
+        target=f"{_PACKAGE}.reward:episode_return",
+        summary="The sum of the rewards of a Gymnasium environment.",
+        minimum=-float("inf"),
+        maximum=float("inf"),
+        rewards_silence=True,
+    )
+
+
+@hookimpl
+def rlcore_recipes() -> Iterable[RecipeSpec]:
+    """A recipe for a tiny model."""
+    yield RecipeSpec(
+        id="gymnasium/default",
+        target=f"{_PACKAGE}:recipes/default.toml",
+        summary="RL with a tiny model on FrozenLake: minutes on two cores.",
+    )
