@@ -45,5 +45,5 @@ def test_gem_learns_to_answer_in_the_format_of_the_game(seed: int, tmp_path: Pat
     """An answer in another format costs 0.1, and random guesses in the format have a mean reward of about 0.55."""
     short = ("trainer.steps=10", "evaluation.every=10", "checkpoint.every=0", f"seed={seed}")
     first, *_, last = evaluations("gem", "reward", tmp_path, *short)
-    assert first < 0.4
-    assert last > 0.5
+    assert first < 0.35
+    assert last > first + 0.2
