@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 
 LONGEST = (
     *("test_gsm8k_learns.py", "test_smoke.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),

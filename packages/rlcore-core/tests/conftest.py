@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell that started the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -263,7 +263,7 @@ def test_sigint_finishes_the_step_and_the_second_one_interrupts(toy: Any) -> Non
             break
     out, err = process.communicate(timeout=15)
     assert process.returncode == 130
-    assert "resume with: rlcore run --resume runs/mine" in err
+    assert "rlcore run --resume runs/mine" in err
     assert read_metrics(Path("runs/mine/metrics.jsonl"))[-1]["step"] == last + 1
 
 

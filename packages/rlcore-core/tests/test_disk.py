@@ -139,7 +139,7 @@ def test_deleted_run_directory_is_not_recreated(toy: Any) -> None:
 def test_run_with_a_full_disk_at_its_first_checkpoint_is_kept(rlcore: Callable[..., Any]) -> None:
     done = rlcore("run", "-p", "toy", "name=mine", "trainer.fail=disk", "trackers.use=[]")
     assert done.status == 2
-    assert "resume with: rlcore run --resume runs/mine" in done.err
+    assert "rlcore run --resume runs/mine" in done.err
     done = rlcore("run", "--resume", "runs/mine", "trainer.fail=no", 'trackers.use=["jsonl"]')
     assert done.status == 0, done.err
     assert "resumed   from the start" in done.out

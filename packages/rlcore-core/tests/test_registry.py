@@ -106,7 +106,7 @@ def test_pip_command_is_suggested_only_for_known_plugins() -> None:
     registry = registry_of(("a", RewardSpec(id="exact", target="a:b")))
     with pytest.raises(PluginError) as caught:
         registry.spec("reward", "math-numeric-equal")
-    assert caught.value.fix == "pip install rl-plugin-string-equal"
+    assert caught.value.fix == pip_line(["rl-plugin-string-equal"])
     with pytest.raises(PluginError) as caught:
         registry.spec("reward", "third-party")
     assert "pip install" not in str(caught.value)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rlcore.errors import NotInstalledError
-from rlcore.plugins.loading import load_attribute
+from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.runs.records import write_groups
 from rlcore.testing import make_trajectory
 from rlcore.trackers.charts import area_chart, sparkline
@@ -103,7 +103,7 @@ def test_missing_library_names_the_extra(target: str, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(NotInstalledError) as raised:
         tracker(None, tmp_path)
-    assert raised.value.fix == f"pip install 'rlcore-core[{name}]'"
+    assert raised.value.fix == pip_line([f"rlcore-core[{name}]"])
 
 
 def test_tensorboard_files_contain_the_scalars(tmp_path: Path) -> None:

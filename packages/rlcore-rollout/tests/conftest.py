@@ -16,6 +16,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several test files share
 
+os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
+
 if TYPE_CHECKING:
     from chat_endpoint import Endpoint
     from scripted_episodes import Play

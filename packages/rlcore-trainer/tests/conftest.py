@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCau
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several test files share
 from token_trajectories import segment, trajectory
+
+os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 
 GOOD, BAD, PROMPT = 1, 2, 3
 VOCABULARY = 32

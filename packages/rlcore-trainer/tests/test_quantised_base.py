@@ -12,6 +12,7 @@ import pytest
 import torch
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import base_quantization
+from rlcore.plugins.loading import pip_line
 from safetensors.torch import load_file
 
 pytest.importorskip("peft")
@@ -147,7 +148,7 @@ def test_missing_bitsandbytes_names_the_install_command(model_folder: Path, monk
     monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError) as caught:
         load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4")
-    assert "pip install 'rlcore[quantization]'" in str(caught.value)
+    assert pip_line(["rlcore[quantization]"]) in str(caught.value)
 
 
 # Runs

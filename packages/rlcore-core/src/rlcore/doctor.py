@@ -171,10 +171,10 @@ def python() -> Iterator[Finding]:
 def libraries() -> Iterator[Finding]:
     """Installed versions of the packages that training needs."""
     needed_by = {
-        "rlcore-rollout": "pip install rlcore",
-        "rlcore-trainer": "pip install rlcore",
-        "torch": "pip install rlcore-trainer",
-        "transformers": "pip install rlcore-trainer",
+        "rlcore-rollout": pip_line(["rlcore"]),
+        "rlcore-trainer": pip_line(["rlcore"]),
+        "torch": pip_line(["rlcore-trainer"]),
+        "transformers": pip_line(["rlcore-trainer"]),
     }
     for name, fix in needed_by.items():
         version = _version(name)

@@ -87,6 +87,8 @@ class _ProgressLine:
     """What Jupyter calls the part; None if there is none yet."""
 
     def show(self, text: str) -> None:
+        if self.id is None and not text:
+            return
         import uuid
 
         from IPython.display import display

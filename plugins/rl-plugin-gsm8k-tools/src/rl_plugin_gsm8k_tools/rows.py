@@ -10,6 +10,7 @@ from typing import Any
 
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.json_files import json_lines, parse_json, read_json
+from rlcore.plugins.loading import pip_line
 from rlcore.types import Message
 
 from rl_plugin_gsm8k_tools.demonstrations import FINAL, messages_of
@@ -165,7 +166,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, object]]:
         import pyarrow.parquet
     except ImportError:
         raise NotInstalledError(
-            "parquet files need pyarrow", where=str(path), fix="pip install 'rl-plugin-gsm8k-tools[parquet]'"
+            "parquet files need pyarrow", where=str(path), fix=pip_line(["rl-plugin-gsm8k-tools[parquet]"])
         ) from None
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()

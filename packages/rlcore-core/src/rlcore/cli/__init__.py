@@ -24,6 +24,7 @@ from rlcore.errors import (
     did_you_mean,
 )
 from rlcore.escaping import printable
+from rlcore.invocation import as_typed
 from rlcore.models.weights import let_waiting_threads_sleep
 from rlcore.secrecy import forget, remember_arguments
 from rlcore.session.signals import Terminated, status_of, terminations_raised
@@ -198,7 +199,7 @@ def _run(command: click.Command, name: str) -> int:
 
 
 def _refused(error: RlcoreError) -> int:
-    first, *others = error.lines() if isinstance(error, ExplainedError) else str(error).split("\n")
+    first, *others = map(as_typed, error.lines()) if isinstance(error, ExplainedError) else str(error).split("\n")
     indent = "" if isinstance(error, ExplainedError) else "  "
     say(f"error: {first}", *(f"{indent}{line}" for line in others), err=True)
     return error.exit_status

@@ -9,6 +9,7 @@ import click
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.text import examples
 from rlcore.errors import UserError
+from rlcore.invocation import as_typed
 from rlcore.terminal import say
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
@@ -36,7 +37,7 @@ def doctor(run: str | None, plugin: str | None, recipe: str | None, as_json: boo
     for check, finding in examine_run(Path(run)) if run is not None else examine(plugin, recipe):
         rows.append({"check": check, "status": finding.status, "text": finding.text, "fix": finding.fix})
         if not as_json:
-            fix = [f"             fix: {finding.fix}"] if finding.fix else []
+            fix = [f"             fix: {as_typed(finding.fix)}"] if finding.fix else []
             say(f"{MARKS[finding.status]} {check:<10} {finding.text}", *fix)
     if as_json:
         print_json(rows, indent=2)

@@ -10,6 +10,7 @@ import click
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.text import examples
 from rlcore.plugins.discovery import Plugin, State, discover
+from rlcore.plugins.loading import pip_line
 from rlcore.terminal import say
 from rlcore.wording import counted
 
@@ -120,4 +121,4 @@ def _print_table(found: list[Plugin], offered: dict[Key, Offered]) -> None:
             if text:
                 say(f"    {text}")
     if not found:
-        say("no plugins are installed; run pip install rlcore")
+        say(f"no plugins are installed; run {pip_line(['rlcore'])}")

@@ -13,6 +13,7 @@ from rlcore.cli.json_output import json_option
 from rlcore.cli.layering import layer_options
 from rlcore.cli.training import Request, is_finished, prepared, print_result, trained
 from rlcore.errors import UserError
+from rlcore.invocation import as_typed
 from rlcore.runs.directory import best_checkpoint, last_checkpoint
 from rlcore.runs.output import Output
 from rlcore.session.exits import exits_reported
@@ -102,11 +103,12 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
     path = job.directory.path
     best = best_checkpoint(path)
     if not finished:
-        job.say(f"stopped   resume with: rlcore run --resume {path}")
+        job.say(as_typed(f"stopped   resume with: rlcore run --resume {path}"))
     job.say(f"run       {path}")
     if best is not None:
         job.say(f"best      {best}")
     if checkpoint := best or last_checkpoint(path):
         # The configuration of a run without rollouts has no environment.
         own = bool(job.environments) and all(environment.rewards for environment in job.environments)
-        job.say(f"next      rlcore eval {checkpoint}" if own else f"next      rlcore eval -p PLUGIN model={checkpoint}")
+        following = f"rlcore eval {checkpoint}" if own else f"rlcore eval -p PLUGIN model={checkpoint}"
+        job.say(as_typed(f"next      {following}"))

@@ -20,6 +20,7 @@ from rlcore.config.layers import COMMAND_LINE, PYTHON
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
+from rlcore.invocation import as_typed
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
 from rlcore.runs.directory import (
@@ -298,7 +299,7 @@ def _leave(directory: RunDirectory, error: BaseException, start: Prepared, *, re
 
 def resume_command(request: Request, path: Path) -> str:
     """How to continue a run, in the words of its request."""
-    return f"rlcore.train(resume={str(path)!r})" if request.place == PYTHON else f"rlcore run --resume {path}"
+    return f"rlcore.train(resume={str(path)!r})" if request.place == PYTHON else as_typed(f"rlcore run --resume {path}")
 
 
 def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:

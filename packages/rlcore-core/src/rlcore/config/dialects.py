@@ -26,6 +26,7 @@ from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.plugins.discovery import is_host
 from rlcore.plugins.importing import describe
 from rlcore.plugins.installed import Offer
+from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.specs import DialectSpec
 
@@ -142,7 +143,7 @@ def install_hint(registry: Registry) -> str | None:
     """How to install rlcore's own dialects when they are missing, else None."""
     if any(plugin.distribution == DIALECTS for plugin in registry.plugins.all()):
         return None
-    return f"to use keys of verl, TRL or accelerate: pip install {DIALECTS}"
+    return f"to use keys of verl, TRL or accelerate: {pip_line([DIALECTS])}"
 
 
 def nearest_dialect_key(registry: Registry, key: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlcore.config.limits import MAX_BYTES, MAX_DEPTH, MAX_VALUES, KeyPath, check_tree, too_large
 from rlcore.errors import ConfigError, NotInstalledError
+from rlcore.plugins.loading import pip_line
 
 _NUMBER: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
     (re.compile(r"[-+]?[0-9]+"), int),
@@ -170,7 +171,7 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
     except ImportError:
         raise NotInstalledError(
             f"{name} is a YAML file, and no YAML parser is installed",
-            fix="pip install 'rlcore-core[yaml]'   (or convert the file to TOML)",
+            fix=f"{pip_line(['rlcore-core[yaml]'])}   (or convert the file to TOML)",
         ) from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)

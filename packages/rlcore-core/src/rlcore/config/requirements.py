@@ -7,6 +7,7 @@ from importlib import metadata
 
 from rlcore.config.layers import Merged
 from rlcore.errors import NotInstalledError
+from rlcore.plugins.loading import pip_line
 
 
 def check_requirements(merged: Merged) -> None:
@@ -20,7 +21,7 @@ def check_requirements(merged: Merged) -> None:
             f"this recipe requires {', '.join(text for text, _ in missing)}",
             found="; ".join(found for _, found in missing),
             where=merged.origin(("requires",)),
-            fix="pip install " + " ".join(f"'{text}'" for text, _ in missing),
+            fix=pip_line([text for text, _ in missing]),
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlcore.config.requirements import unmet
 from rlcore.errors import NotInstalledError
+from rlcore.plugins.loading import pip_line
 
 NEEDS = ("bitsandbytes>=0.49", "accelerate>=1.15")
 
@@ -22,7 +23,7 @@ def check_installed(quantization: str) -> None:
     if quantization == "none":
         return
     if problems := [problem for requirement in NEEDS if (problem := unmet(requirement))]:
-        fix = "pip install 'rlcore[quantization]'"
+        fix = pip_line(["rlcore[quantization]"])
         message = f"model.quantization={quantization} needs {NEEDS[0]}"
         raise NotInstalledError(message, found="; ".join(problems), fix=fix)
 

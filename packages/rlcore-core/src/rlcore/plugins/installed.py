@@ -26,6 +26,7 @@ from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import did_you_mean
 from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
 from rlcore.plugins.importing import BrokenPlugin, describe, import_plugin
+from rlcore.plugins.loading import pip_line
 from rlcore.plugins.spec_fields import MOST_SPECS, checked_specs
 from rlcore.specs import Spec
 from rlcore.terminal import say
@@ -213,7 +214,7 @@ class Plugins:
         owner = HOOK_OWNERS[hook]
         state = next((plugin.state for plugin in self._plugins.values() if plugin.distribution == owner), None)
         if state is None:
-            return f"{hook} is inactive: needs {owner} (pip install {owner})"
+            return f"{hook} is inactive: needs {owner} ({pip_line([owner])})"
         return f"{hook} is inactive: needs {owner}, which is {state}"
 
     def _break(self, plugin: Plugin, problem: str, fix: str = "") -> None:

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.resources
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from typing import Any
 
 from rlcore.containment import Ended, error_text, plugin_code
 from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
-from rlcore.plugins.discovery import HOSTS
+from rlcore.invocation import started_by_uv
+from rlcore.plugins.discovery import CHECKED, HOSTS
 
 FILE_MODULE = "rlcore_file_"
 """Prefix of the module name of a file that an import path names."""
@@ -92,9 +94,32 @@ def resource(target: str) -> Traversable:
     return file
 
 
+PUBLISHED = False
+"""Whether the distributions of rlcore are on the package index. Until then they are installed from a clone."""
+OWN = frozenset({*CHECKED, "rl-plugin-gsm8k-tools", "rl-plugin-string-equal"})
+"""The distributions of a clone."""
+_REQUIREMENT = re.compile(r"([\w.-]+)(\[[^\]]*\])?")
+
+
 def pip_line(requirements: Sequence[str]) -> str:
-    """``pip install …``, with shell quoting where needed."""
-    return " ".join(["pip install", *(f"'{text}'" if set(text) & set("[]<>=!~; ") else text for text in requirements)])
+    """The command that installs requirements, with shell quoting where needed.
+
+    Distributions of rlcore come from the folders of a clone until they are published.
+    """
+    texts = [text if PUBLISHED else _in_a_clone(text) for text in requirements]
+    words = [f"'{text}'" if set(text) & set("[]<>=!~; ") else text for text in texts]
+    command = " ".join(["uv pip install" if started_by_uv() else "pip install", *words])
+    return command if texts == list(requirements) else f"{command}   (in a clone of rlcore)"
+
+
+def _in_a_clone(requirement: str) -> str:
+    found = _REQUIREMENT.match(requirement)
+    if found is None or found[1] not in OWN:
+        return requirement
+    name, extras = found[1], found[2] or ""
+    if name == "rlcore" and not extras:
+        return "./packages/*"
+    return f"./{'plugins' if name.startswith('rl-plugin-') else 'packages'}/{name}{extras}"
 
 
 def source_line(error: BaseException) -> str | None:

@@ -12,7 +12,7 @@ from rlcore.errors import PluginError, RlcoreError, UserError, did_you_mean
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
 from rlcore.plugins.forms import mistake_in
 from rlcore.plugins.installed import HOOK_OWNERS, Offer, Plugins
-from rlcore.plugins.loading import load_attribute, resource, source_line
+from rlcore.plugins.loading import load_attribute, pip_line, resource, source_line
 from rlcore.plugins.spec_fields import wrong_field
 from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, Spec
 
@@ -231,7 +231,7 @@ class Registry:
         owner = HOOK_OWNERS.get(hook)
         installed = {plugin.distribution for plugin in self.plugins.all()}
         if owner and owner not in installed:
-            return PluginError(f"the {_label(kind)} {id!r} needs {owner}", fix=f"pip install {owner}")
+            return PluginError(f"the {_label(kind)} {id!r} needs {owner}", fix=pip_line([owner]))
         if id.endswith(".py"):
             fix = f"use {id}:NAME, where NAME is defined in the file"
             return PluginError(f"the {_label(kind)} {id!r} is a file without a name", fix=fix)
@@ -285,7 +285,7 @@ def _hint(id: str, known: list[str]) -> str | None:
     near = did_you_mean(id, known)
     name = id.partition("/")[0]
     if name in KNOWN_DISTRIBUTIONS and name not in {text.partition("/")[0] for text in known}:
-        install = f"pip install {KNOWN_DISTRIBUTIONS[name]}"
+        install = pip_line([KNOWN_DISTRIBUTIONS[name]])
         return f"{near} or {install}" if near else install
     return near
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rlcore.errors import NotInstalledError, UserError
+from rlcore.plugins.loading import pip_line
 
 
 class TensorboardTracker:
@@ -20,7 +21,7 @@ class TensorboardTracker:
             raise NotInstalledError(
                 "the tracker 'tensorboard' needs tensorboard",
                 found=str(error),
-                fix="pip install 'rlcore-core[tensorboard]'",
+                fix=pip_line(["rlcore-core[tensorboard]"]),
             ) from None
         if directory is None:
             raise UserError("the tracker 'tensorboard' needs a run directory")

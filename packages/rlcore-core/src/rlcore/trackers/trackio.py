@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import NotInstalledError
+from rlcore.plugins.loading import pip_line
 from rlcore.trackers.options import TrackioOptions
 from rlcore.trackers.service import COLUMNS, ServiceTracker
 
@@ -25,7 +26,7 @@ class TrackioTracker(ServiceTracker):
             import trackio
         except ImportError as error:
             raise NotInstalledError(
-                "the tracker 'trackio' needs trackio", found=str(error), fix="pip install 'rlcore-core[trackio]'"
+                "the tracker 'trackio' needs trackio", found=str(error), fix=pip_line(["rlcore-core[trackio]"])
             ) from None
         super().__init__("trackio", directory, options.samples)
         self._trackio, name = trackio, f"{self.directory.name}-{self.id}"

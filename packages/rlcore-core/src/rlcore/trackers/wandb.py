@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import NotInstalledError
+from rlcore.plugins.loading import pip_line
 from rlcore.trackers.options import WandbOptions
 from rlcore.trackers.service import COLUMNS, ServiceTracker
 
@@ -24,7 +25,7 @@ class WandbTracker(ServiceTracker):
             import wandb
         except ImportError as error:
             raise NotInstalledError(
-                "the tracker 'wandb' needs wandb", found=str(error), fix="pip install 'rlcore-core[wandb]'"
+                "the tracker 'wandb' needs wandb", found=str(error), fix=pip_line(["rlcore-core[wandb]"])
             ) from None
         super().__init__("wandb", directory, options.samples)
         self._table = wandb.Table

@@ -14,6 +14,7 @@ from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import WEIGHTS, base_name, base_quantization, check_base, is_adapter, read_settings
 from rlcore.models.folder import BUILTIN, local_base, local_folder
 from rlcore.models.quantization import check_installed
+from rlcore.plugins.loading import pip_line
 from rlcore.specs import EngineSpec
 
 from rlcore_trainer.optim.critic_config import CriticConfig
@@ -63,7 +64,7 @@ def problems(run: RunSession, *, reinforcement: bool) -> Iterator[Problem]:
                 yield problem(f"lora.{key}", value, "the run has no adapter: lora.rank is not set", fix)
         return
     if flaw := unmet(PEFT):
-        raise NotInstalledError(f"[lora] needs {PEFT}", found=flaw, fix="pip install 'rlcore[lora]'")
+        raise NotInstalledError(f"[lora] needs {PEFT}", found=flaw, fix=pip_line(["rlcore[lora]"]))
     yield from _of_engine(run, lora, problem)
     if reinforcement:
         yield from _of_reinforcement(run, lora, problem)

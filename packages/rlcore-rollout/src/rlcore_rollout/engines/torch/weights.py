@@ -17,6 +17,7 @@ from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
 from rlcore.models.quantization import keep_layout, loading_options
 from rlcore.models.weights import check_loaded, check_types, limit_threads
+from rlcore.plugins.loading import pip_line
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.projections import Projection, concatenate, interleave, pair_rows, projection
@@ -140,7 +141,7 @@ def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
         from peft import PeftModel
     except ImportError:
         raise NotInstalledError(
-            "the torch engine reads an adapter with peft", where=str(folder), fix="pip install 'rlcore[lora]'"
+            "the torch engine reads an adapter with peft", where=str(folder), fix=pip_line(["rlcore[lora]"])
         ) from None
     try:
         with warnings.catch_warnings():
