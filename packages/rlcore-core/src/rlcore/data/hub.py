@@ -12,6 +12,7 @@ from typing import Any
 from rlcore.config.schema import Table
 from rlcore.data.chat_rows import conversation, short
 from rlcore.errors import DataError, NotInstalledError
+from rlcore.plugins.loading import pip_line
 from rlcore.secrecy import redact, remember
 from rlcore.types import Demonstration, Message, Task
 
@@ -115,7 +116,7 @@ class HubData:
         try:
             import datasets
         except ImportError:
-            fix = "pip install 'rlcore-core[datasets]'"
+            fix = pip_line(["rlcore-core[datasets]"])
             raise NotInstalledError("data sets of the hub need the library datasets", fix=fix) from None
         config = self._config
         path = str(Path(config.path).expanduser()) if Path(config.path).expanduser().is_dir() else config.path
