@@ -137,7 +137,7 @@ def test_stored_trajectories_are_scored_again_inside_a_loop(where: Callable[...,
         return 0.5
 
     reward = SelectedReward(id="always", weight=1.0, scope="trajectory", function=always, minimum=0.0, maximum=1.0)
-    how = Plan(rewards=(reward,), success=1.0, timeout_s=10.0, out=None)
+    how = Plan(rewards={"": (reward,)}, success=1.0, timeout_s=10.0, out=None)
     ((_, now),) = where(lambda: list(rescored([group], how)))  # type: ignore[misc]
     assert now.rewards_G == (0.5,)
 
