@@ -149,7 +149,7 @@ def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(NotInstalledError) as raised:
         hub("acme/questions").tasks("train")
-    assert "rlcore-core[datasets]" in str(raised.value.fix)
+    assert "rlcore-core[datasets]'" in str(raised.value.fix)
 
 
 def test_dry_run_and_data_show_read_a_data_set(folder: Path, rlcore: Run) -> None:
