@@ -27,6 +27,11 @@ PHASES = {
         "at step 1",
         "runs/run/checkpoints/000000",
     ),
+    "random weights": (  # the tokens that were not updated still compute finite numbers
+        (*SMALL, *REINFORCED, "warmup.steps=0", "model.builder.width=32", "trainer.learning_rate=1e30"),
+        "at step 1",
+        "no checkpoint was written",
+    ),
     "supervised": (
         (*SMALL, "-r", "sft", "trainer.demonstrations=40", "trainer.learning_rate=1e30", "trainer.rollouts=false"),
         "at step 1",

@@ -84,14 +84,14 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def finish(folder: Path, *arguments: str) -> None:
-    assert start(folder, *arguments).wait(timeout=200) == 0, (folder / "output.txt").read_text("utf-8")[-3000:]
+    assert start(folder, *arguments).wait(timeout=400) == 0, (folder / "output.txt").read_text("utf-8")[-3000:]
 
 
 FIRST = ("run", "-p", "gsm8k-tools", "-c", "mixture.toml", "name=run")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_killed_run_of_three_environments_resumes_identically(equal_rows: None, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(whole, *FIRST)

@@ -168,3 +168,10 @@ def test_exit_status_page_lists_the_numbers_of_the_help() -> None:
     page = (ROOT / "docs" / "exit-status.md").read_text(encoding="utf-8")
     assert listed == set(re.findall(r"^\| (\d+) \|", page, re.MULTILINE))
     assert {"0", "1", "2", "70", "130", "143"} <= listed
+
+
+def test_tests_named_in_the_page_on_security_exist() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:packages|plugins|tests)/[\w/.-]+\.py)`", page))
+    assert len(named) > 10
+    assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []

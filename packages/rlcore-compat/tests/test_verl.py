@@ -72,6 +72,11 @@ def test_values_are_parsed_like_hydra(text: str, value: Any) -> None:
     assert foreign_value(text) == value
 
 
+def test_arguments_of_the_chat_template_are_kept() -> None:
+    reading = read("+data.apply_chat_template_kwargs.enable_thinking=False")
+    assert reading.layer.tree == {"model": {"chat_template_kwargs": {"enable_thinking": False}}}
+
+
 def test_conflicting_keys_are_rejected() -> None:
     path = "model/of/mine"
     agreeing = [f"agent.model_name_or_path={path}", f"actor_rollout_ref.model.path={path}"]

@@ -128,7 +128,13 @@ def test_rescoring_without_a_score_fails(rlcore: Call) -> None:
     assert rlcore("data", "rescore", "runs/mine").status == 0
 
 
-@pytest.mark.parametrize("call", ["os._exit(0)", "sys.exit(0)", "sys.exit()", "exit(0)", "sys.exit('bye')"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("os._exit(0)", "sys.exit(0)", "sys.exit()", "exit(0)", "sys.exit('bye')"),
+        *("__import__('posix')._exit(0)", "os.execv('/bin/true', ['true'])", "os.execlp('true', 'true')"),
+    ],
+)
 @pytest.mark.parametrize("command", ["run", "eval"])
 def test_component_that_ends_the_process_is_reported(toy: Any, command: str, call: str) -> None:
     Path("mine.py").write_text(EXITS.format(call=call), encoding="utf-8")
@@ -140,7 +146,7 @@ def test_component_that_ends_the_process_is_reported(toy: Any, command: str, cal
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("end", [lambda: os._exit(0), lambda: sys.exit(0)])
+@pytest.mark.parametrize("end", [lambda: os._exit(0), lambda: sys.exit(0), lambda: os.execvp("true", ["true"])])
 def test_reward_that_ends_the_process_is_not_scored(end: Callable[[], None]) -> None:
     def reward(trajectory: Trajectory, task: Task) -> float:
         end()
@@ -154,7 +160,7 @@ def test_reward_that_ends_the_process_is_not_scored(end: Callable[[], None]) -> 
     with exits_reported():
         scored = asyncio.run(scorer.score(trajectory, Task(id="t", messages=())))
     assert scored.rewards["r"].value is None
-    assert "xit" in (scored.rewards["r"].error or "")
+    assert "test_exit_status.py" in (scored.rewards["r"].error or "")
 
 
 def test_child_process_may_exit() -> None:
@@ -174,6 +180,18 @@ def test_rlcore_itself_may_end_the_process() -> None:
         "with exits_reported(): exec('os._exit(5)', own)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 5
+
+
+@pytest.mark.parametrize("answer", ["None", "3", "[1]", "{'a': 'x'}", "{'a': 10**400}", "iter([])", "{1: 2}", "object"])
+def test_wrong_answer_of_a_trainer_does_not_fail_a_complete_run(rlcore: Call, answer: str) -> None:
+    source = "import toy_rl\nclass Mine(toy_rl.Trainer):\n    Config = toy_rl.TrainerConfig\n"
+    source += "    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))\n"
+    source += f"    def train(self):\n        super().train()\n        return {answer}\n"
+    Path("mine.py").write_text(source, encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "trainer.id=mine.py:Mine", "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["metrics"] == {}
+    assert ("train of trainer 'mine.py:Mine' must return" in done.err) == (answer != "{1: 2}")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_commands_begin_as_the_one_that_was_typed(
 
 def test_other_texts_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
-    for text in ("the rlcore package", "uv run --extra vllm rlcore run", "/home/rlcore run", "rlcore runs"):
+    for text in ("the rlcore package", "uv run --extra vllm rlcore run", "/opt/rlcore run", "rlcore runs"):
         assert as_typed(text) == text
 
 

@@ -39,6 +39,19 @@ def test_folder_with_code_is_rejected(folder: Path) -> None:
     assert caught.value.where == str(folder)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "more.safetensors", "generation_config.json", "link.json"])
+def test_pipe_in_a_folder_is_rejected_without_reading_it(folder: Path, name: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    if name.startswith("link"):
+        os.mkfifo(folder / "pipe")
+        (folder / name).symlink_to("pipe")
+    else:
+        os.mkfifo(folder / name)
+    with pytest.raises(UserError) as caught:
+        local_folder(str(folder))
+    assert str(folder) in caught.value.message
+
+
 OUT = [
     "../secret.safetensors",
     "{absolute}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 from collections import Counter
@@ -192,7 +193,7 @@ def test_doctor_names_damaged_files_of_a_run(trained: Callable[[], Path], rlcore
     run = trained()
     done = rlcore("doctor", run)
     assert done.status == 0, done.out
-    assert done.out.count("is complete") == LAST
+    assert done.out.count("✓ checkpoint") == LAST
     (run / "checkpoints/000003/model/config.json").write_text("other", encoding="utf-8")
     (run / "checkpoints/000003/state").unlink()
     done = rlcore("doctor", run, "--json")
@@ -206,6 +207,37 @@ def test_doctor_names_damaged_files_of_a_run(trained: Callable[[], Path], rlcore
     assert rlcore("doctor", run / "checkpoints/000004").status == 0
     assert rlcore("run", "--resume", run / "checkpoints/000002").status == 0
     assert "superseded/001-from-step-2" in rlcore("doctor", run).out
+
+
+@pytest.mark.parametrize("name", ["model", "checkpoints/reference"])
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "manifest.json"])
+def test_damaged_model_outside_of_the_checkpoints_is_found(
+    trained: Callable[[], Path], rlcore: Call, name: str, file: str
+) -> None:
+    run = trained()
+    if name != "model":
+        shutil.copytree(run / "model", run / name)
+    assert rlcore("doctor", run).status == 0
+    content = bytearray((run / name / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (run / name / file).write_bytes(content)
+    assert f"✗ model      {run / name}" in rlcore("doctor", run).out
+    before = contents(run)
+    done = rlcore("run", "--resume", run)
+    assert (done.status, contents(run)) == (2, before)
+    assert str(run / name) in done.err
+    assert file in done.err
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "environment.json", "output.log", "checkpoints/000004/state"])
+def test_pipe_in_a_run_is_rejected_without_reading_it(trained: Callable[[], Path], rlcore: Call, name: str) -> None:
+    run = trained()
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    for arguments in (("run", "--resume", run / "checkpoints/000004"), ("doctor", run), ("eval", run)):
+        done = rlcore(*arguments)
+        assert done.status in (1, 2)
+        assert name.rpartition("/")[2] in done.err + done.out
 
 
 @pytest.mark.parametrize("arguments", [["nowhere"], ["runs/origin", "-p", "toy"]])

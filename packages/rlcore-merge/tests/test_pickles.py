@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import tracemalloc
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rlcore.errors import UserError
 from rlcore_merge import merge, pickles
 
@@ -94,3 +98,36 @@ def test_damaged_header_of_a_record_raises(tmp_path: Path, at: int) -> None:
     assert record.filename in str(caught.value.found)
     assert caught.value.where == str(path)
     assert not (tmp_path / "out").exists()
+
+
+def repeated(name: str, elements: int, times: int, *, single: bool) -> bytes:
+    """A pickle that calls a function ``times`` times with one sequence of integers, as one argument or as many."""
+    function = b"c" + b"\n".join(name.encode().rsplit(b".", 1)) + b"\nq\x00"
+    values = b"".join(b"J" + number.to_bytes(4, "little") for number in range(elements))
+    sequence = b"(" + values + (b"l" if single else b"t") + b"q\x01"
+    return b"\x80\x02" + function + sequence + b"(" + (b"h\x00h\x01" + b"\x85" * single + b"R") * times + b"l."
+
+
+@pytest.mark.parametrize("name", ["builtins.list", "builtins.tuple", "builtins.set", "__builtin__.set", "torch.device"])
+@given(elements=st.integers(65, 2000), times=st.integers(100, 2000))
+@settings(max_examples=20, deadline=None)
+def test_pickle_cannot_use_memory_by_repeated_copies(name: str, elements: int, times: int) -> None:
+    content = repeated(name, elements, times, single=name != "torch.device")
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError):
+            pickles.load(io.BytesIO(content), "x.pt")
+        assert tracemalloc.get_traced_memory()[1] < 200 * len(content)
+    finally:
+        tracemalloc.stop()
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_containers_are_read_in_every_protocol(value: Any) -> None:
+    holder = {"a": value, "ordered": OrderedDict([("b", value)]), "set": {1, 2}, "tuple": (value, value)}
+    for protocol in range(2, 6):
+        assert pickles.load(io.BytesIO(pickle.dumps(holder, protocol)), "x.pt") == holder

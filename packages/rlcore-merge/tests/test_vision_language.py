@@ -148,3 +148,33 @@ def test_exported_adapter_of_all_linear_layers_is_loaded_by_peft(reference: Path
     by_peft = model.merge_and_unload().state_dict()
     name = "visual.blocks.0.attn.proj.weight"
     assert torch.allclose(merged[name], by_peft[f"model.{name}"], rtol=1e-5, atol=1e-6)
+
+
+def small_llava() -> Any:
+    from transformers import LlavaConfig, LlavaForConditionalGeneration
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {"model_type": "llama", **sizes, "num_key_value_heads": 2, "vocab_size": 40}
+    vision = {"model_type": "clip_vision_model", **sizes, "image_size": 28, "patch_size": 14, "projection_dim": 16}
+    return LlavaForConditionalGeneration(LlavaConfig(text_config=text, vision_config=vision))
+
+
+def small_mixture() -> Any:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "moe_intermediate_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 40}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes, **heads, num_experts=4, num_experts_per_tok=2))
+
+
+@pytest.mark.parametrize("make", [small_llava, small_mixture])
+def test_model_without_known_published_names_is_merged_with_a_note(make: Any, tmp_path: Path) -> None:
+    model = make()
+    model.config.save_pretrained(tmp_path / "trained")
+    torch.save(model.state_dict(), tmp_path / "trained/pytorch_model.bin")
+    done = CliRunner().invoke(command, [str(tmp_path / "trained"), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "names of modules" in done.output
+    loaded = type(model).from_pretrained(tmp_path / "out").state_dict()
+    assert loaded.keys() == model.state_dict().keys()
+    assert all(torch.equal(loaded[name], value) for name, value in model.state_dict().items())

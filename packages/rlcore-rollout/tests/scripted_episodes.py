@@ -108,7 +108,10 @@ class Play:
         }
         values = {**bounds, **limits}
         model_client = TokenClient(
-            engine=self.engine, chat_format=self.chat, max_context_tokens=values.pop("max_context_tokens")
+            engine=self.engine,
+            chat_format=self.chat,
+            max_context_tokens=values.pop("max_context_tokens"),
+            format_name=type(self.chat).__name__,
         )
         context = EpisodeContext(task, sibling=3, seed=1, timeout_s=values.pop("trajectory_timeout_s"))
         self.contexts.append(context)

@@ -153,7 +153,7 @@ def test_answer_without_text_or_calls_is_an_empty_answer(endpoint: Endpoint) -> 
 def test_hanging_endpoint_exceeds_the_generation_timeout(endpoint: Endpoint) -> None:
     endpoint.answers = [Reply(body=b"{}", after_s=30)]
     started = time.monotonic()
-    with pytest.raises(EngineError, match=r"all 3 trajectories: the engine did not answer within 0.5 s"):
+    with pytest.raises(EngineError, match=r"all 3 trajectories: .* did not answer within 0.5 s"):
         collect(endpoint, 3, rollout={"engine_timeout_s": 0.5}, max_retries=4)
     assert time.monotonic() - started < 10
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore.errors import DataError, DivergenceError, UserError
+from rlcore.errors import DataError, DivergenceError, EngineError, UserError
 from rlcore.types import Demonstration, Message
 from rlcore_trainer.algorithms.interface import LossInputs, LossOutput
 from rlcore_trainer.algorithms.selected import selected_loss
@@ -99,7 +99,6 @@ def test_weights_that_no_longer_compute_are_never_saved(chats: Make, tmp_path: P
 def test_non_finite_evaluation_is_not_the_best(chats: Make, tmp_path: Path) -> None:
     run = chats("run", trainer={"learning_rate": FAR}, evaluation={"every": 1})
     error = diverged(run, SupervisedTrainer)
-    assert "evaluation loss" in error.message
     assert "at step 1" in error.message
     assert not (tmp_path / "run/checkpoints/best").exists()
 
@@ -117,6 +116,20 @@ def test_model_with_nan_is_rejected_before_training(chats: Make, model_folder: P
 
 
 # Reinforcement learning and its warm-up
+
+
+def test_failing_engine_of_a_diverged_policy_is_reported_as_a_divergence(bandit: Make, tmp_path: Path) -> None:
+    trainer = PolicyGradientTrainer(bandit("run", evaluation={"every": 0}))
+    weight = trainer.session.policy.module.get_input_embeddings().weight
+
+    def fail(*arguments: Any) -> None:
+        weight.data[3] = math.nan
+        raise EngineError("the model's logits are not finite")
+
+    trainer._rollouts._executor.collect = fail
+    with pytest.raises(DivergenceError) as caught:
+        trainer.train()
+    assert "at the rollout of step 1" in caught.value.message
 
 
 @pytest.mark.parametrize("rate", [FAR, OUT])

@@ -16,6 +16,7 @@ import pytest
 import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.models.adapter import read_settings
+from rlcore.runs.checkpoint_folder import check_kept_model
 from safetensors.torch import load_file
 
 peft = pytest.importorskip("peft")
@@ -309,6 +310,7 @@ def test_reference_after_a_warm_up_is_the_adapter_at_that_time(bandit: Callable[
     }
     whole = bandit("whole", **copy.deepcopy(tables))
     PolicyGradientTrainer(whole).train()
+    check_kept_model(tmp_path / "whole/checkpoints/reference")
     kept = load_file(tmp_path / "whole/checkpoints/reference/adapter_model.safetensors")
     assert any(value.any() for name, value in kept.items() if "lora_B" in name)
     assert whole.logged[1]["kl/mean"] == pytest.approx(0.0, abs=1e-6)

@@ -17,6 +17,7 @@ from rlcore.types import Group, Message, RolloutRequest, Task, Trajectory
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.mixture import apportion
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
+from rlcore_trainer.metrics import direction_of, metric_of, misspelt
 from rlcore_trainer.training.collection import Collected, Collector
 from rlcore_trainer.training.rollout_metrics import evaluation_metrics, rollout_metrics
 
@@ -215,6 +216,16 @@ def test_metrics_are_given_in_total_and_by_environment() -> None:
         1.0,
         0.5,
     )
+
+
+def test_metrics_of_several_environments_are_documented() -> None:
+    tables = [table("a"), table("b")]
+    (collected,) = run(collector(tables, (9, 9), curriculum=CurriculumConfig(success=(0.1, 0.9))), [1])
+    logged = {**collected.metrics, **evaluation_metrics(collected.groups, success=1.0)}
+    logged |= rollout_metrics(collected.groups, success=1.0)
+    assert [name for name in logged if metric_of(name) is None] == []
+    assert direction_of("evaluation/a/not_scored") == "min"
+    assert misspelt("evaluation/a/accuracy") is None  # it can decide the best checkpoint
 
 
 def test_metrics_of_a_single_environment_are_not_repeated() -> None:

@@ -22,7 +22,7 @@ from rlcore.models.shape import shape_of_name
 from rlcore.plugins.discovery import State, canonical
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
-from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
+from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.checkpoints import checkpoint_to_resume, checkpoints_of
 from rlcore.runs.directory import config_layer
 from rlcore.runs.machine import GIB, memory_bytes
@@ -119,7 +119,7 @@ def _findings(answer: object) -> list[Finding]:
 
 
 def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:
-    """Compare each checkpoint of a run, or the given one, with its checksums, and look for gaps in the metrics.
+    """Compare the checkpoints of a run, or one of them, with their checksums, and look for gaps in the metrics.
 
     Raises:
         UserError: the path is neither a run directory nor a checkpoint in one.
@@ -132,6 +132,8 @@ def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:
         yield "checkpoint", _checkpoint(checkpoint)
     if not checkpoints:
         yield "checkpoint", Finding(status="ok", text="there is none yet")
+    for model in kept_models(run):
+        yield "model", _complete(model, check_kept_model)
     metrics = run / "metrics.jsonl"
     lines = metrics_lines(metrics)
     steps = [row["step"] for row, _ in lines if row is not None]
@@ -149,8 +151,12 @@ def _checkpoint(folder: Path) -> Finding:
     if not has_manifest(folder):
         fix = "its trainer can write them with rlcore.runs.checkpoint_folder.write_manifest"
         return Finding(status="warn", text=f"{folder} has no checksums", fix=fix)
+    return _complete(folder, check_checkpoint)
+
+
+def _complete(folder: Path, check: Callable[[Path], None]) -> Finding:
     try:
-        check_checkpoint(folder)
+        check(folder)
     except UserError as error:
         return Finding(status="fail", text=f"{folder}: {error.message}: {error.found}", fix=error.fix or "")
     return Finding(status="ok", text=f"{folder} is complete")

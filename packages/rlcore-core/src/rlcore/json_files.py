@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from rlcore.errors import UserError
+
 LONGEST_LINE = 256_000_000
 """Limit of one line in bytes. A stored group of long trajectories can have many megabytes."""
 LARGEST_FILE = 1_000_000_000
@@ -77,6 +79,18 @@ def json_lines(file: ReadsLines, *, limit: int = LONGEST_LINE) -> Iterator[tuple
             yield number, line
 
 
+def refuse_special_files(folder: Path, *, where: str | None = None) -> None:
+    """Reject pipes, sockets and devices in a folder, also behind links: reading one may never end.
+
+    Raises:
+        UserError: there is one.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            fix = "remove it, or replace it with the file"
+            raise UserError(f"{path} is not a regular file", found="a pipe, socket or device", where=where, fix=fix)
+
+
 def to_line(value: Any) -> str:
     """JSON on one line. Text is readable unless it contains lone surrogates, which are escaped."""
     text = json.dumps(value, ensure_ascii=False)
@@ -106,5 +120,6 @@ __all__ = [
     "parse_json",
     "read_json",
     "read_text",
+    "refuse_special_files",
     "to_line",
 ]

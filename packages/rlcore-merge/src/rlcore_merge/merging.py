@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import UserError
 from rlcore.models.adapter import QUANTIZATION
+from rlcore.models.folder import check_checksums
 
 from rlcore_merge.checkpoint import Checkpoint, Request
 from rlcore_merge.layouts import Layouts
@@ -84,6 +85,7 @@ def merge(
     layouts = layouts or Layouts()
     request = Request(base=_folder(base), alpha=lora_alpha, adapter_only=adapter)
     check_new(out)
+    check_checksums(layouts.find(source)[0])
     checkpoint = layouts.open(source, request)
     if adapter:
         from rlcore_merge.export import export_adapter
@@ -118,7 +120,7 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
     """
     from rlcore_merge import lora
     from rlcore_merge.companions import is_quantised, read_config
-    from rlcore_merge.published_names import published
+    from rlcore_merge.published_names import names_note, published
 
     base = None
     tensors, buffers, companions = checkpoint.tensors, checkpoint.buffers, list(checkpoint.companions)
@@ -140,7 +142,9 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
         raise UserError("the checkpoint contains no tensors", where=str(checkpoint.folder))
     notes = [*checkpoint.notes, *(holder.notes if holder is not checkpoint else []), *_quantised_training(checkpoint)]
     tensors = _without_ties(dict(tensors), holder, notes)
-    names = published(tensors, read_config(companions) or {})
+    config = read_config(companions) or {}
+    names = published(tensors, config)
+    notes += names_note(names.values(), config)
     if len(set(names.values())) != len(names):
         raise UserError("a tensor occurs under two names", where=str(checkpoint.folder), fix="remove one of the two")
     return Ready(

@@ -12,8 +12,9 @@ import io
 import pickle
 import pickletools
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, NoReturn, Self
 
 from rlcore.errors import UserError
@@ -38,6 +39,8 @@ class Record:
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         """Keep the constructor arguments."""
+        if len(arguments) > MOST_NUMBERS:  # each record has a copy of them
+            raise ValueError(f"an object with {len(arguments)} arguments")
         record = object.__new__(cls)
         record.arguments, record.state = arguments, named
         return record
@@ -240,15 +243,19 @@ _STORAGES = {
     "ComplexFloatStorage": "complex64",
 }
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_COPIES: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": Ordered,
-    "builtins.getattr": Function(_attribute),
-    "__builtin__.getattr": Function(_attribute),
     "builtins.set": set,
     "__builtin__.set": set,
     "builtins.list": list,
     "builtins.dict": dict,
     "builtins.tuple": tuple,
+}
+"""Functions that copy their argument. A pickle can copy a long list again with every few bytes."""
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "builtins.getattr": Function(_attribute),
+    "__builtin__.getattr": Function(_attribute),
     "builtins.slice": slice,
     "torch.Size": Function(_size),
     "torch._utils._rebuild_tensor": Function(_tensor_v1),
@@ -306,9 +313,11 @@ _NAMES = {f"{module}.{name}" for module, names in _MODULES.items() for name in n
 class Reader(pickle.Unpickler):
     """Unpickle one file. Names that are not on the allowlist raise `ForbiddenName`."""
 
-    def __init__(self, file: IO[bytes], where: str) -> None:
-        super().__init__(file)
+    def __init__(self, content: bytes, where: str) -> None:
+        super().__init__(io.BytesIO(content))
         self._where = where
+        self._left = 2 * len(content)
+        """Elements that may still be copied. Every element takes at least one byte of the pickle."""
         self._known: dict[str, Any] = {}
         self._storages: dict[str, Storage] = {}
 
@@ -320,6 +329,8 @@ class Reader(pickle.Unpickler):
         return self._known[full]
 
     def _resolve(self, module: str, name: str, full: str) -> Any:
+        if full in _COPIES:
+            return Function(partial(self._copy, _COPIES[full]))
         if full in _FUNCTIONS:
             return _FUNCTIONS[full]
         if module in {"torch", "torch.storage"} and name in _STORAGES:
@@ -329,6 +340,12 @@ class Reader(pickle.Unpickler):
         if full in _NAMES:
             return _record(full)
         self._forbid(full)
+
+    def _copy(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        self._left -= sum(len(one) for one in arguments if isinstance(one, Sized))
+        if self._left < 0:
+            raise ValueError("more copies of lists than any checkpoint has")
+        return make(*arguments)
 
     def _forbid(self, full: str) -> NoReturn:
         raise ForbiddenName(
@@ -368,7 +385,7 @@ def load(file: IO[bytes], where: str) -> Any:
     try:
         content = file.read()
         _check_memory(content)
-        return Reader(io.BytesIO(content), where).load()
+        return Reader(content, where).load()
     except ForbiddenName as error:
         raise ForbiddenName(error.message, found=error.found, where=where, fix=error.fix) from None
     except Exception as error:  # a damaged pickle raises anything

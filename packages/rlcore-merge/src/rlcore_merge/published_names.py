@@ -6,12 +6,33 @@ published checkpoints, which all versions of transformers and vLLM can read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 _QWEN2_VL = (("model.language_model.", "model."), ("model.visual.", "visual."))
 _PREFIXES = {"qwen2_vl": _QWEN2_VL, "qwen2_5_vl": _QWEN2_VL}
 """By ``model_type``: prefixes of module names and of published names."""
+
+_SAME = frozenset({"qwen3_vl", "qwen3_vl_moe", "gpt_oss", "llama4"})
+"""Model types whose published names are those of the modules, although they look like `_MODULES`."""
+_MODULES = re.compile(r"model\.(language_model|vision_tower)\.|.*\.experts\.(gate_up_proj|down_proj)$")
+"""Names of modules that ``save_pretrained`` translates for most models: parts of them, and experts in one tensor."""
+
+
+def names_note(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
+    """A note if tensors keep names that the published checkpoints of the model may not have."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind in _SAME or kind in _PREFIXES:
+        return []
+    found = next(filter(_MODULES.match, sorted(names)), None)
+    if found is None:
+        return []
+    return [
+        f"the tensors keep the names of modules, such as {found}: transformers of the version that trained the model "
+        f"reads them, but other versions and vLLM may need the published names of {kind}; load and save the output "
+        "with transformers to get them"
+    ]
 
 
 def published(names: Iterable[str], config: Mapping[str, Any]) -> dict[str, str]:

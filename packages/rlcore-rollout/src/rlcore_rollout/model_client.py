@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from rlcore.containment import error_text, is_interrupt
 from rlcore.contracts import ChatEngine, ChatFormat, Engine, RendersImages
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.errors import ContextFullError, EngineError
@@ -23,6 +23,7 @@ from rlcore.types import (
     Stop,
     TokenIds,
 )
+from rlcore.types.checking import flaw_in_answer, flaw_in_chat_completion, flaw_in_completion
 
 from rlcore_rollout.record import End, Record
 
@@ -60,6 +61,11 @@ class TokenClient:
     engine: Engine
     chat_format: ChatFormat
     max_context_tokens: int
+    vocabulary: int = 2**31
+    """Number of token ids of the model."""
+    engine_name: str = "the engine"
+    """For messages, with its plugin."""
+    format_name: str = "the chat format"
     _image_format: RendersImages | None = field(init=False)
     """The chat format if it renders images. Checking a protocol is slow, so it is done once."""
 
@@ -92,34 +98,87 @@ class TokenClient:
         prompt, ask, session = record.segment.prompt(record.images), self.engine.generate, record.session
         try:
             completion: Completion = await call(
-                "the engine", ask, prompt, sampling, timeout_s=timeout_s, until=until, session=session
+                self.engine_name, ask, prompt, sampling, timeout_s=timeout_s, until=until, session=session
             )
         except CallFailed as failed:
             raise _engine_failure(failed, until) from failed
-        if flaw := _flaw(completion, sampling):
-            raise End.failed(Boundary.ENGINE, f"the engine returned {flaw}")
-        message: Message = _render(self.chat_format.parse, completion.token_ids, completion.finish_reason)
+        if flaw := self.flaw_in(completion, sampling):
+            raise End.failed(Boundary.ENGINE, f"{self.engine_name} returned {flaw}")
+        message: Message = self._render(self.chat_format.parse, completion.token_ids, completion.finish_reason)
+        if flaw := flaw_in_answer(message):
+            raise End.failed(Boundary.ENGINE, f"{self.format_name} parsed a completion to {flaw}")
         record.add_completion(completion, message)
         return message, completion.finish_reason
 
+    def flaw_in(self, completion: Completion, sampling: Sampling) -> str | None:
+        """The reason why a completion is invalid; None when it is valid."""
+        if flaw := flaw_in_completion(completion):
+            return flaw
+        ids = completion.token_ids
+        if len(ids) > sampling.max_new_tokens:
+            return f"{len(ids)} tokens, more than max_new_tokens={sampling.max_new_tokens}"
+        if not 0 <= min(ids) <= max(ids) < self.vocabulary:
+            return self._outside(ids)
+        return None
+
     def _prompt(self, record: Record, messages: Sequence[Message], images: Mapping[str, bytes]) -> Rendered:
         if self._image_format is not None:
-            return _render(_with_images, self._image_format.prompt_with_images, messages, record.tools, images)
+            return self._render(
+                self._with_images, self._image_format.prompt_with_images, messages, record.tools, images
+            )
         self._refuse(images)
-        return _render(_text_alone, self.chat_format.prompt, messages, record.tools)
+        return self._render(self._text_alone, self.chat_format.prompt, messages, record.tools)
 
     def _observation(
         self, messages: Sequence[Message], completion_ids: Sequence[int], images: Mapping[str, bytes]
     ) -> Rendered:
         if self._image_format is not None:
-            return _render(_with_images, self._image_format.observation_with_images, messages, completion_ids, images)
+            return self._render(
+                self._with_images, self._image_format.observation_with_images, messages, completion_ids, images
+            )
         self._refuse(images)
-        return _render(_text_alone, self.chat_format.observation, messages, completion_ids)
+        return self._render(self._text_alone, self.chat_format.observation, messages, completion_ids)
 
     def _refuse(self, images: Mapping[str, bytes]) -> None:
         if images:
-            name = type(self.chat_format).__name__
-            raise End.failed(Boundary.ENVIRONMENT, f"the chat format {name} cannot show images")
+            raise End.failed(Boundary.ENVIRONMENT, f"{self.format_name} cannot show images")
+
+    def _text_alone(self, function: Callable[..., Sequence[int]], *arguments: Any) -> Rendered:
+        return self._ids(function(*arguments)), ()
+
+    def _with_images(
+        self,
+        function: Callable[..., tuple[Sequence[int], Sequence[MediaSpan]]],
+        messages: Sequence[Message],
+        *arguments: Any,
+    ) -> Rendered:
+        """The rendered messages, after a check that every image has tokens."""
+        ids, media = function(messages, *arguments)
+        placed, wanted = [span.sha256 for span in media], [name for message in messages for name in message.images]
+        if placed != wanted:
+            raise ValueError(f"it placed {len(placed)} images, but the messages have {len(wanted)}")
+        return self._ids(ids), media
+
+    def _ids(self, answer: object) -> TokenIds:
+        if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):  # a generator may never end
+            raise TypeError(f"it returned a {type(answer).__name__} instead of a list of ids")
+        ids = TokenIds(answer)
+        if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
+            raise ValueError(f"it returned {self._outside(ids)}")
+        return ids
+
+    def _outside(self, ids: TokenIds) -> str:
+        return f"the ids {min(ids)} to {max(ids)}; the model has ids from 0 to {self.vocabulary - 1}"
+
+    def _render(self, function: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            # The cause may be the observation of the environment as well.
+            message = f"{self.format_name} cannot render the messages: {error_text(error)}"
+            raise End.failed(Boundary.ENVIRONMENT, message) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +187,8 @@ class ChatClient:
 
     engine: ChatEngine
     max_context_tokens: int
+    engine_name: str = "the engine"
+    """For messages, with its plugin."""
 
     def observe(self, record: Record, observation: Observation) -> None:
         """Append an observation."""
@@ -147,7 +208,7 @@ class ChatClient:
         sampling, ask, session = _within(sampling, room), self.engine.chat, record.session
         try:
             completion: ChatCompletion = await call(
-                "the engine",
+                self.engine_name,
                 ask,
                 segment.messages,
                 record.tools,
@@ -160,6 +221,8 @@ class ChatClient:
             if isinstance(failed.__cause__, ContextFullError) and any(turn.kind == "policy" for turn in segment.turns):
                 raise End(Stop.LENGTH) from failed
             raise _engine_failure(failed, until) from failed
+        if flaw := flaw_in_chat_completion(completion):
+            raise End.failed(Boundary.ENGINE, f"{self.engine_name} returned {flaw}")
         record.add_completion(completion, completion.message)
         return completion.message, completion.finish_reason
 
@@ -173,41 +236,3 @@ def _engine_failure(failed: CallFailed, until: float) -> End:
     late = failed.timed_out and time.monotonic() >= until
     text = str(failed.__cause__ if isinstance(failed.__cause__, EngineError) else failed)
     return End.failed(Boundary.TIMEOUT if late else Boundary.ENGINE, text)
-
-
-def _render(function: Callable[..., T], *arguments: Any) -> T:
-    try:
-        return function(*arguments)
-    except Exception as error:
-        # The format is trusted code, so the cause is the observation of the environment.
-        message = f"the chat format cannot render the messages: {type(error).__name__}: {error}"
-        raise End.failed(Boundary.ENVIRONMENT, message) from error
-
-
-def _text_alone(function: Callable[..., Sequence[int]], *arguments: Any) -> Rendered:
-    return TokenIds(function(*arguments)), ()
-
-
-def _with_images(
-    function: Callable[..., tuple[Sequence[int], Sequence[MediaSpan]]], messages: Sequence[Message], *arguments: Any
-) -> Rendered:
-    """The rendered messages, after a check that every image has tokens."""
-    ids, media = function(messages, *arguments)
-    placed, wanted = [span.sha256 for span in media], [name for message in messages for name in message.images]
-    if placed != wanted:
-        raise ValueError(f"it placed {len(placed)} images, but the messages have {len(wanted)}")
-    return TokenIds(ids), media
-
-
-def _flaw(completion: Completion, sampling: Sampling) -> str | None:
-    """The reason why a completion is invalid; None when it is valid."""
-    count = len(completion.token_ids)
-    if count == 0:
-        return "no token"
-    if count > sampling.max_new_tokens:
-        return f"{count} tokens, more than max_new_tokens={sampling.max_new_tokens}"
-    if len(completion.logprobs) != count:
-        return f"{count} tokens with {len(completion.logprobs)} log-probabilities"
-    if not all(map(math.isfinite, completion.logprobs)):
-        return "a log-probability that is not finite"
-    return None

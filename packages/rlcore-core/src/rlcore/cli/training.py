@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -18,11 +19,12 @@ from rlcore.cli.json_output import print_json
 from rlcore.cli.layering import Layered, gather
 from rlcore.config.layers import COMMAND_LINE, PYTHON
 from rlcore.config.resolve import resolve
+from rlcore.containment import plugin_code, value_text
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.invocation import as_typed
 from rlcore.plugins.registry import Registry
-from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest
+from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.directory import (
     RunDirectory,
     best_checkpoint,
@@ -94,6 +96,8 @@ def prepared(request: Request, *, locks: bool = True) -> Iterator[Prepared]:
             folder, checkpoint = checkpoint_to_resume(request.resume)  # again, now that the run is locked
         if checkpoint is not None and has_manifest(checkpoint) and speaks_first():
             check_checkpoint(checkpoint)
+            for model in kept_models(folder) if folder is not None else ():
+                check_kept_model(model)
         base = config_layer(folder) if folder is not None else None
         layered = gather(
             registry,
@@ -234,6 +238,17 @@ def skipped_rows(run: RunSession, *splits: str) -> list[str]:
     return [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]
 
 
+def _metrics(job: RunSession, answer: Any) -> Mapping[str, float]:
+    """The last metrics that a trainer returned. A wrong answer is only reported, because the run is complete."""
+    try:
+        with plugin_code(""):
+            return {name: float(value) for name, value in answer.items() if isinstance(name, str)}
+    except Exception:  # an answer may be of any class
+        named = job.registry.named("trainer", job.config.trainer.id)
+        job.say(f"train of {named} must return metrics by name; found {value_text(answer)}")
+        return {}
+
+
 def is_finished(job: RunSession) -> bool:
     """Whether no stop was requested, or only after the last step."""
     options = job.resolved.options.get("trainer")
@@ -251,7 +266,7 @@ def _train(
         job.started()
         with stops_handled(_stopping(job), start.request.stops):
             estimate = _estimate(job) if job.is_main else None
-            metrics = trainer(job).train()
+            metrics = _metrics(job, trainer(job).train())
             job.say(peak_line(job, estimate))
             return metrics
     except BaseException as failure:
@@ -319,6 +334,5 @@ def print_result(job: RunSession, metrics: Mapping[str, float], *, finished: boo
     assert job.directory is not None
     path = job.directory.path
     best = best_checkpoint(path)
-    numbers = {name: float(value) for name, value in metrics.items()}
     paths = {"directory": str(path), "best": str(best) if best else None}
-    print_json({"finished": finished, **paths, "metrics": numbers})
+    print_json({"finished": finished, **paths, "metrics": metrics})

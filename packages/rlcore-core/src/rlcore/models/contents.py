@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from rlcore.errors import UserError
-from rlcore.json_files import read_json
+from rlcore.json_files import read_json, refuse_special_files
 
 INDEX = "model.safetensors.index.json"
 CODE = "auto_map"
@@ -19,8 +19,9 @@ def check_contents(folder: Path, *, where: str | None = None) -> None:
     The links of the Hugging Face cache, which lead from a snapshot to the blobs of the same model, are allowed.
 
     Raises:
-        UserError: the model needs code, or a link or an index leads out of the folder.
+        UserError: the model needs code, a link or an index leads out of the folder, or a file is not a regular one.
     """
+    refuse_special_files(folder, where=where)
     for path in sorted(folder.iterdir()):
         if path.is_symlink() and not path.is_dir():
             inside(folder, path.name, where=where)

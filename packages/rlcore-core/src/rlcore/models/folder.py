@@ -15,7 +15,7 @@ from rlcore.models.config_file import CONFIG, check_config
 from rlcore.models.contents import check_contents
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import asked
-from rlcore.runs.checkpoint_folder import MANIFEST, check_checkpoint
+from rlcore.runs.checkpoint_folder import MANIFEST, check_checkpoint, write_manifest
 from rlcore.runs.directory import best_checkpoint, last_checkpoint, run_of
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ def build(registry: Registry, id: str, folder: Path, texts: Iterable[str], seed:
         try:
             asked(registry.named("model", id), builder, temporary, texts, seed, config)
             check_model_folder(temporary)
+            write_manifest(temporary)
             temporary.rename(folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)

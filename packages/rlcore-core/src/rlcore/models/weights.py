@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore.errors import UserError
+from rlcore.models.config_file import read_config
 from rlcore.models.fingerprint import safetensors_header
 from rlcore.wording import counted
 
@@ -29,6 +30,8 @@ SMALL_MODEL = 5_000_000
 """Number of parameters below which synchronising threads can take longer than the computation."""
 
 _INTEGER = re.compile(r"[IU]\d+|u?int\d+|BOOL|bool")
+_LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
+_COPY = "copy all weight files, and the config.json that belongs to them"
 _WAITING = "OMP_WAIT_POLICY"
 _TURNS = "GOMP_SPINCOUNT", "1000"
 """Turns of the waiting loop before a thread sleeps: enough to bridge the gap between two short operations."""
@@ -89,7 +92,6 @@ def check_loaded(loading: Mapping[str, Collection[str]], folder: Path) -> None:
         loading: the loading information of transformers
         folder: the folder of the model
     """
-    fix = "copy all weight files, and the config.json that belongs to them"
     for key, message in (
         ("missing_keys", "the weights of the model are incomplete"),
         ("unexpected_keys", "the model folder has more weights than the model of its config.json"),
@@ -97,7 +99,30 @@ def check_loaded(loading: Mapping[str, Collection[str]], folder: Path) -> None:
         if names := sorted(loading[key]):
             verb = "missing" if key == "missing_keys" else "unread"
             found = f"{counted(len(names), f'{verb} tensor')}, such as {names[0]}"
-            raise UserError(message, found=found, where=str(folder), fix=fix)
+            raise UserError(message, found=found, where=str(folder), fix=_COPY)
+
+
+def check_layers(folder: Path) -> None:
+    """Reject a folder with weights of more layers than its config.json says, which an engine may not read.
+
+    Layers that predict further tokens (``num_nextn_predict_layers``) follow the others. Encoders of images and sounds
+    are not checked.
+    """
+    config = read_config(folder)
+    inner = {**config, **(config.get("text_config") or {})}
+    layers, more = inner.get("num_hidden_layers"), inner.get("num_nextn_predict_layers") or 0
+    if type(layers) is not int or type(more) is not int:
+        return
+    for path in sorted(folder.glob("*.safetensors")):
+        for name in _types(path):
+            found = _LAYER.match(name)
+            if found is not None and int(found[1]) >= layers + more:
+                raise UserError(
+                    "the model folder has more weights than the model of its config.json",
+                    found=f"{name}, and num_hidden_layers {layers}",
+                    where=str(path),
+                    fix=_COPY,
+                )
 
 
 def check_types(folder: Path) -> None:

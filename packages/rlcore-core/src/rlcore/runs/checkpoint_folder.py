@@ -18,11 +18,13 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 PROGRESS = "trainer.json"
 """Written by the trainers of rlcore, also in format 1, which had no manifest."""
+KEPT_MODELS = ("model", "checkpoints/reference")
+"""Models of a run outside of its checkpoints: the one that a ``builtin:`` builder made, and the copy for a KL term."""
 _READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def write_manifest(folder: Path, step: int) -> None:
-    """Write ``manifest.json`` with the size and SHA-256 of every other file in the folder of a checkpoint."""
+def write_manifest(folder: Path, step: int = 0) -> None:
+    """Write ``manifest.json`` with the size and SHA-256 of every other file in a checkpoint, or in a kept model."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     sizes = {name: (folder / name).stat().st_size for name in names}
     sums = _checksums(folder, names)
@@ -57,6 +59,19 @@ def check_checkpoint(
     earlier = next((path for path in _earlier(folder) if _flaw(path, checksums, within) is None), None)
     fix = f"{command} {earlier}" if earlier is not None else "start a new run: no earlier checkpoint is complete"
     raise UserError(message, found=found, where=str(folder), fix=fix)
+
+
+def kept_models(run: Path) -> list[Path]:
+    """The models of a run outside of its checkpoints, from which a resumed run may continue."""
+    return [run / name for name in KEPT_MODELS if (run / name).is_dir()]
+
+
+def check_kept_model(folder: Path) -> None:
+    """Compare a model of a run outside of its checkpoints with its manifest. Raises `UserError` if it is damaged."""
+    if (flaw := _flaw(folder, True, "")) is not None:
+        _, found = flaw
+        fix = "restore the folder from a copy, or start a new run"
+        raise UserError("a model of the run is damaged", found=found, where=str(folder), fix=fix)
 
 
 def _flaw(folder: Path, checksums: bool, within: str) -> tuple[str, str] | None:
@@ -141,4 +156,12 @@ def _checksums(folder: Path, names: list[str]) -> dict[str, str]:
         return dict(zip(names, pool.map(checksum, names), strict=True))
 
 
-__all__ = ["FORMAT", "MANIFEST", "check_checkpoint", "has_manifest", "write_manifest"]
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "check_checkpoint",
+    "check_kept_model",
+    "has_manifest",
+    "kept_models",
+    "write_manifest",
+]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from rlcore.errors import UserError
+from rlcore.json_files import refuse_special_files
 from rlcore.runs.metrics import read_metrics
 
 _NAME = re.compile(r"[0-9]{6,}")
@@ -46,8 +47,19 @@ def last_checkpoint(run: Path) -> Path | None:
 
 
 def run_of(path: Path) -> tuple[Path, Path | None] | None:
-    """The run directory and the checkpoint at a path; None when it is neither."""
-    path = _short(path.resolve())
+    """The run directory and the checkpoint at a path; None when it is neither.
+
+    Raises:
+        UserError: a file of the run or of the checkpoint is not a regular one.
+    """
+    found = _run_of(_short(path.resolve()))
+    for folder in found or ():
+        if folder is not None:
+            refuse_special_files(folder)
+    return found
+
+
+def _run_of(path: Path) -> tuple[Path, Path | None] | None:
     if (path / "config.toml").is_file() and any((path / name).is_dir() for name in ("checkpoints", "rollouts")):
         return path, None
     for checkpoint in (path, path.parent):  # a checkpoint, or the model in one

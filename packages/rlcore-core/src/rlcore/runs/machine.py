@@ -57,7 +57,9 @@ def free_bytes(folder: Path) -> int:
 
 def size_text(count: float) -> str:
     """A number of bytes as text, such as ``1.2 GiB`` or ``14 MiB``."""
-    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{max(1, round(count / 2**20))} MiB"
+    return (
+        f"{count / GIB:.{2 if count < 10 * GIB else 1}f} GiB" if count >= GIB else f"{max(1, round(count / 2**20))} MiB"
+    )
 
 
 def _status(name: str) -> int | None:

@@ -164,6 +164,26 @@ class RunComponents:
         seed = derive_seed(self.config.seed, "model")
         return build(self.registry, id, parent / "model", texts_of(self.dataset), seed, self.options("builder"))
 
+    def chat_format_id(self, folder: Path) -> str:
+        """The id of the configured chat format, or of the one detected from the tokenizer's folder.
+
+        Raises:
+            PluginError: no format supports the folder.
+        """
+        model = self.config.model
+        if model.chat_format != "auto":
+            return model.chat_format
+        if model.chat_template is not None:
+            return TEMPLATE
+        claimed: str | None = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
+        if claimed is None:
+            raise PluginError(
+                "no chat format supports this model's tokenizer",
+                where=str(folder),
+                fix="set model.chat_format; plain works with any tokenizer",
+            )
+        return claimed
+
     def chat_format(self, folder: Path) -> ChatFormat:
         """The configured chat format, or the one detected from the tokenizer's folder, with the run's parser.
 
@@ -171,18 +191,7 @@ class RunComponents:
             PluginError: no format supports the folder.
             UserError: the format does not support the folder, or an argument of ``[model]``.
         """
-        model = self.config.model
-        id = model.chat_format
-        if id == "auto" and model.chat_template is not None:
-            id = TEMPLATE
-        if id == "auto":
-            id = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
-            if id is None:
-                raise PluginError(
-                    "no chat format supports this model's tokenizer",
-                    where=str(folder),
-                    fix="set model.chat_format; plain works with any tokenizer",
-                )
+        model, id = self.config.model, self.chat_format_id(folder)
         factory = self.load("chat_format", id)
         given: dict[str, Any] = {}
         if model.tool_parser != "auto":

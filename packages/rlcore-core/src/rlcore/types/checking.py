@@ -10,11 +10,15 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any, get_args
 
+from rlcore.types.generation import ChatCompletion, Completion, FinishReason
 from rlcore.types.messages import ImagePart, Message, Role, TextPart, ToolCall, ToolSchema
 from rlcore.types.steps import Observation, Step, Stop
 from rlcore.types.tasks import Demonstration, Task
 
 ROLES = get_args(Role)
+FINISH_REASONS = get_args(FinishReason)
+LARGEST_LOGPROB = 1e-2
+"""Log-probabilities are at most 0, except for rounding errors in bfloat16."""
 
 
 def flaw_in_task(task: Task) -> str | None:
@@ -59,6 +63,46 @@ def flaw_in_step(step: Step) -> str | None:
     if not isinstance(step.info, Mapping):
         return f"info of type {_kind(step.info)}"
     return flaw_in_observation(step.observation)
+
+
+def flaw_in_completion(completion: object) -> str | None:
+    """Of the answer of an engine."""
+    if not isinstance(completion, Completion):
+        return f"a {_kind(completion)} instead of a Completion"
+    count = len(completion.token_ids)
+    if count == 0:
+        return "no token"
+    if len(completion.logprobs) != count:
+        return f"{count} tokens with {len(completion.logprobs)} log-probabilities"
+    if not all(map(math.isfinite, completion.logprobs)):
+        return "a log-probability that is not finite"
+    if max(completion.logprobs) > LARGEST_LOGPROB:
+        return f"a log-probability of {max(completion.logprobs):g}"
+    if type(completion.policy_version) is not int:
+        return f"a policy_version of type {_kind(completion.policy_version)}"
+    return _flaw_in_finish_reason(completion.finish_reason)
+
+
+def flaw_in_chat_completion(completion: object) -> str | None:
+    """Of the answer of an engine that takes messages."""
+    if not isinstance(completion, ChatCompletion):
+        return f"a {_kind(completion)} instead of a ChatCompletion"
+    for name in ("prompt_tokens", "completion_tokens"):
+        if (value := getattr(completion, name)) is not None and not (type(value) is int and value >= 0):
+            return f"{name} that are not a number"
+    return _flaw_in_finish_reason(completion.finish_reason) or flaw_in_answer(completion.message)
+
+
+def flaw_in_answer(message: object) -> str | None:
+    """Of the message of a policy."""
+    if (flaw := _flaw_in_message(message)) is not None:
+        return flaw
+    return None if isinstance(message, Message) and message.role == "assistant" else "a message of another role"
+
+
+def _flaw_in_finish_reason(reason: object) -> str | None:
+    known = isinstance(reason, str) and reason in FINISH_REASONS
+    return None if known else f"a finish_reason other than {' and '.join(map(repr, FINISH_REASONS))}"
 
 
 def flaw_in_messages(messages: Any) -> str | None:
@@ -136,6 +180,9 @@ def _kind(value: object) -> str:
 
 
 __all__ = [
+    "flaw_in_answer",
+    "flaw_in_chat_completion",
+    "flaw_in_completion",
     "flaw_in_demonstration",
     "flaw_in_messages",
     "flaw_in_numbers",

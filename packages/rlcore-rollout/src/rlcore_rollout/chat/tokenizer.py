@@ -69,11 +69,16 @@ class ChatTokenizer:
         path = self.folder / "generation_config.json"
         named = _read_json(path).get("eos_token_id")
         ids = named if isinstance(named, list) else [] if named is None else [named]
-        if not all(type(index) is int for index in ids):
+        if not all(type(index) is int and self._is_token(index) for index in ids):
             found, fix = repr(named)[:80], "save or download the model again"
-            raise UserError("eos_token_id must be an id or a list of ids", found=found, where=str(path), fix=fix)
+            raise UserError(
+                "eos_token_id must be an id or a list of ids of the tokenizer", found=found, where=str(path), fix=fix
+            )
         ids = [*ids, *(self.added[content] for content in self._end_tokens if content in self.added)]
         return tuple(dict.fromkeys(ids))
+
+    def _is_token(self, index: int) -> bool:
+        return 0 <= index < 2**31 and self._tokenizer.id_to_token(index) is not None
 
     def named_token(self, name: str) -> str | None:
         """The text of a token such as ``eos_token``; None if the folder does not state it."""
@@ -103,19 +108,26 @@ class ChatTokenizer:
                 part["prepend_scheme"] = "never"
         definition["added_tokens"] = []
         definition["post_processor"] = None  # it names special tokens, which are not used
-        plain = Tokenizer.from_str(json.dumps(definition))
+        try:
+            plain = Tokenizer.from_str(json.dumps(definition))
+        except Exception as error:  # the library raises bare Exception, here for a special token that texts need
+            raise _indistinct(str(error).splitlines()[0], path) from error
         plain.no_truncation()
         plain.no_padding()
         reachable = set(self.added.values()) - {self._tokenizer.token_to_id(unknown) if unknown else None}
         for content in self.added:
             if reachable.intersection(plain.encode(content, add_special_tokens=False).ids):
-                raise UserError(
-                    "this tokenizer cannot keep ordinary text from becoming a special token",
-                    found=f"the text {content!r} is always encoded as this special token",
-                    where=str(path),
-                    fix="use a tokenizer whose special tokens are added tokens, such as byte-level BPE",
-                )
+                raise _indistinct(f"the text {content!r} is always encoded as this special token", path)
         return plain
+
+
+def _indistinct(found: str, path: Path) -> UserError:
+    return UserError(
+        "this tokenizer cannot keep ordinary text from becoming a special token",
+        found=found,
+        where=str(path),
+        fix="use a tokenizer whose special tokens are added tokens, such as byte-level BPE",
+    )
 
 
 def _parts(step: Any) -> list[dict[str, Any]]:
@@ -149,8 +161,16 @@ def read_tokenizer_config(folder: Path) -> dict[str, Any]:
         template = named.get("tool_use") or named.get("default")
     if not isinstance(template, str):
         path = folder / "chat_template.jinja"
-        template = path.read_text(encoding="utf-8") if path.is_file() else ""
+        template = _read_template(path) if path.is_file() else ""
     return {**config, "chat_template": template}
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return read_text(path, limit=MAX_BYTES)
+    except (OSError, ValueError) as error:
+        message = "the chat template of the model folder cannot be read"
+        raise UserError(message, found=str(error), where=str(path), fix="save or download it again") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.abilities import Described
 from rlcore.config.schema import Table
-from rlcore.containment import is_interrupt
+from rlcore.containment import is_interrupt, value_text
 from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
-from rlcore.errors import EngineError, UserError
+from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.specs import EngineSpec, EnvironmentSpec
@@ -153,7 +154,7 @@ class LocalExecutor:
 
     def sync_weights(self, source: WeightSource) -> None:
         """Load the current weights of the policy into the engine."""
-        self._loop.run(self._tokens.engine.load_weights(source))
+        self._loop.run(_answer(self._tokens.engine.load_weights, source))
 
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
         """Sample one completion directly from the engine, within the deadline of a generation."""
@@ -166,18 +167,23 @@ class LocalExecutor:
             return
         self._closed = True
         try:
-            self._loop.run(self._engine.close())
+            self._loop.run(_answer(self._engine.close))
         finally:
             self._loop.close()
 
     async def _generate(self, prompt: Prompt, sampling: Sampling, timeout_s: float) -> Completion:
-        generate, session = self._tokens.engine.generate, "executor"
+        client, session = self._tokens, "executor"
         try:
-            return await call("the engine", generate, prompt, sampling, timeout_s=timeout_s, session=session)  # type: ignore[no-any-return]
+            completion: Completion = await call(
+                client.engine_name, client.engine.generate, prompt, sampling, timeout_s=timeout_s, session=session
+            )
         except CallFailed as failure:
             raise EngineError(str(failure)) from failure
         finally:
-            await self._engine.release(session)
+            await _answer(self._engine.release, session)
+        if flaw := client.flaw_in(completion, sampling):
+            raise EngineError(f"{client.engine_name} returned {flaw}")
+        return completion
 
     async def _collect(self, request: RolloutRequest) -> list[Group]:
         rollout = self._run.config.rollout
@@ -283,7 +289,7 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
         quantization=model.quantization,
         timeout_s=rollout.engine_timeout_s,
     )
-    spec = run.registry.spec("engine", rollout.engine)
+    spec, named = run.registry.spec("engine", rollout.engine), run.registry.named("engine", rollout.engine)
     max_context_tokens = rollout.max_context_tokens or NO_LIMIT
     if isinstance(spec, EngineSpec) and spec.speaks == "messages":
         for name in ("chat_template", "chat_template_kwargs"):
@@ -294,24 +300,48 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
                     fix=f"remove it, or send it: rollout.{rollout.engine}.extra_body.chat_template_kwargs",
                 )
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
-        return ChatClient(engine=engine, max_context_tokens=max_context_tokens)
+        return ChatClient(engine=engine, max_context_tokens=max_context_tokens, engine_name=named)
     folder = source.folder or run.model_folder()
     chat_format = run.chat_format(folder)
-    _check_vocabulary(folder)
+    format_name = run.registry.named("chat_format", run.chat_format_id(folder))
+    _check_stops(chat_format, format_name)
+    vocabulary = _check_vocabulary(folder)
     max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
     skipped = run.trial and isinstance(spec, EngineSpec) and spec.starts
     make = NotStarted if skipped else run.load("engine", rollout.engine)
     engine = make(run.options("engine"), source, context)
-    return TokenClient(engine=engine, chat_format=chat_format, max_context_tokens=max_context_tokens)
+    return TokenClient(
+        engine=engine,
+        chat_format=chat_format,
+        max_context_tokens=max_context_tokens,
+        vocabulary=vocabulary,
+        engine_name=named,
+        format_name=format_name,
+    )
 
 
-def _check_vocabulary(folder: Path) -> None:
-    """Reject a tokenizer with more tokens than the model has embeddings."""
+def _check_stops(chat_format: ChatFormat, name: str) -> None:
+    """Reject a chat format whose stop tokens are no ids."""
+    ids: object = chat_format.stop_token_ids
+    if not isinstance(ids, Sequence) or not all(type(index) is int for index in ids):
+        raise PluginError(
+            f"stop_token_ids of {name} must be ids", found=value_text(ids), fix="return a tuple of integers"
+        )
+
+
+async def _answer(method: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a method of an engine, which may be a plain one."""
+    answer = method(*arguments)
+    return await answer if isawaitable(answer) else answer
+
+
+def _check_vocabulary(folder: Path) -> int:
+    """The number of embeddings. Rejects a tokenizer with more tokens."""
     path = folder / "tokenizer.json"
     config = _model_config(folder)
     rows = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
     if not rows or not path.is_file():
-        return
+        return int(rows or NO_LIMIT)
     from rlcore_rollout.chat.tokenizer import read_tokenizer  # an engine with its own model needs no tokenizers
 
     highest = max(read_tokenizer(path).get_vocab().values(), default=0)
@@ -322,6 +352,7 @@ def _check_vocabulary(folder: Path) -> None:
             where=str(folder),
             fix="use the tokenizer that the model was trained with",
         )
+    return int(rows)
 
 
 def _model_config(folder: Path) -> dict[str, Any]:

@@ -42,10 +42,10 @@ def packed_attention(
         The output [1, N, H, D], and None for the weights, as the interface requires.
 
     Raises:
-        NotImplementedError: the model limits the scores of attention, or adds attention sinks.
+        ValueError: the model limits the scores of attention, or adds attention sinks.
     """
     if softcap is not None or s_aux is not None:
-        raise NotImplementedError("softcap" if s_aux is None else "attention sinks")
+        raise ValueError(f"packed attention computes no {'limit of scores' if s_aux is None else 'attention sinks'}")
     query_NHD, key_NHD, value_NHD = (x[0].transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     half = query.dtype in (torch.float16, torch.bfloat16)

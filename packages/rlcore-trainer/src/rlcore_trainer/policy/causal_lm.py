@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -188,6 +189,13 @@ class CausalLanguageModel(Trunk):
         logprobs_TV = logits_TV.float().log_softmax(-1)
         own_T = logprobs_TV.gather(1, ids_1T[0, len(prompt_ids) :, None])[:, 0]
         return own_T.double().cpu(), logprobs_TV.max(dim=-1).values.double().cpu()
+
+    @torch.no_grad()
+    def largest_token(self) -> int:
+        """Return the token whose embedding contains the largest absolute number, or NaN."""
+        weight_VD = self._model.get_input_embeddings().weight
+        assert isinstance(weight_VD, Tensor)
+        return int(torch.linalg.vector_norm(weight_VD, ord=math.inf, dim=1).argmax())
 
     def turned(self) -> AbstractContextManager[None]:
         """Return a context manager in which every trained tensor is modified by `upside_down`."""

@@ -184,6 +184,10 @@ class TokenPolicy(Policy, Protocol):
         """
         ...
 
+    def largest_token(self) -> int:
+        """Return the token whose embedding contains the largest absolute number, or NaN."""
+        ...
+
     def turned(self) -> AbstractContextManager[None]:
         """Temporarily modify all trained weights so that each affects sampling; they are restored exactly."""
         ...

@@ -99,6 +99,7 @@ class Checkpoints:
         target = self.folder / "reference"
         with _making(target) as partial:
             policy.save(partial)
+            write_manifest(partial)
         return target
 
     def resume(self, folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:

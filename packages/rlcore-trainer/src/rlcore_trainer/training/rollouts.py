@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -56,7 +57,7 @@ class Rollouts:
     def sync(self, step: int) -> dict[str, float]:
         """Transfer the weights to the engine and check that they arrived; the first call verifies the transfer."""
         every, policy = self._check_every, self._session.policy
-        with self._session.strategy.agreed():
+        with self._session.strategy.agreed(), self._divergence_named(f"step {step}"):
             if every and not self._proven:
                 prove(self._executor, policy)
                 self._proven = True
@@ -66,6 +67,15 @@ class Rollouts:
                 return {}
             return {"sync/gap": compare(self._executor, policy)}
 
+    @contextmanager
+    def _divergence_named(self, when: str) -> Iterator[None]:
+        """Report a failure of the engine as a divergence, if the policy itself no longer computes finite numbers."""
+        try:
+            yield
+        except EngineError:
+            self._session.require_finite_policy(when)
+            raise
+
     def _sample(self, request: RolloutRequest) -> Sequence[Group]:
         """Return the scored groups of a request, retrying it once if the engine fails."""
         try:
@@ -73,6 +83,7 @@ class Rollouts:
         except EngineError as error:
             step = self._session.progress.step + 1
             self._session.run.say(f"engine    failed; retrying the rollout of step {step}: {error}")
+            self._session.require_finite_policy(f"the rollout of step {step}")
             self.sync(step)
             return self._executor.collect(request)
 

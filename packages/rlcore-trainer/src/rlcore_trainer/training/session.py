@@ -205,7 +205,8 @@ class TrainingSession:
     def require_finite_policy(self, when: str, **state: object) -> None:
         """Stop the run if a trained weight, a tensor of ``state`` or a log-probability is NaN or infinite.
 
-        Weights can be finite and too large for a forward pass, so one is tried on a fixed prompt.
+        Weights can be finite and too large for a forward pass, so one is tried on fixed tokens, and on the token
+        whose embedding has the largest number: only the embeddings of tokens in the data are updated.
 
         Raises:
             DivergenceError: a number is not finite.
@@ -213,8 +214,9 @@ class TrainingSession:
         trained = {name: one for name, one in self.policy.module.named_parameters() if one.requires_grad}
         require_finite_tensors({"weights": trained, **state}, when, kept=self.last_checkpoint)
         prompt = fixed_prompt(self.policy)
-        logprob = float(self.policy.continuation(prompt, prompt[:1])[0])
-        require_finite({"log-probability of a fixed token": logprob}, when, kept=self.last_checkpoint)
+        logprobs_T, _ = self.policy.continuation(prompt, [prompt[0], self.policy.largest_token(), *prompt[:3]])
+        worst = next((one for one in logprobs_T.tolist() if not math.isfinite(one)), 0.0)
+        require_finite({"log-probability of a fixed token": worst}, when, kept=self.last_checkpoint)
 
     def save(self, trainer: Resumable) -> None:
         """Write a checkpoint of the last completed step, if the run has a directory.

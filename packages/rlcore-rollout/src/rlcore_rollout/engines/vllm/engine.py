@@ -13,7 +13,7 @@ from rlcore.errors import EngineError, UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.contents import INDEX, indexed_files
 from rlcore.models.folder import base_of
-from rlcore.models.weights import check_types
+from rlcore.models.weights import check_layers, check_types
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
@@ -62,6 +62,7 @@ class VllmEngine:
         if folder is None or not (folder / "config.json").is_file():
             raise UserError("the vllm engine needs a Hugging Face folder", found=str(folder), fix="set model.path")
         check_types(folder)
+        check_layers(folder)
         self._config, self._folder = config, folder
         self._launch = prepare(
             config,

@@ -1,0 +1,101 @@
+"""Write the reference pages: ``uv run python tests/repo/reference_pages.py``. A test checks that they are current."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+from rlcore.cli.config import field_rows
+from rlcore.config.schema import RunConfig
+from rlcore.plugins.discovery import HOSTS
+from rlcore.plugins.loading import load_attribute
+from rlcore.plugins.registry import Registry
+from rlcore.specs import Spec, TrainerSpec
+from rlcore_trainer.metrics import METRICS
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+KINDS = {
+    "trainer": "trainer",
+    "strategy": "strategy",
+    "executor": "executor",
+    "engine": "rollout.{id}",
+    "advantage": "algorithm.advantage",
+    "loss": "algorithm.loss",
+    "tracker": "trackers.{id}",
+    "model": "model.builder",
+    "dataset": "data",
+}
+"""Kinds of components with options, and the tables of their keys."""
+
+
+def configuration() -> str:
+    """The page of configuration keys."""
+    lines = [
+        "# Configuration keys",
+        "",
+        "This page lists the keys of a run with their types and defaults. `rlcore config schema -p PLUGIN` prints the "
+        "same with the keys",
+        "of a plugin, and `--json` a JSON schema for editors. [Concepts](../concepts.md#configuration) explains layers "
+        "and overrides.",
+        "",
+        "## Keys of every run",
+        "",
+        *block(RunConfig, ""),
+    ]
+    for title, table, model in components():
+        lines += ["", f"## {title}", "", *block(model, f"{table}.")]
+    return "\n".join(lines) + "\n"
+
+
+def components() -> Iterator[tuple[str, str, type[BaseModel]]]:
+    """Title, table and model of each component of rlcore's own packages, and of the other tables of its trainers."""
+    registry, shown = Registry(), set[str]()
+    for kind, place in KINDS.items():
+        for offer in sorted(
+            (one for one in registry.offers(kind) if getattr(one.spec, "part", kind) == kind),
+            key=lambda offer: offer.spec.id,
+        ):
+            spec = offer.spec
+            if offer.plugin.distribution not in HOSTS:
+                continue
+            if spec.config is not None:
+                yield f"The {kind} `{spec.id}`", place.format(id=spec.id), load(spec, spec.config)
+            for table, target in spec.tables if isinstance(spec, TrainerSpec) else ():
+                if table not in shown:
+                    shown.add(table)
+                    yield f"`[{table}]`", table, load(spec, target)
+
+
+def load(spec: Spec, target: str) -> type[BaseModel]:
+    model: type[BaseModel] = load_attribute(target, what=f"the keys of {spec.id}")
+    return model
+
+
+def block(model: type[BaseModel], prefix: str) -> list[str]:
+    return ["```text", *field_rows(model, prefix), "```"]
+
+
+def metrics() -> str:
+    """The page of metrics."""
+    better = {"max": "higher", "min": "lower", None: ""}
+    lines = [
+        "# Metrics",
+        "",
+        "Trainers log these metrics to `metrics.jsonl` and to the trackers. A part in capitals stands for any name. "
+        "`checkpoint.best.metric`",
+        "and `trainer.early_stop.metric` take a name; the last column is the direction that they use.",
+        "",
+        "| Metric | Meaning | Better |",
+        "|---|---|---|",
+        *(f"| `{metric.name}` | {metric.meaning} | {better[metric.better]} |" for metric in METRICS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"configuration.md": configuration, "metrics.md": metrics}
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
