@@ -125,7 +125,7 @@ def test_session_gives_the_parts_of_a_run(short: dict[str, Any]) -> None:
         folder = run.model_folder()
         assert (folder / "model.safetensors").is_file()
         assert len(run.dataset.tasks("evaluation")) == 128
-        assert [reward.id for reward in run.rewards] == ["math-numeric-equal"]
+        assert [reward.id for reward in run.rewards()] == ["math-numeric-equal"]
     assert not folder.exists()
     with pytest.raises(rlcore.ConfigError), rlcore.open_session("gsm8k-tools", seed=-1):
         pass
