@@ -15,6 +15,7 @@ import torch
 from peft import PeftModel
 from preloaded import rlcore_command
 from rlcore.models.fingerprint import fingerprint_of_folder
+from rlcore.runs.checkpoint_folder import write_manifest
 from rlcore_merge.fingerprint import fingerprint
 from rlcore_merge.safetensors_files import read
 from safetensors.torch import load_file
@@ -139,8 +140,10 @@ def test_adapter_with_another_base_is_rejected(trained: Path, tmp_path: Path) ->
         settings = json.loads(path.read_text(encoding="utf-8"))
         settings["base_model_name_or_path"] = str(tmp_path / "low/model")
         path.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+        write_manifest(path.parents[1], step=int(path.parents[1].name))
     weights = tmp_path / "low/model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"abcd")
+    write_manifest(weights.parent)
     adapter = "low/checkpoints/000002/model"
     for command in (
         ["run", "-p", "gsm8k-tools", "model=low/model", f"lora.adapter={adapter}", "--dry-run"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -263,7 +264,7 @@ def test_every_key_of_the_grpo_file_is_reported(
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
     given = ["-p", "gsm8k-tools", "-c", file]
-    assert rlcore(monkeypatch, "run", "--dry-run", *given) == 0, capsys.readouterr().err
+    assert rlcore(monkeypatch, "config", "show", *given) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
     assert '[algorithm.loss]\nid = "gspo"' in resolved
     assert "clip_low = 0.0003" in resolved
@@ -290,7 +291,7 @@ def test_lora_tables_are_translated(
 
 
 def test_quantised_base_needs_adapter_and_torch_engine(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, untrained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     adapter = LORA.format(rank=128, alpha=256, task="CAUSAL_LM")
     found, lines = set_by_files(monkeypatch, capsys, "-c", write(project, "sft.yaml", SFT_FILE + adapter))
@@ -304,8 +305,10 @@ def test_quantised_base_needs_adapter_and_torch_engine(
     error = capsys.readouterr().err
     assert "model.quantization" in error
     assert "rollout.engine" in error
-    file = write(project, "grpo.yaml", high.replace("use_vllm: true", "use_vllm: false"))
-    assert rlcore(monkeypatch, *given, file) == 0, capsys.readouterr().err
+    lines = high.replace("use_vllm: true", "use_vllm: false").replace("rank: 128", "rank: 8").splitlines()
+    text = "\n".join(line for line in lines if "image_dir" not in line)
+    shutil.copytree(untrained, Path("qwen/qwen-merged-sft"), dirs_exist_ok=True)
+    assert rlcore(monkeypatch, *given, write(project, "grpo.yaml", text)) == 0, capsys.readouterr().err
 
 
 def test_recipes_match_the_files(
@@ -331,7 +334,7 @@ def test_token_level_importance_sampling_selects_grpo(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE.replace("level: sequence", "level: token"))
-    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", file) == 0, capsys.readouterr().err
+    assert rlcore(monkeypatch, "config", "show", "-p", "gsm8k-tools", "-c", file) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
     assert '[algorithm.loss]\nid = "clip"' in resolved
     assert "clip_low = 0.2" in resolved

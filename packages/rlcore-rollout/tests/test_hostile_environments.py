@@ -129,7 +129,8 @@ def test_environment_that_hangs_in_threads_takes_a_limited_number(executor: Loca
             await asyncio.wait_for(asyncio.to_thread(released.wait, 60), 0.01)
             return Step(terminated=True)
 
-    loop = executor._agent_loop
+    (stage,) = executor._stages.values()
+    loop = stage.agent_loop
     object.__setattr__(loop, "make_environment", Hangs)
     before = threading.active_count()
     try:
