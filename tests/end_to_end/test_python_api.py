@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import rlcore
 import torch
+from rlcore.models.weights import limit_threads
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -60,6 +61,8 @@ def spinning(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("spinning")
 def test_calling_process_keeps_its_threads_logging_and_signals(short: dict[str, Any]) -> None:
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    limit_threads(1)  # as a model does that was loaded before, without the Python API
     torch.set_num_threads(2)
     try:
         before = state()

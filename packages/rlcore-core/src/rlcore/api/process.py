@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlcore.models.weights import restore_threads
+from rlcore.models.weights import threads_kept
 from rlcore.session.exits import system_exits_reported
 from rlcore.terminal import LogHandler, in_notebook
 
@@ -25,10 +25,9 @@ def calling_process_kept() -> Iterator[None]:
     """
     bars = _transformers_bars()
     try:
-        with _logging_escaped(), _tqdm_imported(), system_exits_reported():
+        with threads_kept(), _logging_escaped(), _tqdm_imported(), system_exits_reported():
             yield
     finally:
-        restore_threads()
         _restore_transformers(bars)
 
 

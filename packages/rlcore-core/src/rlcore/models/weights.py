@@ -6,7 +6,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +62,9 @@ def cpu_threads(parameters: int) -> int | None:
 
 _threads_before: int | None = None
 """The number of CPU threads before `limit_threads`; None if it was not changed."""
+_keeping = 0
+"""How many blocks of `threads_kept` are active."""
+_lock = threading.Lock()
 
 
 def limit_threads(parameters: int) -> None:
@@ -73,14 +78,24 @@ def limit_threads(parameters: int) -> None:
         torch.set_num_threads(threads)
 
 
-def restore_threads() -> None:
-    """Undo `limit_threads`, for a process that does other work after a run."""
-    global _threads_before
-    if _threads_before is not None:
-        import torch
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Undo `limit_threads` at the end of the block, or of the last one if several threads have one."""
+    global _threads_before, _keeping
+    with _lock:
+        if _keeping == 0:
+            _threads_before = None
+        _keeping += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _keeping -= 1
+            if _keeping == 0 and _threads_before is not None:
+                import torch
 
-        torch.set_num_threads(_threads_before)
-        _threads_before = None
+                torch.set_num_threads(_threads_before)
+                _threads_before = None
 
 
 def check_loaded(loading: Mapping[str, Collection[str]], folder: Path) -> None:
