@@ -11,13 +11,16 @@ import pytest
 NEVER = {"torch", "numpy", "transformers", "tokenizers", "accelerate", "pyarrow", "wandb", "tensorboard", "trackio"}
 
 
-def modules_after(code: str) -> set[str]:
-    """Top-level names in ``sys.modules`` once ``code`` has run."""
-    script = (
-        f"{code}\nimport json, sys\nprint('\\n' + json.dumps(sorted({{n.partition('.')[0] for n in sys.modules}})))"
-    )
+def imported_after(code: str) -> set[str]:
+    """Names in ``sys.modules`` once ``code`` has run."""
+    script = f"{code}\nimport json, sys\nprint('\\n' + json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def modules_after(code: str) -> set[str]:
+    """Top-level names in ``sys.modules`` once ``code`` has run."""
+    return {name.partition(".")[0] for name in imported_after(code)}
 
 
 def command(*arguments: str) -> str:
@@ -28,6 +31,11 @@ def command(*arguments: str) -> str:
 def test_help_imports_neither_pydantic_nor_rich_nor_pluggy() -> None:
     modules_after(command("--help"))  # the first help after an installation asks the plugins for their commands
     assert not modules_after(command("--help")) & (NEVER | {"pydantic", "rich", "pluggy", "packaging"})
+
+
+def test_help_does_not_look_for_plugins() -> None:
+    modules_after(command("--help"))  # see above
+    assert "rlcore.plugins.discovery" not in imported_after(command("--help"))
 
 
 @pytest.mark.parametrize("arguments", [("plugins", "list"), ("plugins", "--help"), ("--version",)])

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TextIO
 
 from rlcore.containment import error_text
-from rlcore.plugins.loading import source_line
 from rlcore.terminal import say
 
 
@@ -53,6 +52,8 @@ def _failed_unseen(failure: sys.UnraisableHookArgs, /) -> None:
 
 
 def _say(what: str, error: BaseException) -> None:
+    from rlcore.plugins.loading import source_line  # looks for plugins, which not every command needs
+
     place = source_line(error)
     say(f"{what}: {error_text(error)}{f' ({place})' if place else ''}", err=True)
 
