@@ -11,11 +11,12 @@ from rlcore.contracts import ToolCallParser
 from rlcore.errors import UserError
 from rlcore.types import Message, ToolSchema
 
+from rlcore_rollout.chat.completions import CompletionReader
 from rlcore_rollout.chat.renderer import Block, Piece, Renderer
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 
-class ChatMLFormat(ABC):
+class ChatMLFormat(CompletionReader, ABC):
     """Consecutive turns of the form ``<|im_start|>role`` newline text ``<|im_end|>`` newline.
 
     The ids of a conversation are by construction those of its rollout: the prompt, the sampled tokens and the next
@@ -48,26 +49,11 @@ class ChatMLFormat(ABC):
         blocks.append(Block((*last.pieces, self._header()), sampled=False))
         return self._renderer.encode_blocks(blocks)[0]
 
-    def parse(self, completion_ids: Sequence[int], finish_reason: str) -> Message:
-        """The assistant's message with its tool calls. A truncated completion is never parsed for calls."""
-        ids = list(completion_ids)
-        if ids and ids[-1] in self.stop_token_ids:
-            ids.pop()
-        text = self.decode(ids)
-        if finish_reason == "length":
-            return Message(role="assistant", content=text)
-        content, calls = self.parser.parse(text)
-        return Message(role="assistant", content=content, tool_calls=calls)
-
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> tuple[list[int], list[bool]]:
         """A complete demonstration as ids [T] and loss mask [T], true only on assistant text and its end token."""
         return self._renderer.encode_blocks(self._blocks(messages, tools))
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of the ids, including special tokens."""
-        return self.tokenizer.decode(token_ids)
 
     @abstractmethod
     def default_parser(self) -> ToolCallParser:

@@ -14,13 +14,14 @@ from rlcore.contracts import ToolCallParser
 from rlcore.errors import UserError
 from rlcore.types import Message, ToolSchema
 
+from rlcore_rollout.chat.completions import CompletionReader
 from rlcore_rollout.chat.proof import ANSWERED, FIX, RESULTS, TOOLS, Proof, after_turn, any_of, first_difference, prove
 from rlcore_rollout.chat.renderer import Block, Piece, Renderer
 from rlcore_rollout.chat.template import ChatTemplate
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 
-class TemplateFormat:
+class TemplateFormat(CompletionReader):
     """Conversations as the template of the model folder renders them.
 
     Differences: text from users, data and tools never becomes a special token, ``strftime_now`` is a fixed date, and an
@@ -75,17 +76,6 @@ class TemplateFormat:
             pieces.insert(0, Piece(self.proof.ends[0], "template"))
         return self._renderer.encode(pieces)
 
-    def parse(self, completion_ids: Sequence[int], finish_reason: str) -> Message:
-        """The assistant's message with its tool calls. A truncated completion is never parsed for calls."""
-        ids = list(completion_ids)
-        if ids and ids[-1] in self.stop_token_ids:
-            ids.pop()
-        text = self.decode(ids)
-        if finish_reason == "length":
-            return Message(role="assistant", content=text)
-        content, calls = self.parser.parse(text)
-        return Message(role="assistant", content=content, tool_calls=calls)
-
     def conversation(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> tuple[list[int], list[bool]]:
@@ -114,10 +104,6 @@ class TemplateFormat:
     def description(self) -> Sequence[str]:
         """Return lines for the log: the parser, and what the template cannot show."""
         return self.proof.description()
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of the ids, including special tokens."""
-        return self.tokenizer.decode(token_ids)
 
     def _continued(self, done: str, messages: Sequence[Message], tools: Sequence[ToolSchema], *, header: bool) -> str:
         """Return a rendering that begins with an earlier one."""
