@@ -8,17 +8,16 @@ Axes: T tokens, V vocabulary.
 from __future__ import annotations
 
 import copy
-import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from rlcore.errors import EngineError
-from rlcore.types import Completion, Logprobs, TokenIds
+from rlcore.types import TokenIds
 from torch import Tensor, nn
 
-from rlcore_rollout.engines.torch.sampling import draw, uniforms
+from rlcore_rollout.engines.torch.sampling import draw
 from rlcore_rollout.engines.torch.sequences import PromptKey, Sequence, key_of
 
 MOST_PROMPTS = 8
@@ -137,8 +136,7 @@ class PlainScheduler:
                 self._begin(sequence)
 
     def _begin(self, sequence: Sequence) -> None:
-        sequence.numbers = uniforms(sequence.sampling.seed, len(sequence.prompt), sequence.limit)
-        sequence.stops = frozenset(sequence.sampling.stop_token_ids)
+        sequence.begin()
         self._computed = self._sessions.pop(sequence.session, None)
         if self._computed is not None and _continues(sequence.prompt.token_ids, self._computed.tokens):
             self._draw(sequence, self._read(sequence))
@@ -160,28 +158,17 @@ class PlainScheduler:
 
     def _draw(self, sequence: Sequence, logits_V: Tensor) -> None:
         (token,), (logprob,) = draw(logits_V[None], [sequence.sampling], [sequence.numbers[len(sequence.tokens)]])
-        if not math.isfinite(logprob):
+        try:
+            reason = sequence.append(token, logprob)
+        except EngineError as error:
             self.active = None
-            sequence.finish(EngineError("the model's logits are not finite: its weights have diverged or are damaged"))
+            sequence.finish(error)
             return
-        sequence.tokens.append(token)
-        sequence.logprobs.append(logprob)
-        stopped = token in sequence.stops or (sequence.stop_texts is not None and sequence.stop_texts(sequence.tokens))
-        if stopped or len(sequence.tokens) >= sequence.limit:
-            self._end(sequence, stopped)
-
-    def _end(self, sequence: Sequence, stopped: bool) -> None:
-        self.active = None
-        assert self._computed is not None
-        self._sessions[sequence.session] = self._computed
-        sequence.finish(
-            Completion(
-                token_ids=TokenIds(sequence.tokens),
-                logprobs=Logprobs(sequence.logprobs),
-                finish_reason="stop" if stopped else "length",
-                policy_version=self.version,
-            )
-        )
+        if reason is not None:
+            self.active = None
+            assert self._computed is not None
+            self._sessions[sequence.session] = self._computed
+            sequence.complete(reason, self.version)
 
 
 def _continues(tokens: TokenIds, computed: TokenIds) -> bool:

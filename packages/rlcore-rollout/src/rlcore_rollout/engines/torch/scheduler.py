@@ -8,19 +8,18 @@ row is needed, and is parked outside the cache afterwards.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 
 import torch
 from rlcore.errors import EngineError
-from rlcore.types import Completion, Logprobs, Sampling, TokenIds
+from rlcore.types import FinishReason, Sampling, TokenIds
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.decoder import Decoder
 from rlcore_rollout.engines.torch.prompts import PromptRows, SharedPrompt
-from rlcore_rollout.engines.torch.sampling import draw, uniforms
+from rlcore_rollout.engines.torch.sampling import draw
 from rlcore_rollout.engines.torch.sequences import PromptKey, Sequence, Session, common_prefix, key_of
 from rlcore_rollout.engines.torch.weights import Weights
 
@@ -181,8 +180,7 @@ class Scheduler:
         padding = -len(ready) % ROW_PAD
         logits_BV = torch.stack([logits_V for _, logits_V in ready] + [ready[0][1]] * padding)
         for sequence, _ in ready:
-            sequence.numbers = uniforms(sequence.sampling.seed, len(sequence.prompt), sequence.limit)
-            sequence.stops = frozenset(sequence.sampling.stop_token_ids)
+            sequence.begin()
         samplings = [sequence.sampling for sequence, _ in ready] + [None] * padding
         numbers = [sequence.numbers[0] for sequence, _ in ready] + [0.0] * padding
         for (sequence, _), token, logprob in zip(ready, *draw(logits_BV, samplings, numbers), strict=False):
@@ -317,17 +315,16 @@ class Scheduler:
             self._append(sequence, drawn[row], logprobs[row])
 
     def _append(self, sequence: Sequence, token: int, logprob: float) -> None:
-        if not math.isfinite(logprob):
+        try:
+            reason = sequence.append(token, logprob)
+        except EngineError as error:
             self.active.pop(sequence.row)
-            sequence.finish(EngineError("the model's logits are not finite: its weights have diverged or are damaged"))
+            sequence.finish(error)
             return
-        sequence.tokens.append(token)
-        sequence.logprobs.append(logprob)
-        stopped = token in sequence.stops or (sequence.stop_texts is not None and sequence.stop_texts(sequence.tokens))
-        if stopped or len(sequence.tokens) >= sequence.limit:
-            self._end(sequence, stopped)
+        if reason is not None:
+            self._end(sequence, reason)
 
-    def _end(self, sequence: Sequence, stopped: bool) -> None:
+    def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         del self.active[sequence.row]
         computed = TokenIds.joined([sequence.prompt.token_ids, sequence.tokens[:-1]])
         assert sequence.shared is not None
@@ -335,11 +332,4 @@ class Scheduler:
             tokens=computed, media=sequence.prompt.media, shared=sequence.shared, row=sequence.row
         )
         self._owners[sequence.row] = sequence.session
-        sequence.finish(
-            Completion(
-                token_ids=TokenIds(sequence.tokens),
-                logprobs=Logprobs(sequence.logprobs),
-                finish_reason="stop" if stopped else "length",
-                policy_version=self.version,
-            )
-        )
+        sequence.complete(reason, self.version)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rlcore.errors import EngineError
-from rlcore.types import Completion, MediaSpan, Prompt, Sampling, TokenIds
+from rlcore.types import Completion, FinishReason, Logprobs, MediaSpan, Prompt, Sampling, TokenIds
 
 from rlcore_rollout.engines.torch.cache import Stretch
 from rlcore_rollout.engines.torch.prompts import SharedPrompt
+from rlcore_rollout.engines.torch.sampling import uniforms
 from rlcore_rollout.engines.torch.stop_texts import StopTexts
 
 PromptKey = tuple[bytes, tuple[MediaSpan, ...]]
@@ -38,6 +40,36 @@ class Sequence:
     numbers: list[float] = field(default_factory=list)
     stops: frozenset[int] = frozenset()
     stop_texts: StopTexts | None = None
+
+    def begin(self) -> None:
+        """Prepare the draws: their random numbers and the stop tokens."""
+        self.numbers = uniforms(self.sampling.seed, len(self.prompt), self.limit)
+        self.stops = frozenset(self.sampling.stop_token_ids)
+
+    def append(self, token: int, logprob: float) -> FinishReason | None:
+        """Append a drawn token. Returns the finish reason if it is the last one.
+
+        Raises:
+            EngineError: the log-probability is not finite.
+        """
+        if not math.isfinite(logprob):
+            raise EngineError("the model's logits are not finite: its weights have diverged or are damaged")
+        self.tokens.append(token)
+        self.logprobs.append(logprob)
+        if token in self.stops or (self.stop_texts is not None and self.stop_texts(self.tokens)):
+            return "stop"
+        return "length" if len(self.tokens) >= self.limit else None
+
+    def complete(self, reason: FinishReason, version: int) -> None:
+        """Answer the call with the drawn tokens."""
+        self.finish(
+            Completion(
+                token_ids=TokenIds(self.tokens),
+                logprobs=Logprobs(self.logprobs),
+                finish_reason=reason,
+                policy_version=version,
+            )
+        )
 
     @property
     def place(self) -> int:
