@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from byte_level import byte_level_tokenizer
+from tokenizers import AddedToken
 
 LLAMA = """{{- bos_token }}
 {%- if messages[0].role == 'system' %}{% set rules = messages[0].content|trim %}{% set messages = messages[1:] %}
@@ -145,16 +146,7 @@ def write_chat_folder(folder: Path, template: str, bos: str, eos: str, *, vocabu
 
     The vocabulary contains every byte, the words of short texts, and the tokens that the template names.
     """
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    words = Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary - 50, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(_TEXTS, trainer)
+    tokenizer = byte_level_tokenizer(_TEXTS, vocabulary - 50)
     roles = [f"<|{role}|>" for role in ("system", "user", "assistant", "tool")] if "'<|' + " in template else []
     special = dict.fromkeys([bos, eos, *_TOKEN.findall(template), *roles])
     tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
