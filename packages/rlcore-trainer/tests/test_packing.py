@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlcore_trainer.batching.packing import TrainingSequence, pack, plan
 from rlcore_trainer.policy.attention import packed_attention_of
-from rlcore_trainer.policy.model import batch_logprobs, batch_loss
+from rlcore_trainer.policy.forward import PackedForward
+from rlcore_trainer.policy.model import batch_logprobs
 from token_trajectories import sequence
 
 CPU = torch.device("cpu")
@@ -152,7 +153,10 @@ def test_single_pass_gradient_equals_the_padded_one(qwen2: Callable[..., Any], m
             ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
                 return (weights[chunk] * logprobs.exp()).sum(), {}
 
-            gradient = torch.autograd.grad(batch_loss(model, batch, loss_of_chunk).loss, parameters)
+            loss = (
+                PackedForward().loss(model, batch, loss_of_chunk, temperature=1.0, entropy=True, token_wise=True).loss
+            )
+            gradient = torch.autograd.grad(loss, parameters)
             found = [total + one for total, one in zip(found, gradient, strict=True)]
     loss = sum((rows[i].weight * value.exp()).sum() for i, value in plain(model, rows).items())
     for one, other in zip(found, torch.autograd.grad(loss, parameters), strict=True):

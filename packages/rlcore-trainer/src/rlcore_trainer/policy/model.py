@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.finite import first_non_finite
-from rlcore_trainer.policy.logprobs import FusedLoss, LossOfChunk, fused_loss, logprobs_and_entropy
+from rlcore_trainer.policy.logprobs import logprobs_and_entropy
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -112,24 +112,6 @@ def batch_logprobs(model: PreTrainedModel, batch: MicroBatch, *, temperature: fl
     """
     hidden_MD = hidden_before(model, batch)
     return logprobs_and_entropy(hidden_MD, output_head(model), batch.targets_M, temperature=temperature)
-
-
-def batch_loss(
-    model: PreTrainedModel,
-    batch: MicroBatch,
-    loss_of_chunk: LossOfChunk,
-    *,
-    temperature: float = 1.0,
-    entropy: bool = True,
-) -> FusedLoss:
-    """Compute a token-wise loss in one pass over the logits; see `rlcore_trainer.policy.logprobs.fused_loss`.
-
-    ``loss_of_chunk`` is called with slices of the M trained tokens of the micro-batch. Call this function and the
-    backward pass inside `packed_attention_of`.
-    """
-    hidden_MD = hidden_before(model, batch)
-    head_VD = output_head(model)
-    return fused_loss(hidden_MD, head_VD, batch.targets_M, loss_of_chunk, temperature=temperature, entropy=entropy)
 
 
 def hidden_before(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
