@@ -27,10 +27,14 @@ OF_GEM = frozenset(
 """GEM and what its puzzles need."""
 
 BUDGET = {
-    "rlcore": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl", "zlib-ng"},
+    "rlcore": CORE
+    | TOKENIZERS
+    | TORCH
+    | {"pillow"}
+    | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-core": CORE,
-    "rlcore-rollout": CORE | TOKENIZERS | {"jinja2", "markupsafe"},
-    "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil"},
+    "rlcore-rollout": CORE | TOKENIZERS | {"jinja2", "markupsafe", "pillow"},
+    "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "pillow"},
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,
     "rl-plugin-gem": CORE | OF_GEM,

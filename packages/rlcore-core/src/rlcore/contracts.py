@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rlcore.errors import UserError
 from rlcore.types import (
@@ -27,6 +27,9 @@ from rlcore.types import (
     ToolSchema,
     Trajectory,
 )
+
+if TYPE_CHECKING:
+    from rlcore.images import ImageProcessor
 
 
 class Environment(Protocol):
@@ -229,9 +232,15 @@ class ChatFormat(Protocol):
 class RendersImages(Protocol):
     """A `ChatFormat` that can place images among the tokens.
 
-    ``images`` has the encoded bytes of every image that the messages refer to, by content hash. The spans are in the
-    order of the messages' image parts, one for each; their offsets count from the first returned id.
+    ``images`` has the fitted bytes (`ImageProcessor.fit`) of every image that the messages refer to, by content hash.
+    An image becomes its complete run of visual tokens. The spans are in the order of the messages' image parts, one for
+    each; their offsets count from the first returned id.
     """
+
+    image_processor: ImageProcessor | None
+    """How the model sees images; None if it sees none, and messages must not contain any."""
+    placeholder_token_ids: tuple[int, ...]
+    """The tokens that mark images, which the policy must not sample."""
 
     def prompt_with_images(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], images: Mapping[str, bytes]
@@ -243,6 +252,12 @@ class RendersImages(Protocol):
         self, messages: Sequence[Message], completion_ids: Sequence[int], images: Mapping[str, bytes]
     ) -> tuple[Sequence[int], Sequence[MediaSpan]]:
         """As `ChatFormat.observation`."""
+        ...
+
+    def conversation_with_images(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema], images: Mapping[str, bytes]
+    ) -> tuple[Sequence[int], Sequence[bool], Sequence[MediaSpan]]:
+        """As `ChatFormat.conversation`."""
         ...
 
 

@@ -97,6 +97,15 @@ class EnvironmentTable(ComponentTable):
         return low + (high - low) * (step - start) / (end - start)
 
 
+class ImagesTable(Table):
+    """The size at which the model sees images."""
+
+    min_pixels: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    """A smaller image is enlarged to this many pixels; None uses the limit of the model folder."""
+    max_pixels: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    """A larger image is reduced to this many pixels; None uses the limit of the model folder."""
+
+
 class ModelTable(Table):
     """The policy."""
 
@@ -116,6 +125,10 @@ class ModelTable(Table):
     """Arguments of the chat template, such as ``enable_thinking = false``. The format ``qwen3`` reads this one."""
     tool_parser: str = "auto"
     """Parser of tool calls: ``auto`` uses that of the chat format; otherwise an id, such as ``hermes`` or ``react``."""
+    images: ImagesTable = ImagesTable()
+    """The size at which the model sees images."""
+    vision_tower: Literal["trained", "frozen"] = "trained"
+    """Whether the image encoder of a vision-language model is trained."""
     builder: dict[str, Any] = {}
     """Options of a ``builtin:`` model, such as ``layers = 4``."""
 

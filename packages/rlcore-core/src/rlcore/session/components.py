@@ -12,6 +12,7 @@ from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.errors import PluginError, UserError
+from rlcore.images import ImageProcessor
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
@@ -201,7 +202,18 @@ class RunComponents:
         if model.chat_template is not None:
             given["template"] = Path(model.chat_template).expanduser()
         self._check_accepted(id, factory, given)
+        if "images" in inspect.signature(factory).parameters:
+            given["images"] = self.image_processor(folder)
         return cast(ChatFormat, factory(folder, **given))
+
+    def image_processor(self, folder: Path) -> ImageProcessor | None:
+        """The image processor of a model folder with the limits of ``[model.images]``; None for a text model.
+
+        Raises:
+            UserError: it is damaged or of an unsupported type.
+        """
+        images = self.config.model.images
+        return ImageProcessor.of_folder(folder, min_pixels=images.min_pixels, max_pixels=images.max_pixels)
 
     def _check_accepted(self, id: str, factory: Any, given: Mapping[str, Any]) -> None:
         """Reject keys of ``[model]`` that a chat format does not take."""

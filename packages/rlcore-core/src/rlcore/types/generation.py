@@ -23,6 +23,10 @@ class MediaSpan:
     """Position of its first token."""
     length: int
     """Number of its tokens."""
+    rows: int = 0
+    """Rows of visual tokens; 0 if the tokens are not arranged in a grid."""
+    columns: int = 0
+    """Columns of visual tokens: ``rows * columns == length``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,8 @@ class Sampling:
     """Generation ends at the first of these tokens, which is kept as the last token."""
     stop: tuple[str, ...] = ()
     """Generation ends at the token that completes the first of these texts. The text is kept."""
+    suppressed_token_ids: tuple[int, ...] = ()
+    """Tokens that are never sampled, such as the placeholders of images. Log-probabilities include them."""
     seed: int = 0
     """64 bits. The token at absolute position t is sampled with a number keyed only by (seed, t)."""
 

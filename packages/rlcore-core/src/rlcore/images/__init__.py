@@ -1,0 +1,12 @@
+"""Images as models see them: decoding untrusted files, sizes and visual tokens, rotary positions.
+
+An image is fitted once, where it enters an episode or a training conversation: it is decoded safely and resized to the
+exact size at which the model sees it. From there on every part of rlcore uses these bytes and their hash, so no later
+stage resizes, and rewards, records, engines and the trainer see the same pixels.
+"""
+
+from rlcore.images.encoding import encode_image, image_size
+from rlcore.images.fitting import ImageProcessor
+from rlcore.images.positions import rotary_positions
+
+__all__ = ["ImageProcessor", "encode_image", "image_size", "rotary_positions"]

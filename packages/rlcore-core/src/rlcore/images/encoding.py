@@ -1,0 +1,152 @@
+"""Encoded images from the forms in which data and environments provide them, and safe decoding of untrusted files."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.errors import DataError, NotInstalledError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_PIXELS = 100_000_000
+"""Limit of an image before it is decoded. A larger one is a mistake or an attack."""
+LARGEST_FILE = 100_000_000
+"""Limit of an encoded image in bytes."""
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+"""The formats that are decoded. Others, such as those with embedded programs, are rejected."""
+
+
+def encode_image(source: bytes | str | Path | Image, *, folder: Path | None = None) -> bytes:
+    """Return the encoded bytes of an image.
+
+    Args:
+        source: encoded bytes, a path, a data URI (``data:image/png;base64,…``), or a PIL image, which becomes PNG
+        folder: the folder that paths are relative to and must not leave; None accepts any path
+
+    Raises:
+        DataError: the file is missing, outside of the folder or too large, or the URI is damaged.
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source)
+    if isinstance(source, str) and source.startswith("data:"):
+        return _from_uri(source)
+    if isinstance(source, (str, Path)):
+        return _from_file(Path(source), folder)
+    written = io.BytesIO()
+    source.save(written, format="PNG", compress_level=1)
+    return written.getvalue()
+
+
+def image_size(data: bytes) -> tuple[int, int]:
+    """Return width and height in pixels, upright, from the header of an encoded image.
+
+    Raises:
+        DataError: it is no image of a supported format, or too large.
+    """
+    image = open_image(data)
+    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    return (image.height, image.width) if turned else (image.width, image.height)
+
+
+def open_image(data: bytes) -> Image:
+    """Open an encoded image without decoding its pixels.
+
+    Raises:
+        DataError: it is no image of a supported format, it has several frames, or it is too large.
+    """
+    pillow = _pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the limit below replaces the warning about large images
+            image: Image = pillow.open(io.BytesIO(data), formats=FORMATS)
+    except Exception as error:  # damaged files raise every type
+        raise _unreadable(data, error) from None
+    if image.width * image.height > MOST_PIXELS:
+        found = f"{image.width:,} x {image.height:,} pixels"
+        raise DataError(f"an image has at most {MOST_PIXELS:,} pixels", found=found, fix="make it smaller")
+    if getattr(image, "n_frames", 1) > 1:
+        found = f"{image.format} with {image.n_frames} frames"  # type: ignore[attr-defined]
+        raise DataError("an image must have one frame", found=found, fix="choose a frame and save it as PNG")
+    return image
+
+
+def decode_image(data: bytes) -> Image:
+    """Decode an image to 8-bit RGB, upright. Transparent parts become white, 16-bit values are scaled.
+
+    Raises:
+        DataError: as `open_image`, or its pixels cannot be decoded.
+    """
+    from PIL import ImageOps
+
+    image = open_image(data)
+    try:
+        image.load()
+        return _rgb(ImageOps.exif_transpose(image))
+    except Exception as error:  # damaged files raise every type
+        raise _unreadable(data, error) from None
+
+
+def _rgb(image: Image) -> Image:
+    if image.mode == "RGB":
+        return image
+    if image.mode.startswith("I"):
+        high = image.convert("I")
+        return high.point([min(255, value // 256) for value in range(65536)], "L").convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        clear = image.convert("RGBA")
+        page = _pillow().new("RGBA", clear.size, "white")
+        page.alpha_composite(clear)
+        return page.convert("RGB")  # type: ignore[no-any-return]
+    return image.convert("RGB")
+
+
+def _from_uri(uri: str) -> bytes:
+    header, comma, payload = uri.partition(",")
+    try:
+        if not comma or not header.startswith("data:image/") or not header.endswith(";base64"):
+            raise ValueError("no base64 data of an image")
+        return base64.b64decode(payload, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise DataError(
+            "an image in a data URI must look like data:image/png;base64,...",
+            found=f"{uri[:40]}... ({error})",
+            fix="encode the file with base64",
+        ) from None
+
+
+def _from_file(path: Path, folder: Path | None) -> bytes:
+    place = path.expanduser() if folder is None else folder / path
+    try:
+        if folder is not None and not place.resolve().is_relative_to(folder.resolve()):
+            raise DataError(
+                "an image must be inside its folder", found=str(path), where=str(folder), fix="move it there"
+            )
+        size = place.stat().st_size
+        if size > LARGEST_FILE:
+            found = f"{size:,} bytes"
+            raise DataError(f"an image file has at most {LARGEST_FILE:,} bytes", found=found, where=str(place))
+        if not place.is_file():
+            raise DataError("an image must be a file", found="another kind of path", where=str(place))
+        return place.read_bytes()
+    except (OSError, ValueError) as error:
+        found = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise DataError("an image cannot be read", found=found, where=str(place)[:300]) from None
+
+
+def _unreadable(data: bytes, error: Exception) -> DataError:
+    found = f"{len(data):,} bytes beginning {data[:8]!r} ({type(error).__name__})"
+    return DataError(f"an image must be a readable {', '.join(FORMATS[:-1])} or {FORMATS[-1]}", found=found)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise NotInstalledError("images need pillow", fix="pip install 'rlcore-core[images]'") from None
+    return Image

@@ -1,0 +1,120 @@
+"""Images: safe decoding, fitted sizes, and rotary positions."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from rlcore.errors import DataError
+from rlcore.images import ImageProcessor, encode_image, image_size, rotary_positions
+from rlcore.types import MediaSpan
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    written = io.BytesIO()
+    image.save(written, format=kind, **options)
+    return written.getvalue()
+
+
+def decoded(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data))
+
+
+def test_an_image_that_fits_keeps_its_bytes() -> None:
+    data = encoded(Image.new("RGB", (112, 84), "red"))
+    assert ImageProcessor().fit(data) is data
+
+
+@pytest.mark.parametrize("size", [(1, 1), (100, 37), (3000, 2000), (10, 1990), (4, 800)])
+def test_a_fitted_image_has_the_announced_size_and_fits(size: tuple[int, int]) -> None:
+    processor = ImageProcessor(max_pixels=200_000)
+    fitted = processor.fit(encoded(Image.new("RGB", size, "blue")))
+    assert image_size(fitted) == processor.fitted_size(*size)
+    rows, columns = processor.tokens(*size)
+    assert (columns * 28, rows * 28) == image_size(fitted)
+    assert processor.fit(fitted) is fitted
+
+
+@pytest.mark.parametrize(
+    ("mode", "color", "expected"),
+    [
+        ("L", 100, (100, 100, 100)),
+        ("1", 1, (255, 255, 255)),
+        ("RGBA", (255, 0, 0, 0), (255, 255, 255)),
+        ("LA", (7, 255), (7, 7, 7)),
+        ("I;16", 256 * 99 + 3, (99, 99, 99)),
+        ("P", 0, (0, 0, 0)),
+    ],
+)
+def test_other_colour_modes_become_rgb(mode: str, color: Any, expected: tuple[int, ...]) -> None:
+    image = decoded(ImageProcessor().fit(encoded(Image.new(mode, (56, 56), color))))
+    assert image.mode == "RGB"
+    assert image.getpixel((0, 0)) == expected
+
+
+def test_cmyk_becomes_rgb() -> None:
+    data = encoded(Image.new("CMYK", (56, 56), (0, 0, 0, 255)), "JPEG")
+    assert decoded(ImageProcessor().fit(data)).getpixel((0, 0)) == (0, 0, 0)
+
+
+def test_a_rotated_photo_becomes_upright() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(Image.new("RGB", (112, 56), "green"), "JPEG", exif=exif)
+    assert image_size(data) == (56, 112)
+    assert decoded(ImageProcessor().fit(data)).size == (56, 112)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not an image",
+        encoded(Image.effect_noise((56, 56), 50), "JPEG")[:300],
+        encoded(Image.new("RGB", (3, 1000))),
+        encoded(Image.new("RGB", (56, 56)), "GIF", save_all=True, append_images=[Image.new("RGB", (56, 56), "red")]),
+        encoded(Image.new("1", (20_000, 20_000))),
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 56 56\n",
+    ],
+    ids=["empty", "text", "truncated", "extreme sides", "animated", "decompression bomb", "program"],
+)
+def test_unusable_images_are_rejected(data: bytes) -> None:
+    with pytest.raises(DataError):
+        ImageProcessor().fit(data)
+
+
+def test_images_are_read_from_paths_uris_and_pil(tmp_path: Path) -> None:
+    data = encoded(Image.new("RGB", (56, 56), "red"))
+    (tmp_path / "a.png").write_bytes(data)
+    assert encode_image("a.png", folder=tmp_path) == encode_image(tmp_path / "a.png") == encode_image(data) == data
+    assert encode_image("data:image/png;base64," + base64.b64encode(data).decode()) == data
+    assert decoded(encode_image(Image.new("RGB", (56, 56), "red"))).getpixel((5, 5)) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "/etc/passwd", "missing.png", "link.png", "."])
+def test_paths_that_leave_the_folder_or_are_no_files_are_rejected(path: str, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    with pytest.raises(DataError):
+        encode_image(path, folder=folder)
+
+
+@pytest.mark.parametrize("uri", ["data:text/plain;base64,AA==", "data:image/png;base64,!!", "data:image/png,AA"])
+def test_damaged_data_uris_are_rejected(uri: str) -> None:
+    with pytest.raises(DataError):
+        encode_image(uri)
+
+
+def test_rotary_positions_of_a_short_sequence() -> None:
+    media = [MediaSpan(sha256="0" * 64, offset=2, length=6, rows=2, columns=3)]
+    temporal, vertical, horizontal = rotary_positions(10, media)
+    assert list(temporal) == [0, 1, 2, 2, 2, 2, 2, 2, 5, 6]
+    assert list(vertical) == [0, 1, 2, 2, 2, 3, 3, 3, 5, 6]
+    assert list(horizontal) == [0, 1, 2, 3, 4, 2, 3, 4, 5, 6]
+    assert all(list(axis) == [0, 1, 2, 3][:4] for axis in rotary_positions(4, []))
