@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import DataError, NotInstalledError
+from rlcore.plugins.loading import pip_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -148,5 +149,5 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise NotInstalledError("images need pillow", fix="pip install 'rlcore-core[images]'") from None
+        raise NotInstalledError("images need pillow", fix=pip_line(["rlcore-core[images]"])) from None
     return Image
