@@ -14,7 +14,8 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL | re.IGNORECASE)
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.IGNORECASE)
 _GROUPS = (
-    "no not false nope negative cannot cant incorrect couldnt doesnt didnt isnt arent wasnt werent dont never none nothing",
+    "no not false nope negative cannot cant incorrect "
+    "couldnt doesnt didnt isnt arent wasnt werent dont never none nothing",
     "yes true correct yep positive is are",
     "left west",
     "right east",
