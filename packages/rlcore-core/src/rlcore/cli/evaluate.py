@@ -152,6 +152,7 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
             output.say(line)
         folder = _folder(run)
         groups, seconds = _collect(run, split, folder)
+        run.evaluated(groups)
     finally:
         run.finished()
     success = run.config.evaluation.success

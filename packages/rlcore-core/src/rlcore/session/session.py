@@ -119,6 +119,11 @@ class RunSession(RunComponents):
                 if isinstance(tracker, SampleTracker):
                     tracker.log_samples(step, purpose, groups)
 
+    def evaluated(self, groups: Sequence[Group]) -> None:
+        """Send the scored groups of an evaluation outside of training to observers. Their other hooks are not called."""
+        observers = Observers(self.registry, self.config.observers)
+        observers.tell("rlcore_rollouts_scored", run=self, step=0, purpose="evaluation", groups=groups)
+
     @contextmanager
     def _disabling(self, name: str, tracker: Tracker, what: str) -> Iterator[None]:
         """Disable a tracker that fails: an unavailable service must not end the run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rl_plugin_reinforced_cot.words import EVALUATION, GRPO, SFT
+from rl_plugin_visual_cot.files.words import EVALUATION, GRPO, SFT
 from rlcore.cli.layering import gather
 from rlcore.config.dialects import Translated, dialect_of, translate
 from rlcore.config.layers import leaves
@@ -163,7 +163,7 @@ def test_paths_are_relative_to_the_file_and_hub_ids_unchanged(tmp_path: Path) ->
 def test_log_dir_gets_event_files_if_tensorboard_is_installed(
     lacks: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rl_plugin_reinforced_cot.words.unmet_with_extras", lambda requirement: lacks)
+    monkeypatch.setattr("rl_plugin_visual_cot.files.words.unmet_with_extras", lambda requirement: lacks)
     both = ["console", "jsonl", "tensorboard"]
     for file in (write(tmp_path, "sft.yaml", "SFT:\n  log_dir: logs\n"), grpo(tmp_path, top="  log_dir: logs")):
         found = sets(file)
