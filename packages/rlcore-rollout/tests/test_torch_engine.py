@@ -147,6 +147,44 @@ def test_sampled_tokens_follow_the_softmax() -> None:
     assert counts[int(best[0])] / count == pytest.approx(float(share), abs=0.05)
 
 
+SUPPRESSING = [
+    Sampling(max_new_tokens=12, temperature=0.0),
+    Sampling(max_new_tokens=12, seed=1),
+    Sampling(max_new_tokens=12, temperature=1.5, seed=2),
+    Sampling(max_new_tokens=12, top_k=3, seed=3),
+    Sampling(max_new_tokens=12, top_p=0.4, seed=4),
+]
+
+
+@pytest.mark.parametrize("plainly", [False, True])
+def test_suppressed_tokens_are_never_drawn(plainly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if plainly:
+        monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FAMILIES", ())
+    model = build()
+    prompt = prompts(1, seed=11)[0]
+
+    async def main() -> None:
+        sampler = engine(model)
+        free = await generate_all(sampler, [(prompt, sampling) for sampling in SUPPRESSING], "free")
+        ids = tuple(sorted({token for completion in free for token in completion.token_ids}))
+        ids = (*ids[: VOCABULARY // 2], VOCABULARY + 5)
+        assert len(ids) > 15
+        asked = [(prompt, replace(sampling, suppressed_token_ids=ids)) for sampling in SUPPRESSING]
+        *suppressed, unchanged = await generate_all(sampler, [*asked, (prompt, SUPPRESSING[1])])
+        assert unchanged.token_ids == free[1].token_ids
+        for completion in suppressed:
+            assert not set(completion.token_ids) & set(ids)
+            assert_logprobs_are_the_models(model, prompt, completion)
+        unknown = replace(SUPPRESSING[1], suppressed_token_ids=(VOCABULARY,))
+        assert (await sampler.generate(as_prompt(prompt), unknown, session="unknown")).token_ids == free[1].token_ids
+        logprobs = reference_logprobs(model, [*prompt, *suppressed[0].token_ids])[len(prompt) - 1 : -1]
+        logprobs[:, list(ids[:-1])] = float("-inf")
+        assert logprobs.argmax(-1).tolist() == list(suppressed[0].token_ids)
+        await sampler.close()
+
+    asyncio.run(main())
+
+
 MIXED = list(
     zip(
         prompts(4, seed=4),

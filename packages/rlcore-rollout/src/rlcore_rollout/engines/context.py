@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlcore.images import ImageProcessor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +25,5 @@ class EngineContext:
     """Timeout of one generation in seconds, including waiting time."""
     dtype: str = "auto"
     """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module keeps its dtype."""
+    images: ImageProcessor | None = None
+    """The processor that fitted the images of all prompts; None if prompts have no images."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.abilities import Described
 from rlcore.config.schema import Table
 from rlcore.containment import is_interrupt, value_text
-from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
+from rlcore.contracts import LimitedEngine, RendersImages, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
@@ -309,7 +309,8 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
     skipped = run.trial and isinstance(spec, EngineSpec) and spec.starts
     make = NotStarted if skipped else run.load("engine", rollout.engine)
-    engine = make(run.options("engine"), source, context)
+    images = chat_format.image_processor if isinstance(chat_format, RendersImages) else None
+    engine = make(run.options("engine"), source, replace(context, images=images))
     return TokenClient(
         engine=engine,
         chat_format=chat_format,

@@ -37,6 +37,8 @@ def draw(
 ) -> tuple[list[int], list[float]]:
     """Draw a token for each row and return it with its log-probability at temperature 1.
 
+    Suppressed tokens are not drawn. Log-probabilities are those of the distribution with all tokens.
+
     Args:
         logits_BV: float32
         samplings: one per row; None for rows whose result is not used
@@ -44,26 +46,42 @@ def draw(
     """
     logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
     temperatures = [1.0 if s is None or s.temperature == 0 else s.temperature for s in samplings]
-    scaled_BV = logprobs_BV
-    if any(temperature != 1.0 for temperature in temperatures):
+    allowed_BV, scaled_BV = _allowed(logits_BV, samplings), logprobs_BV
+    if allowed_BV is not logits_BV or any(temperature != 1.0 for temperature in temperatures):
         scale_B = torch.tensor([1.0 / t for t in temperatures], dtype=torch.float32, device=logits_BV.device)
-        scaled_BV = torch.log_softmax(logits_BV * scale_B[:, None], dim=-1)
+        scaled_BV = torch.log_softmax(allowed_BV * scale_B[:, None], dim=-1)
     greedy = [row for row, s in enumerate(samplings) if s is not None and s.temperature == 0]
     cut = [row for row, s in enumerate(samplings) if s is not None and s.temperature > 0 and _is_cut(s)]
     if len(greedy) == len(samplings):
-        tokens_B = logits_BV.argmax(dim=-1)
+        tokens_B = allowed_BV.argmax(dim=-1)
     else:
         numbers_B = torch.tensor(numbers, dtype=torch.float64, device=logits_BV.device)
         tokens_B = _invert(scaled_BV.exp(), numbers_B)
         if greedy:
             rows = torch.tensor(greedy, device=logits_BV.device)
-            tokens_B[rows] = logits_BV[rows].argmax(dim=-1)
+            tokens_B[rows] = allowed_BV[rows].argmax(dim=-1)
         for row in cut:
             sampling = samplings[row]
             assert sampling is not None
             tokens_B[row] = _draw_cut(scaled_BV[row], sampling, numbers_B[row])
     chosen_B = logprobs_BV.gather(1, tokens_B[:, None])[:, 0]
     return tokens_B.tolist(), chosen_B.tolist()
+
+
+def _allowed(logits_BV: Tensor, samplings: Sequence[Sampling | None]) -> Tensor:
+    """Return the logits with -inf for the suppressed tokens of each row; the same tensor if there are none."""
+    rows_of: dict[tuple[int, ...], list[int]] = {}
+    for row, sampling in enumerate(samplings):
+        if sampling is not None and sampling.suppressed_token_ids:
+            rows_of.setdefault(sampling.suppressed_token_ids, []).append(row)
+    if not rows_of:
+        return logits_BV
+    allowed_BV = logits_BV.clone()
+    for ids, rows in rows_of.items():
+        known = [token for token in ids if 0 <= token < logits_BV.shape[1]]
+        rows_R, ids_S = (torch.tensor(values, dtype=torch.int64, device=logits_BV.device) for values in (rows, known))
+        allowed_BV[rows_R[:, None], ids_S] = float("-inf")
+    return allowed_BV
 
 
 def _is_cut(sampling: Sampling) -> bool:
