@@ -120,7 +120,7 @@ class RunSession(RunComponents):
                     tracker.log_samples(step, purpose, groups)
 
     def evaluated(self, groups: Sequence[Group]) -> None:
-        """Send the scored groups of an evaluation outside of training to observers. Their other hooks are not called."""
+        """Send the scored groups of an evaluation outside of training to observers, with their other hooks silent."""
         observers = Observers(self.registry, self.config.observers)
         observers.tell("rlcore_rollouts_scored", run=self, step=0, purpose="evaluation", groups=groups)
 
