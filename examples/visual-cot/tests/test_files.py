@@ -380,7 +380,7 @@ def test_folder_of_pictures_selects_their_environment_and_reward(tmp_path: Path)
         "environment.id": "visual-cot",
         "evaluation.success": 0.7,
         "observers": ["visual-cot"],
-        "reward": [{"id": "visual-cot"}],
+        "reward.0.id": "visual-cot",
     }
     training = sets(write(tmp_path, "grpo.yaml", "GRPO:\n" + indented))
     assert {key: training[key] for key in ours} == ours
