@@ -30,6 +30,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
         summary="Samples in this process, from the trainer's own weights.",
         needs=("rlcore-rollout[torch]",),
+        modalities=frozenset({"text", "image"}),
         memory="rlcore_rollout.engines.memory:torch_memory",
     )
     yield EngineSpec(
