@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlcore.images import ImageProcessor
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineContext:
@@ -21,3 +23,5 @@ class EngineContext:
     """Timeout of one generation in seconds, including waiting time."""
     dtype: str = "auto"
     """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module keeps its dtype."""
+    images: ImageProcessor | None = None
+    """How the model sees images, with the limits of ``[model.images]``; None uses the limits of its folder."""

@@ -302,6 +302,7 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         return ChatClient(engine=engine, max_context_tokens=max_context_tokens, engine_name=named)
     folder = source.folder or run.model_folder()
+    context = replace(context, images=run.image_processor(folder))
     chat_format = run.chat_format(folder)
     format_name = run.registry.named("chat_format", run.chat_format_id(folder))
     _check_stops(chat_format, format_name)
