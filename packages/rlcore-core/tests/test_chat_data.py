@@ -155,7 +155,7 @@ def test_invalid_row_message(tmp_path: Path) -> None:
         (ending_with("assistant", content=None), "message 3: the assistant's 'content'", "null"),
         ({"conversations": [{"from": "gpt", "value": None}]}, "message 1: the assistant's 'value'", "null"),
         (ending_with("user", content=7), "message 3: 'content'", "int 7"),
-        (ending_with("user", content=[{"type": "image"}]), "message 3: 'content'", "image"),
+        (ending_with("user", content=[{"type": "video"}]), "message 3: 'content'", "video"),
         (ending_with("user", content="x", tool_calls=[CALL]), "message 3: ", "tool_calls of a user message"),
         (ending_with("assistant", content=""), "message 3: ", "str ''"),
         (ending_with("assistant", content="x", weight=0), "message 3: ", "weight 0"),

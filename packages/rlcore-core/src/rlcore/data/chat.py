@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rlcore.config.schema import LARGEST, Table
-from rlcore.data.chat_rows import conversation, short
+from rlcore.data.chat_rows import conversation, images_in, short
+from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
 from rlcore.json_files import check_depth, json_lines, parse_json, read_text
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
@@ -33,6 +34,8 @@ class ChatDataConfig(Table):
     """Files of conversations, .jsonl or .json."""
     evaluation: Files = []
     """Files of held-out conversations, used to select the best checkpoint."""
+    images: str | None = None
+    """Folder that the paths of images are relative to and must not leave; None is the folder of the file."""
     on_error: Literal["raise", "skip"] = "raise"
     """Whether an invalid row stops the run, or is skipped and counted."""
     limit: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
@@ -52,6 +55,7 @@ class ChatData:
     def __init__(self, config: ChatDataConfig) -> None:
         self._config = config
         self._splits: dict[str, _Split] = {}
+        self._readers: dict[Path, ImageReader] = {}
 
     def conversations(self, split: str) -> Sequence[Demonstration]:
         """All conversations of ``train`` or ``evaluation``.
@@ -97,11 +101,13 @@ class ChatData:
     def _load(self, split: str) -> _Split:
         config, loaded = self._config, _Split()
         names = config.train if split == "train" else config.evaluation
-        for name, line, where, row in chain.from_iterable(_rows(Path(name).expanduser()) for name in names):
+        for file, line, row in chain.from_iterable(_rows(Path(name).expanduser()) for name in names):
+            where = f"{file}, line {line}"
             try:
                 if isinstance(row, DataError):
                     raise row
-                one, fields = conversation(row)
+                reader = self._reader(file)
+                one, fields = conversation(row, reader)
             except DataError as error:
                 if config.on_error == "raise":
                     fix = error.fix or "correct the row, or skip invalid rows with data.on_error=skip"
@@ -111,7 +117,9 @@ class ChatData:
             loaded.conversations.append(one)
             first = next(place for place, message in enumerate(one.messages) if message.role == "assistant")
             if first:
-                loaded.tasks.append(Task(id=f"{name}:{line}", messages=one.messages[:first], fields=fields))
+                before = one.messages[:first]
+                images = images_in(before, reader)
+                loaded.tasks.append(Task(id=f"{file.stem}:{line}", messages=before, fields=fields, images=images))
             if len(loaded.conversations) == config.limit:
                 break
         if names and not loaded.conversations:
@@ -123,9 +131,15 @@ class ChatData:
             )
         return loaded
 
+    def _reader(self, file: Path) -> ImageReader:
+        """The reader of the images of a file, which files of one folder share."""
+        named = self._config.images
+        folder = Path(named).expanduser() if named is not None else file.parent
+        return self._readers.setdefault(folder, ImageReader(folder))
 
-def _rows(path: Path) -> Iterator[tuple[str, int, str, Any]]:
-    """File stem, line, location for messages, and the row or its `DataError`."""
+
+def _rows(path: Path) -> Iterator[tuple[Path, int, Any]]:
+    """File, line, and the row or its `DataError`."""
     readers = {".jsonl": _jsonl, ".json": _json}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -137,7 +151,7 @@ def _rows(path: Path) -> Iterator[tuple[str, int, str, Any]]:
         raise DataError("a data file is missing", found=found, where=str(path.absolute()), fix=fix)
     try:
         for line, row in reader(path):
-            yield path.stem, line, f"{path}, line {line}", row
+            yield path, line, row
     except UnicodeDecodeError as error:
         fix = "convert the file to UTF-8"
         raise DataError("data files must be UTF-8", found=str(error), where=str(path), fix=fix) from None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from rlcore.data.row_images import PART_TYPES, ImageReader, RowImages, prompt_content, take_column
 from rlcore.errors import DataError
 from rlcore.json_files import parse_json
-from rlcore.types import Demonstration, JsonSchema, Message, Role, ToolCall, ToolSchema
+from rlcore.types import Demonstration, JsonSchema, Message, Part, Role, TextPart, ToolCall, ToolSchema
 
 ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -30,8 +31,12 @@ UNSUPPORTED_FIELDS = {
 """Message fields that are not supported, and how to convert them."""
 
 
-def conversation(row: object) -> tuple[Demonstration, dict[str, Any]]:
+def conversation(row: object, reader: ImageReader) -> tuple[Demonstration, dict[str, Any]]:
     """The conversation in a row, and the other fields of the row.
+
+    Args:
+        row: of a file or a data set
+        reader: reads the images of the row
 
     Raises:
         DataError: the row is invalid. The caller adds file and line.
@@ -52,18 +57,42 @@ def conversation(row: object) -> tuple[Demonstration, dict[str, Any]]:
         raise DataError(f"the field {name!r} must be a list of messages", found=short(entries))
     tools = _tools(fields.pop("tools", None))
     system = fields.pop("system", None) if name == "conversations" else None
+    speaker = "from" if name == "conversations" else "role"
+    images = images_of(entries, take_column(fields), reader, speaker)
     messages: list[Message] = []
     if system:
         messages.append(Message(role="system", content=_text(system, "system")))
     for place, entry in enumerate(entries, start=1):
         try:
-            messages.append(_message(entry, messages, "from" if name == "conversations" else "role"))
+            messages.append(_message(entry, messages, speaker, images))
         except DataError as error:
             raise DataError(f"message {place}: {error.message}", found=error.found, fix=error.fix) from None
     if not any(message.role == "assistant" for message in messages):
         found = ", ".join(message.role for message in messages)
         raise DataError("a conversation needs an assistant message to train on", found=found)
-    return Demonstration(messages=tuple(messages), tools=tools), fields
+    return Demonstration(messages=tuple(messages), tools=tools, images=images_in(messages, reader)), fields
+
+
+def images_of(
+    entries: Sequence[object], column: list[object] | None, reader: ImageReader, speaker: str = "role"
+) -> RowImages:
+    """The places of images in the messages of a row. Those of an assistant cannot have any.
+
+    Raises:
+        DataError: the row has another number of images than of places.
+    """
+    text = "value" if speaker == "from" else "content"
+    others = [one for one in entries if isinstance(one, dict) and _role(one.get(speaker)) != "assistant"]
+    return RowImages.of(reader, [one.get(text) for one in others], column)
+
+
+def images_in(messages: Sequence[Message], reader: ImageReader) -> tuple[bytes, ...]:
+    """The bytes of the images in messages."""
+    return reader.bytes_of(name for message in messages for name in message.images)
+
+
+def _role(who: object) -> Role | None:
+    return "assistant" if who == "function_call" else ROLES.get(who) if isinstance(who, str) else None
 
 
 def _joined(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +102,7 @@ def _joined(row: Mapping[str, Any]) -> dict[str, Any]:
         return fields
     prompt, completion = fields.pop("prompt"), fields.pop("completion")
     if isinstance(prompt, str) and isinstance(completion, str):
-        prompt = [{"role": "user", "content": prompt}]
+        prompt = [{"role": "user", "content": prompt_content(prompt, fields)}]
         completion = [{"role": "assistant", "content": completion}]
     if not isinstance(prompt, list) or not isinstance(completion, list):
         kinds = f"{type(prompt).__name__} and {type(completion).__name__}"
@@ -93,7 +122,7 @@ def short(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "…"
 
 
-def _message(entry: object, earlier: Sequence[Message], speaker: str) -> Message:
+def _message(entry: object, earlier: Sequence[Message], speaker: str, images: RowImages) -> Message:
     if not isinstance(entry, dict):
         raise DataError("must be an object", found=short(entry))
     who, text = entry.get(speaker), "value" if speaker == "from" else "content"
@@ -117,7 +146,7 @@ def _message(entry: object, earlier: Sequence[Message], speaker: str) -> Message
         exception = " unless it has 'tool_calls'" if (role, text) == ("assistant", "content") else ""
         found = "null" if text in entry else f"only the fields {', '.join(map(str, entry))}"
         raise DataError(f"the {role}'s {text!r} must be a string{exception}", found=found)
-    written = "" if content is None else _text(content, text)
+    written = "" if content is None else _content(content, role, text, images)
     if role == "assistant" and not written and not calls:
         raise DataError("the assistant message is empty", found=short(content), fix="remove the message")
     if role != "tool":
@@ -133,17 +162,49 @@ def _message(entry: object, earlier: Sequence[Message], speaker: str) -> Message
     return Message(role=role, content=written, name=name, tool_call_id=None if id is None else str(id))
 
 
+def _content(content: object, role: Role, name: str, images: RowImages) -> str | tuple[Part, ...]:
+    return _text(content, name) if role == "assistant" else parsed_content(content, name, images)
+
+
 def _text(content: object, name: str) -> str:
     """A string, or the joined text parts of a list of parts."""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [content]
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
-        kinds = [str(part.get("type")) for part in parts if isinstance(part, dict) and part.get("type") != "text"]
-        found = f"a part of type {kinds[0]}" if kinds else short(content)
-        raise DataError(f"{name!r} must be a string, or a list of text parts", found=found)
-    return "".join(cast(list[str], texts))
+    return "".join(_texts(content if isinstance(content, list) else [content], name, ("text",)))
+
+
+def _texts(parts: Sequence[object], name: str, types: Sequence[str]) -> list[str]:
+    """The text of each part; an empty one for an image."""
+    texts = []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get("text") if isinstance(part, dict) and kind == "text" else ""
+        if kind not in types or not isinstance(text, str):
+            images = " and image" if "image" in types else ""
+            found = f"a part of type {kind}" if isinstance(part, dict) and kind != "text" else short(part)
+            raise DataError(f"{name!r} must be a string, or a list of text{images} parts", found=found)
+        texts.append(text)
+    return texts
+
+
+def parsed_content(content: object, name: str, images: RowImages) -> str | tuple[Part, ...]:
+    """The content of a message: a string, or parts if it has images.
+
+    Raises:
+        DataError: it is neither a text nor a list of text and image parts, or an image cannot be used.
+    """
+    entries = content if isinstance(content, list) else [content]
+    texts = [content] if isinstance(content, str) else _texts(entries, name, PART_TYPES)
+    parts: list[Part] = []
+    for entry, text in zip(entries, texts, strict=True):
+        is_image = isinstance(entry, dict) and entry.get("type") != "text"
+        for part in [images.image(entry)] if is_image else images.parts(text):
+            if isinstance(part, TextPart) and parts and isinstance(parts[-1], TextPart):
+                part = TextPart(text=parts.pop().text + part.text)  # type: ignore[union-attr]
+            parts.append(part)
+    if all(isinstance(part, TextPart) for part in parts):
+        return "".join(texts)
+    return tuple(part for part in parts if not (isinstance(part, TextPart) and not part.text))
 
 
 def _calls(entries: object) -> tuple[ToolCall, ...]:
@@ -196,4 +257,4 @@ def _json(text: object, what: str) -> object:
         raise DataError(f"{what} must be valid JSON", found=f"{error}: {short(text)}") from None
 
 
-__all__ = ["conversation", "short"]
+__all__ = ["conversation", "images_in", "images_of", "parsed_content", "short"]

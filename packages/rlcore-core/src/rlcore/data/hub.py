@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config.schema import Table
-from rlcore.data.chat_rows import conversation, short
+from rlcore.data.chat_rows import conversation, images_in, images_of, parsed_content, short
+from rlcore.data.row_images import COLUMNS, ImageReader, prompt_content, take_column
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.plugins.loading import pip_line
 from rlcore.secrecy import redact, remember
@@ -18,6 +19,10 @@ from rlcore.types import Demonstration, Message, Task
 
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """Environment variables with the user's token, which the hub's library reads and no message shows."""
+WITH_IMAGES = (*COLUMNS, "prompt", "completion", "messages", "conversations")
+"""Fields whose values may contain images."""
+MEDIA = ("Image", "Audio", "Video", "Pdf")
+"""Types of columns of ``datasets`` whose values are files."""
 ROLES = ("system", "user")
 """Roles of the messages of a prompt."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -40,7 +45,10 @@ class HubDataConfig(Table):
     """Split with the held-out rows, such as ``validation`` or ``train[:200]``."""
     columns: dict[str, str] = {}
     """Columns by the field that they become, such as ``prompt = "question"``. The field ``prompt`` is a text or a list
-    of messages; ``messages`` is a whole conversation. Other columns become fields with their own names."""
+    of messages; ``messages`` is a whole conversation; ``images`` has the images of a row, or its only one. Other
+    columns become fields with their own names."""
+    images: str | None = None
+    """Folder that the paths of images are relative to and must not leave; None is the folder of the data set."""
 
 
 class HubData:
@@ -49,6 +57,7 @@ class HubData:
     def __init__(self, config: HubDataConfig) -> None:
         self._config = config
         self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._images: ImageReader | None = None
 
     def tasks(self, split: str) -> Sequence[Task]:
         """A task for each row, with ids ``SPLIT:ROW``.
@@ -64,7 +73,7 @@ class HubData:
         found = []
         for number, row in enumerate(self._loaded(split)):
             try:
-                found.append(conversation(row)[0])
+                found.append(conversation(row, self._reader())[0])
             except DataError as error:
                 fix = error.fix or "map the column of the conversations: data.columns.messages=COLUMN"
                 raise DataError(error.message, found=error.found, where=self._place(split, number), fix=fix) from None
@@ -79,7 +88,11 @@ class HubData:
                 where=self._place(split, number),
                 fix="map the column of the prompts: data.columns.prompt=COLUMN",
             )
-        messages = tuple(_messages(row[name]))
+        fields = {key: value for key, value in row.items() if key != name}
+        try:
+            messages = self._prompt(row[name], row, take_column(fields))
+        except DataError as error:
+            raise DataError(error.message, found=error.found, where=self._place(split, number), fix=error.fix) from None
         if not messages:
             raise DataError(
                 f"the field {name!r} must be a text, or a list of messages with role and content",
@@ -87,8 +100,30 @@ class HubData:
                 where=self._place(split, number),
                 fix=f"map another column: data.columns.{name}=COLUMN",
             )
-        fields = {key: value for key, value in row.items() if key != name}
-        return Task(id=f"{split}:{number}", messages=messages, fields=fields)
+        images = images_in(messages, self._reader())
+        plain = {key: value for key, value in fields.items() if _is_plain(value)}
+        return Task(id=f"{split}:{number}", messages=messages, fields=plain, images=images)
+
+    def _prompt(self, value: object, row: Mapping[str, Any], column: list[object] | None) -> tuple[Message, ...]:
+        """The messages of a prompt, before the first answer; none if the value is not a prompt."""
+        entries = value if isinstance(value, list) else []
+        if isinstance(value, str) and value.strip():
+            entries = [{"role": "user", "content": prompt_content(value, row)}]
+        images = images_of(entries, column, self._reader())
+        messages = []
+        for one in entries:
+            role, content = (one.get("role"), one.get("content")) if isinstance(one, dict) else (None, None)
+            if role not in ROLES or not isinstance(content, (str, list)):
+                break
+            messages.append(Message(role=role, content=parsed_content(content, "content", images)))
+        return tuple(messages)
+
+    def _reader(self) -> ImageReader:
+        if self._images is None:
+            named, path = self._config.images, Path(self._config.path).expanduser()
+            folder = Path(named).expanduser() if named is not None else path if path.is_dir() else _cache()
+            self._images = ImageReader(folder)
+        return self._images
 
     def _place(self, split: str, number: int) -> str:
         return f"{self._config.path}, data.{split}, row {number}"
@@ -107,9 +142,8 @@ class HubData:
                     where=f"data.columns.{named[missing[0]]}",
                     fix="name a column of the data set",
                 )
-            self._rows[split] = [
-                {named.get(column, column): value for column, value in row.items() if _is_plain(value)} for row in rows
-            ]
+            _keep_encoded(rows)
+            self._rows[split] = [_kept({named.get(column, column): row[column] for column in row}) for row in rows]
         return self._rows[split]
 
     def _load(self, split: str) -> Any:
@@ -158,19 +192,36 @@ class HubData:
             )
 
 
-def _messages(value: object) -> Iterator[Message]:
-    """The messages of a prompt, before the first answer; none if the value is not a prompt."""
-    if isinstance(value, str) and value.strip():
-        yield Message(role="user", content=value)
-    for one in value if isinstance(value, list) else ():
-        role, content = (one.get("role"), one.get("content")) if isinstance(one, dict) else (None, None)
-        if role not in ROLES or not isinstance(content, str):
-            return
-        yield Message(role=role, content=content)
+def _cache() -> Path:
+    """The folder with the downloaded files of all data sets."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def _keep_encoded(rows: Any) -> None:
+    """Let images and other media of a data set be read as their files, instead of being decoded."""
+    features = rows.info.features
+    for name, feature in list(features.items()):
+        _without_decoding(feature)
+        features[name] = feature  # updates what the data set knows about its columns
+
+
+def _without_decoding(feature: Any) -> None:
+    if type(feature).__name__ in MEDIA:
+        feature.decode = False
+    inner = feature.values() if isinstance(feature, dict) else feature if isinstance(feature, list) else ()
+    for part in (*inner, *filter(None, [getattr(feature, "feature", None)])):
+        _without_decoding(part)
+
+
+def _kept(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns with plain data and those that may have images. Other objects of a data set are left out."""
+    return {name: value for name, value in row.items() if name in WITH_IMAGES or _is_plain(value)}
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is plain data. Images and other objects of a data set are left out."""
+    """Whether a value is plain data."""
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
     if isinstance(value, list):

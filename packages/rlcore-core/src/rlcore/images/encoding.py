@@ -21,6 +21,8 @@ LARGEST_FILE = 100_000_000
 """Limit of an encoded image in bytes."""
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """The formats that are decoded. Others, such as those with embedded programs, are rejected."""
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16")
+"""Pixel formats of pillow that PNG can store."""
 
 
 def encode_image(source: bytes | str | Path | Image, *, folder: Path | None = None) -> bytes:
@@ -40,8 +42,23 @@ def encode_image(source: bytes | str | Path | Image, *, folder: Path | None = No
     if isinstance(source, (str, Path)):
         return _from_file(Path(source), folder)
     written = io.BytesIO()
-    source.save(written, format="PNG", compress_level=1)
+    drawn = source if source.mode in PNG_MODES else source.convert("RGB")
+    drawn.save(written, format="PNG", compress_level=1)
     return written.getvalue()
+
+
+def check_image(data: bytes) -> None:
+    """Decode an image once, at a reduced size where its format allows that, to find damaged files.
+
+    Raises:
+        DataError: it is no image of a supported format, it has several frames, or it is too large or damaged.
+    """
+    image = open_image(data)
+    try:
+        image.draft("RGB", (image.width // 8, image.height // 8))
+        image.load()
+    except Exception as error:  # damaged files raise every type
+        raise _unreadable(data, error) from None
 
 
 def image_size(data: bytes) -> tuple[int, int]:

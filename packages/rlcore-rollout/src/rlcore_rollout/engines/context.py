@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rlcore.images import ImageProcessor
+if TYPE_CHECKING:
+    from rlcore.images import ImageProcessor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,4 +26,4 @@ class EngineContext:
     dtype: str = "auto"
     """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module keeps its dtype."""
     images: ImageProcessor | None = None
-    """How the model sees images, with the limits of ``[model.images]``; None uses the limits of its folder."""
+    """The processor that fitted the images of all prompts; None if prompts have no images."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.abilities import Described
 from rlcore.config.schema import Table
 from rlcore.containment import is_interrupt, value_text
-from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
+from rlcore.contracts import LimitedEngine, RendersImages, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
@@ -302,7 +302,6 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         return ChatClient(engine=engine, max_context_tokens=max_context_tokens, engine_name=named)
     folder = source.folder or run.model_folder()
-    context = replace(context, images=run.image_processor(folder))
     chat_format = run.chat_format(folder)
     format_name = run.registry.named("chat_format", run.chat_format_id(folder))
     _check_stops(chat_format, format_name)
@@ -310,7 +309,8 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
     skipped = run.trial and isinstance(spec, EngineSpec) and spec.starts
     make = NotStarted if skipped else run.load("engine", rollout.engine)
-    engine = make(run.options("engine"), source, context)
+    images = chat_format.image_processor if isinstance(chat_format, RendersImages) else None
+    engine = make(run.options("engine"), source, replace(context, images=images))
     return TokenClient(
         engine=engine,
         chat_format=chat_format,

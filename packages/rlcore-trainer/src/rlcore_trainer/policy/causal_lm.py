@@ -1,4 +1,4 @@
-"""A causal language model as a policy."""
+"""A causal language model or a vision-language model as a policy."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class CausalLanguageModel(Trunk):
     @property
     def max_length(self) -> int | None:
         """The maximum sequence length; None if the model does not specify one."""
-        positions = self._model.config.to_dict().get("max_position_embeddings")
+        positions = self._model.config.get_text_config().to_dict().get("max_position_embeddings")
         return int(positions) if positions else None
 
     def parameters(self) -> Iterator[nn.Parameter]:

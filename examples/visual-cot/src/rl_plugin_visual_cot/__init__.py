@@ -1,0 +1,1 @@
+"""Questions about pictures, answered with a chain of thought."""

@@ -1,0 +1,57 @@
+"""The rlcore plugin: only names and import paths."""
+
+from rlcore import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec, hookimpl
+
+HERE = "rl_plugin_visual_cot"
+
+
+@hookimpl
+def rlcore_environments():
+    """The environment."""
+    yield EnvironmentSpec(
+        id="visual-cot",
+        target=f"{HERE}.environment:VisualCot",
+        config=f"{HERE}.config:EnvironmentConfig",
+        modalities=frozenset({"text", "image"}),
+        summary="Questions about a picture, answered with a chain of thought.",
+    )
+
+
+@hookimpl
+def rlcore_rewards():
+    """The reward, and that of the original program."""
+    yield RewardSpec(
+        id="visual-cot",
+        target=f"{HERE}.rewards:VisualCotReward",
+        config=f"{HERE}.config:RewardConfig",
+        summary="Correct answer, exact format, and a chain of thought that leads to the answer.",
+    )
+    yield RewardSpec(
+        id="visual-cot-legacy",
+        target=f"{HERE}.legacy:legacy_reward",
+        minimum=-0.8,
+        maximum=3.3,
+        rewards_silence=True,
+        summary="The reward of the original program with its known errors, for comparisons.",
+    )
+
+
+@hookimpl
+def rlcore_datasets():
+    """The questions."""
+    yield DatasetSpec(
+        id="visual-cot",
+        target=f"{HERE}.dataset:VisualCotData",
+        config=f"{HERE}.config:DataConfig",
+        summary="Chain-of-thought files with pictures, or generated pictures of shapes.",
+    )
+
+
+@hookimpl
+def rlcore_recipes():
+    """The default of ``rlcore run --plugin visual-cot``."""
+    yield RecipeSpec(
+        id="visual-cot/default",
+        target=f"{HERE}:recipes/default.toml",
+        summary="A tiny vision-language model answers questions about generated pictures, on a laptop.",
+    )
