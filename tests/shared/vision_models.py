@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 from rlcore.images import ImageProcessor
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    Qwen2VLImageProcessor,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+IMAGE = 60
+"""The token that marks an image."""
 
 TEXT: dict[str, Any] = {
     "vocab_size": 64,
@@ -68,3 +75,15 @@ def vision_language_model(family: str) -> Any:
 
 def processor_of(family: str) -> ImageProcessor:
     return ImageProcessor(patch_size=16 if family == "qwen3_vl" else 14, min_pixels=400)
+
+
+def vision_folder(folder: Path, family: str) -> Path:
+    """Save a model with its processor and a tokenizer of single words, ``w0`` to ``w63``."""
+    vision_language_model(family).save_pretrained(folder)
+    processor = processor_of(family)
+    Qwen2VLImageProcessor(patch_size=processor.patch_size, min_pixels=processor.min_pixels).save_pretrained(folder)
+    words = {f"w{i}": i for i in range(TEXT["vocab_size"])}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder

@@ -12,7 +12,7 @@ from rlcore.types import MediaSpan
 from rlcore_trainer.batching.families import Family, families_of
 from rlcore_trainer.batching.packing import TrainingSequence, pack
 from rlcore_trainer.policy.attention import packed_attention_of
-from rlcore_trainer.policy.model import batch_logprobs
+from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlcore_trainer.batching.packing import TrainingSequence, pack, plan
 from rlcore_trainer.policy.attention import packed_attention_of
 from rlcore_trainer.policy.forward import PackedForward
-from rlcore_trainer.policy.model import batch_logprobs
+from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 
 CPU = torch.device("cpu")

@@ -22,9 +22,10 @@ from bitsandbytes.nn import Linear4bit
 from peft.utils.integrations import dequantize_module_weight
 from rlcore_trainer.batching.packing import pack
 from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.hidden import batch_logprobs
 from rlcore_trainer.policy.lora import adapter_parameters, attach, description
 from rlcore_trainer.policy.lora_config import LoraTable
-from rlcore_trainer.policy.model import batch_logprobs, load_policy, output_head
+from rlcore_trainer.policy.model import load_policy, output_head
 from rlcore_trainer.training import lora_check
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from token_trajectories import sequence

@@ -11,7 +11,7 @@ from rlcore_trainer.batching.packing import TrainingSequence, pack
 from rlcore_trainer.batching.rows import split
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, joined, shard, share
 from rlcore_trainer.policy.attention import packed_attention_of
-from rlcore_trainer.policy.model import batch_logprobs
+from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 
 CPU = torch.device("cpu")

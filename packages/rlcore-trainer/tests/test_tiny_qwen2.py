@@ -7,7 +7,8 @@ import torch
 from pydantic import ValidationError
 from rlcore.errors import ConfigError
 from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-from rlcore_trainer.policy.builtin.tiny_qwen2 import MARKUP, SPECIAL, build
+from rlcore_trainer.policy.builtin.tiny_qwen2 import build
+from rlcore_trainer.policy.builtin.tokenizer import MARKUP, SPECIAL
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM
 

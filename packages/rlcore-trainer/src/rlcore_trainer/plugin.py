@@ -203,3 +203,15 @@ def rlcore_models() -> Iterable[ModelBuilderSpec]:
         config="rlcore_trainer.policy.builtin.config:TinyQwen2Config",
         summary="Qwen2 architecture with about a million parameters and its own tokenizer, built from a seed.",
     )
+    yield ModelBuilderSpec(
+        id="tiny-qwen2.5-vl",
+        target="rlcore_trainer.policy.builtin.tiny_qwen_vl:build_qwen25",
+        config="rlcore_trainer.policy.builtin.config:TinyQwen25VLConfig",
+        summary="Qwen2.5-VL architecture with about 0.4 million parameters, its own tokenizer and image processor.",
+    )
+    yield ModelBuilderSpec(
+        id="tiny-qwen3-vl",
+        target="rlcore_trainer.policy.builtin.tiny_qwen_vl:build_qwen3",
+        config="rlcore_trainer.policy.builtin.config:TinyQwen3VLConfig",
+        summary="Qwen3-VL architecture with about 0.4 million parameters, its own tokenizer and image processor.",
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import DataError, UserError
-from rlcore.images.encoding import decode_image, image_size, open_image
+from rlcore.images.encoding import decode_image, image_size, open_image, orientation
 from rlcore.json_files import read_json
 
 SETTINGS = "preprocessor_config.json"
@@ -158,7 +158,7 @@ class ImageProcessor:
         size = image_size(data)
         wanted = self.fitted_size(*size)
         image = decode_image(data)
-        if header.mode == "RGB" and (header.width, header.height) == wanted and not header.getexif().get(0x0112, 1) > 1:
+        if header.mode == "RGB" and (header.width, header.height) == wanted and orientation(header, data) == 1:
             return data
         from PIL.Image import Resampling
 

@@ -37,7 +37,7 @@ def frame_patches(data: bytes, processor: ImageProcessor) -> tuple[Tensor, int, 
     """
     image = decode_image(data)
     width, height = image.size
-    if (width, height) != processor.fitted_size(width, height):
+    if width % processor.token_side or height % processor.token_side:  # its limits were those of the run
         raise DataError(
             "the pixels of an image need its fitted size",
             found=f"{width} x {height} pixels",

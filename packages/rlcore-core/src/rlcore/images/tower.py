@@ -17,11 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from rlcore.images.families import FAMILIES
 from rlcore.images.fitting import ImageProcessor
 from rlcore.images.pixels import frame_patches
-
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-"""Values of ``model_type`` of the vision-language models that are supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,8 @@ class VisualFeatures:
 
     features_KD: Tensor
     """The embeddings of the visual tokens."""
+    grids: tuple[tuple[int, int], ...]
+    """Rows and columns of visual tokens of each image."""
     deepstack: tuple[Tensor, ...] = ()
     """One tensor [K, D] for each of the first layers, added to its hidden states of the visual tokens (Qwen3-VL)."""
 
@@ -96,7 +96,9 @@ def visual_features(module: nn.Module, encoded: Sequence[bytes], processor: Imag
             hidden_PE = _block(block, hidden_PE, chunks)
         if index in deep_blocks:
             deepstack.append(tower.deepstack_merger_list[deep_blocks.index(index)](hidden_PE))
-    return VisualFeatures(tower.merger(hidden_PE), tuple(deepstack))
+    merge = tower.spatial_merge_size
+    tokens = tuple((rows // merge, columns // merge) for rows, columns in grids)
+    return VisualFeatures(tower.merger(hidden_PE), tokens, tuple(deepstack))
 
 
 def _embedded(tower: Any, frame: Tensor) -> Tensor:

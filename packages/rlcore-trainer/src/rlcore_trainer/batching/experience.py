@@ -202,10 +202,10 @@ def _sequences(trajectories: Sequence[Trajectory]) -> tuple[tuple[TrainingSequen
     sequences: list[TrainingSequence] = []
     parts: list[Part] = []
     for i, trajectory in enumerate(trajectories):
-        end = 0
+        end, alone = 0, len(trajectory.segments) == 1
         for segment in trajectory.segments:
             start, end = end, end + segment.sampled_tokens
-            sequences.append(TrainingSequence.of(segment, alone=len(trajectory.segments) == 1))
+            sequences.append(TrainingSequence.of(segment, alone=alone, images=trajectory.images))
             parts.append(Part(i, slice(start, end)))
     return tuple(sequences), tuple(parts)
 

@@ -7,9 +7,11 @@ for each trained token, the row position of the token before it. The last traine
 after it are not fed.
 
 Sequences that begin with the same prompt or the same context form a family. The row contains their prefix once,
-followed by the remainder of each sequence, with position ids that continue from the end of the prefix. The last hidden
-state of the prefix predicts the first token of every remainder. A trained token inside the prefix belongs to one member
-and counts only for that member.
+followed by the remainder of each sequence, with position ids that continue from the end of the prefix. A row with
+images has three position ids for each token, those of each whole sequence, so the tokens after an image continue after
+its largest position, and the image is stored once however many sequences contain it. The last hidden state of the
+prefix predicts the first token of every remainder. A trained token inside the prefix belongs to one member and counts
+only for that member.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from rlcore.images import rotary_positions
 from torch import Tensor
 
 from rlcore_trainer.batching.arrays import tensor_of
 from rlcore_trainer.batching.families import Family, cut, families_of
+from rlcore_trainer.batching.packed_images import ImagePlaces, PackedImages
 from rlcore_trainer.batching.packed_layout import PackedLayout
 from rlcore_trainer.batching.sequence import TrainingSequence
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, shard
@@ -35,6 +39,7 @@ class MicroBatch:
 
     token_ids_1N: Tensor
     position_ids_1N: Tensor
+    """Position of each token in its sequence."""
     layout: PackedLayout
     before_M: Tensor
     """Row position of the hidden state that predicts each trained token."""
@@ -46,6 +51,10 @@ class MicroBatch:
     weights_M: Tensor
     engine_logprobs_M: Tensor
     """The engine's log-probabilities; NaN where it returned none."""
+    images: PackedImages | None = None
+    """The images of the row; None if it has none."""
+    rotary_3N: Tensor | None = None
+    """Temporal, vertical and horizontal position of each token; None if the row has no images."""
 
 
 def plan(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -107,16 +116,22 @@ def _pack(sequences: Sequence[TrainingSequence], families: Sequence[Family], dev
     owners: list[int] = []
     counts: list[int] = []
     stretches: list[int | tuple[int, list[int]]] = []
+    places, rotary = ImagePlaces(), list[Tensor]()
     start = 0
     for family in families:
         prompt, end = family.prompt, start + family.prompt
-        token_ids.append(tensor_of(sequences[family.longest].token_ids[:prompt]))
+        longest = sequences[family.longest]
+        token_ids.append(tensor_of(longest.token_ids[:prompt]))
         positions.append(torch.arange(prompt))
+        places.add(longest, range(prompt), start)
+        rotary.append(_rotary(longest, range(prompt)))
         for i, response in zip(family.members, family.responses, strict=True):
             sequence, ids = sequences[i], tensor_of(sequences[i].token_ids)
             trained_T = tensor_of(sequence.loss_mask).nonzero()[:, 0]
             token_ids.append(ids[prompt : prompt + response])
             positions.append(torch.arange(prompt, prompt + response))
+            places.add(sequence, range(prompt, prompt + response), end)
+            rotary.append(_rotary(sequence, range(prompt, prompt + response)))
             before.append(trained_T - 1 + torch.where(trained_T <= prompt, start, end - prompt))
             targets.append(ids[trained_T])
             advantages.append(torch.as_tensor(sequence.advantage, dtype=torch.float64).expand(len(trained_T)))
@@ -140,6 +155,7 @@ def _pack(sequences: Sequence[TrainingSequence], families: Sequence[Family], dev
         """Repeat the value of each sequence for each of its trained tokens."""
         return torch.tensor(values, dtype=dtype).repeat_interleave(torch.tensor(counts)).to(device)
 
+    images = places.packed(device)
     return MicroBatch(
         token_ids_1N=torch.cat(token_ids).long().to(device)[None],
         position_ids_1N=torch.cat(positions).to(device)[None],
@@ -151,4 +167,14 @@ def _pack(sequences: Sequence[TrainingSequence], families: Sequence[Family], dev
         advantages_M=torch.cat(advantages).to(device),
         weights_M=repeated(weights, torch.float64),
         engine_logprobs_M=torch.cat(engine).to(device),
+        images=images,
+        rotary_3N=torch.cat(rotary, dim=1).to(device) if images is not None else None,
     )
+
+
+def _rotary(sequence: TrainingSequence, stretch: range) -> Tensor:
+    """Return the rotary positions of a stretch of a sequence, [3, T]."""
+    if not sequence.media or not stretch:
+        return torch.arange(stretch.start, stretch.stop).expand(3, -1)
+    axes = rotary_positions(stretch.stop, sequence.media)
+    return torch.stack([torch.frombuffer(axis, dtype=torch.int64)[stretch.start :] for axis in axes])

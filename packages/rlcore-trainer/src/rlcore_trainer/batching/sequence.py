@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -25,6 +26,8 @@ class TrainingSequence:
     for the segments of a trajectory with several segments."""
     media: tuple[MediaSpan, ...] = ()
     """Images in the sequence, in order of their offsets."""
+    images: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """The encoded and fitted images by content hash; sequences share them. It may contain others."""
     advantage: float | Tensor = 0.0
     """One advantage for all trained tokens, or one for each: float64, length ``trained``."""
     weight: float = 0.0
@@ -35,19 +38,28 @@ class TrainingSequence:
     """Number of tokens to feed: all tokens before the last trained one."""
 
     @classmethod
-    def of(cls, segment: Segment, *, advantage: float | Tensor = 0.0, alone: bool = True) -> Self:
+    def of(
+        cls,
+        segment: Segment,
+        *,
+        advantage: float | Tensor = 0.0,
+        alone: bool = True,
+        images: Mapping[str, bytes] | None = None,
+    ) -> Self:
         """Return the sequence of a sampled segment.
 
         Args:
             segment: a segment of a trajectory
             advantage: as in the attribute
             alone: whether it is the only segment of its trajectory
+            images: the images of the trajectory, which are not copied
         """
         return cls(
             token_ids=segment.token_ids,
             loss_mask=segment.loss_mask,
             logprobs=segment.logprobs,
             media=segment.media,
+            images=images or {},
             prompt_length=segment.prompt_length,
             shares_any_prefix=not alone,
             advantage=advantage,

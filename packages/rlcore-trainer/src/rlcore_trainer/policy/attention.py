@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from rlcore.images.tower import is_vision_language, text_model
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
@@ -100,11 +101,13 @@ def packed_attention_of(model: PreTrainedModel) -> Iterator[None]:
     """Make the model use `packed_attention` inside the block, and restore its attention afterwards.
 
     The backward pass must run inside the block too, because gradient checkpointing recomputes the layers. Restoring the
-    attention lets other code share the model.
+    attention lets other code share the model. A vision tower keeps its own attention.
     """
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
+    layers = text_model(model) if is_vision_language(model) else model
+    assert isinstance(layers, PreTrainedModel)
+    before = layers.config._attn_implementation
+    layers.set_attn_implementation(NAME)
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        layers.set_attn_implementation(before)

@@ -14,15 +14,17 @@ from typing import Protocol
 
 import torch
 from rlcore.errors import UserError
-from rlcore.types import LossMask, TokenIds
+from rlcore.images import ImageProcessor
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
+from rlcore_trainer.batching.packing import MicroBatch, pack
 from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.hidden import batch_logprobs, hidden_before, no_images
 from rlcore_trainer.policy.logprobs import LossOfChunk, fused_loss, logprobs_and_entropy
-from rlcore_trainer.policy.model import batch_logprobs, hidden_before, not_finite, output_head
+from rlcore_trainer.policy.model import not_finite, output_head
 from rlcore_trainer.policy.policy import PolicyLoss
+from rlcore_trainer.policy.probes import image_processor, one_by_one, probes, vocabulary
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
 """Types of layers that packed attention computes. Others, such as linear attention, carry a state between tokens."""
@@ -62,9 +64,12 @@ class Forward(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class PackedForward:
-    """One row without padding, each shared prompt once, and a loss fused with the output layer."""
+    """One row without padding, each shared prompt and image once, and a loss fused with the output layer."""
 
+    processor: ImageProcessor | None = None
+    """How a vision-language model sees images."""
     note: str | None = None
 
     def computing(self, model: PreTrainedModel) -> AbstractContextManager[None]:
@@ -73,11 +78,11 @@ class PackedForward:
 
     def features(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
         """See `Forward`."""
-        return hidden_before(model, batch)
+        return hidden_before(model, batch, self.processor)
 
     def evaluate(self, model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """See `Forward`."""
-        return batch_logprobs(model, batch, temperature=temperature)
+        return batch_logprobs(model, batch, temperature=temperature, processor=self.processor)
 
     def loss(
         self,
@@ -90,7 +95,7 @@ class PackedForward:
         token_wise: bool,
     ) -> PolicyLoss:
         """See `Forward`."""
-        hidden_MD, head_VD = hidden_before(model, batch), output_head(model)
+        hidden_MD, head_VD = hidden_before(model, batch, self.processor), output_head(model)
         if token_wise:
             fused = fused_loss(
                 hidden_MD, head_VD, batch.targets_M, loss_of_chunk, temperature=temperature, entropy=entropy
@@ -106,7 +111,8 @@ class PlainForward:
     """The model's own forward pass, ``model(input_ids)``, on sequences of similar length padded at the end.
 
     A causal model does not see the padding, so no attention mask is needed. Each response has a copy of its prompt, and
-    the logits of the trained tokens are stored, which takes more time and memory than `PackedForward`.
+    the logits of the trained tokens are stored, which takes more time and memory than `PackedForward`. It computes no
+    images.
     """
 
     note: str | None = None
@@ -162,6 +168,8 @@ class PlainForward:
 
 def _of_trained_tokens(batch: MicroBatch, run: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Run padded buckets, and return the rows of the results [B, L, ...] that predict the trained tokens."""
+    if batch.images is not None:
+        raise no_images("a model that is computed without packed rows")
     whole = batch.layout.whole
     ids_P = whole.places(batch.token_ids_1N[0])
     slots_M = batch.before_M if whole.scatter_N is None else whole.scatter_N[batch.before_M]
@@ -184,20 +192,23 @@ def _of_trained_tokens(batch: MicroBatch, run: Callable[[Tensor], tuple[Tensor, 
 def choose_forward(model: PreTrainedModel, folder: Path) -> Forward:
     """Return the packed forward pass if it computes the model's own log-probabilities, and the plain one otherwise.
 
-    The log-probabilities of short sequences, two of which share a prompt, are compared with ``model(ids)``.
+    The log-probabilities of short sequences, two of which share a prompt, are compared with ``model(ids)``. For a
+    vision-language model, two share a prompt with an image, and one has an image in a later turn.
 
     Raises:
-        UserError: the log-probabilities are not finite, or the model is not causal.
+        UserError: the log-probabilities are not finite, the model is not causal, or a vision-language model has no
+            image processor or is not computed correctly with packed rows.
     """
-    sequences = _probes(_vocabulary(model))
+    processor = image_processor(model, folder)
+    sequences = probes(model, processor)
     (batch,) = pack(sequences, 1000, model.device)
-    expected_M = _one_by_one(model, sequences, batch)
+    expected_M = one_by_one(model, sequences, batch, processor)
     if not bool(expected_M.isfinite().all()):
         raise not_finite("log-probabilities of nan", folder)
     tolerance = 1e-3 if model.dtype == torch.float32 else 0.5
     reason = _unpackable(model)
     if reason is None:
-        packed = PackedForward()
+        packed = PackedForward(processor)
         try:
             with packed.computing(model):
                 worst = float((packed.evaluate(model, batch, 1.0)[0].float() - expected_M).abs().max())
@@ -207,6 +218,13 @@ def choose_forward(model: PreTrainedModel, folder: Path) -> Forward:
         except Exception as error:  # an architecture may reject packed rows with any exception
             reason = f"packed rows raise {type(error).__name__}: {error}".split("\n")[0]
     name = type(model).__name__
+    if processor is not None:
+        raise UserError(
+            "a vision-language model must be computed with packed rows",
+            found=f"{name}: {reason}",
+            where=str(folder),
+            fix="choose a model of Qwen2-VL, Qwen2.5-VL or Qwen3-VL",
+        )
     plain = PlainForward(f"forward   plain: {name} is computed with padding and without shared prompts ({reason})")
     try:
         found, worst = None, float((plain.evaluate(model, batch, 1.0)[0].float() - expected_M).abs().max())
@@ -220,30 +238,6 @@ def choose_forward(model: PreTrainedModel, folder: Path) -> Forward:
             fix="choose a model of another architecture",
         )
     return plain
-
-
-def _vocabulary(model: PreTrainedModel) -> int:
-    return int(model.config.get_text_config().vocab_size)
-
-
-def _probes(vocabulary: int) -> list[TrainingSequence]:
-    rows = [[(7 * i * (t > 2) + 3 * t * t + 1) % vocabulary for t in range(6 + i)] for i in range(3)]
-    return [
-        TrainingSequence(
-            token_ids=TokenIds(row), loss_mask=LossMask([False] + [True] * (len(row) - 1)), prompt_length=3 * (i > 0)
-        )
-        for i, row in enumerate(rows)
-    ]
-
-
-def _one_by_one(model: PreTrainedModel, sequences: list[TrainingSequence], batch: MicroBatch) -> Tensor:
-    """Return the log-probabilities of the batch from a separate call for each sequence, float32."""
-    expected = []
-    for i in dict.fromkeys(batch.sequence_M.tolist()):
-        ids_1T = torch.tensor([list(sequences[i].token_ids)], device=model.device)
-        logits_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float()
-        expected.append(logits_TV[:-1].log_softmax(-1).gather(1, ids_1T[0, 1:, None])[:, 0])
-    return torch.cat(expected)
 
 
 def _unpackable(model: PreTrainedModel) -> str | None:
@@ -268,7 +262,7 @@ def _is_linear(model: PreTrainedModel, head: nn.Linear) -> bool:
         inputs.append(arguments[0] * (100 / largest))
         return (inputs[-1], *arguments[1:])
 
-    ids_1T = torch.arange(4, device=model.device)[None] % _vocabulary(model)
+    ids_1T = torch.arange(4, device=model.device)[None] % vocabulary(model)
     hook = head.register_forward_pre_hook(enlarge)
     try:
         logits_1TV = model(input_ids=ids_1T, use_cache=False).logits

@@ -7,17 +7,23 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
+from rlcore.images.families import sees_images
 from rlcore.models.adapter import is_adapter
 from rlcore.models.config_file import read_config
 from rlcore.models.quantization import keep_layout, loading_options
 from rlcore.models.weights import check_loaded, check_types, limit_threads
 from torch import Tensor, nn
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+)
 from transformers.utils.logging import disable_progress_bar
 
-from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.finite import first_non_finite
-from rlcore_trainer.policy.logprobs import logprobs_and_entropy
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -28,29 +34,34 @@ TOKENIZER_FILES = (
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "processor_config.json",
     "rlcore.json",
 )
-"""Possible files of a tokenizer, which a checkpoint copies unchanged."""
+"""Possible files of a tokenizer and of a processor of images, which a checkpoint copies unchanged."""
 
 
 def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> PreTrainedModel:
     """Load the model of a folder for training. `rlcore_trainer.policy.forward` chooses how it is computed.
 
-    A quantised model is the base of an adapter, and none of its weights are trained.
+    A quantised model is the base of an adapter, and none of its weights are trained. A vision-language model is loaded
+    with its vision tower.
 
     Raises:
         UserError: the configuration, weights or tokenizer are missing or damaged, or do not belong together, the
             vocabulary is smaller than the tokenizer's, the weights are already quantised, or the model is not a causal
-            language model.
+            language model or a vision-language model of a supported family.
     """
     check_folder(folder)
     _check_whole(folder)
     check_types(folder)
     chosen = _dtype(dtype, device)
+    kind: Any = AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
     quantised = loading_options(quantization, dtype=chosen, device=device)
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = kind.from_pretrained(
             folder,
             dtype=chosen,
             local_files_only=True,
@@ -105,27 +116,6 @@ def output_head(model: PreTrainedModel) -> Tensor:
     return weight_VD
 
 
-def batch_logprobs(model: PreTrainedModel, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Return log-probability and entropy in nats of every trained token of a micro-batch, ``(logprobs_M, entropy_M)``.
-
-    Call this function and the backward pass inside `packed_attention_of`.
-    """
-    hidden_MD = hidden_before(model, batch)
-    return logprobs_and_entropy(hidden_MD, output_head(model), batch.targets_M, temperature=temperature)
-
-
-def hidden_before(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
-    """Return the hidden states that predict the trained tokens, ``hidden_MD``.
-
-    Call this function and the backward pass inside `packed_attention_of`.
-    """
-    hidden_1ND: Tensor = model.base_model(
-        input_ids=batch.token_ids_1N, position_ids=batch.position_ids_1N, use_cache=False, packed=batch.layout
-    ).last_hidden_state
-    # On a CPU, the backward pass of index_select adds in a fixed order if siblings share the last row of a prompt.
-    return hidden_1ND[0].index_select(0, batch.before_M)
-
-
 def _unreadable(what: str, error: Exception, folder: Path) -> UserError:
     lines = str(error).splitlines()
     return UserError(
@@ -139,7 +129,8 @@ def _unreadable(what: str, error: Exception, folder: Path) -> UserError:
 def _attention(folder: Path) -> str:
     """Return the attention to load, always by name: a configuration could name code to download."""
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), PreTrainedModel)
+    kinds = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING if hasattr(config, "vision_config") else MODEL_FOR_CAUSAL_LM_MAPPING
+    kind: Any = kinds.get(type(config), PreTrainedModel)
     return "sdpa" if kind._supports_sdpa else "eager"
 
 

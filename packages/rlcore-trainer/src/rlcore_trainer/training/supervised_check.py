@@ -11,7 +11,7 @@ from rlcore.errors import DataError
 from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.wording import counted
 
-from rlcore_trainer.training import lora_check, selection
+from rlcore_trainer.training import lora_check, model_check, selection
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check(run: RunSession) -> list[str]:
         check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
     problems = [*_conflicts(run, config), *selection.problems(run, config.early_stop)]
-    problems += lora_check.problems(run, reinforcement=False)
+    problems += [*lora_check.problems(run, reinforcement=False), *model_check.problems(run)]
     if problems:
         raise ProblemsError(problems)
     dataset = run.dataset
@@ -60,7 +60,7 @@ def check(run: RunSession) -> list[str]:
             where=run.resolved.origin(("trainer", "rollouts")),
             fix="add evaluation tasks to the dataset, or set trainer.rollouts=false",
         )
-    return lora_check.notes(run)
+    return [*model_check.notes(run), *lora_check.notes(run)]
 
 
 def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Problem]:
