@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from rlcore.cli.json_output import json_option, print_json
-from rlcore.cli.rescore import purpose_and_step, rescore, stored_rollouts
+from rlcore.cli.rescore import newest_rollouts, rescore
+from rlcore.cli.sheet import sheet
 from rlcore.cli.text import excerpt, printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
@@ -40,6 +41,7 @@ from rlcore.wording import counted
       rlcore data show train.jsonl -n 2
       rlcore data show runs/NAME/rollouts/evaluation-000000.jsonl.gz
       rlcore data show gsm8k-tools
+      rlcore data sheet runs/NAME --out page.html
       rlcore data rescore runs/NAME reward.0.id=string-equal""",
 )
 def data() -> None:
@@ -47,6 +49,7 @@ def data() -> None:
 
 
 data.add_command(rescore)
+data.add_command(sheet)
 
 
 @data.command(name="list", epilog="\b\nExample:\n  rlcore data list")
@@ -118,7 +121,7 @@ def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
     """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset."""
     path = Path(source).expanduser()
     if path.is_dir():
-        path = _newest_rollouts(path)
+        path = newest_rollouts(path)
         say(str(path), "")
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
@@ -152,16 +155,6 @@ def _source_not_found(source: str) -> DataError:
         f"there is no file, run or dataset {source!r}",
         fix=near or "give a file, a run directory, or a dataset from rlcore data list",
     )
-
-
-def _newest_rollouts(folder: Path) -> Path:
-    """The stored rollouts of the latest step, preferably those of its evaluation."""
-
-    def place(file: Path) -> tuple[int, bool]:
-        purpose, step = purpose_and_step(file)
-        return step, purpose.endswith("evaluation")
-
-    return max(stored_rollouts(folder), key=place)
 
 
 def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
