@@ -49,9 +49,7 @@ class Pictures:
                     ids += [int(word[1:]) for word in part.text.split()]
                     continue
                 assert self.image_processor is not None
-                rows, columns = (
-                    side // self.image_processor.token_side for side in image_size(images[part.sha256])[::-1]
-                )
+                columns, rows = (side // self.image_processor.token_side for side in image_size(images[part.sha256]))
                 ids.append(IMAGE + 2)
                 span = MediaSpan(sha256=part.sha256, offset=len(ids), length=rows * columns, rows=rows, columns=columns)
                 media.append(span)
