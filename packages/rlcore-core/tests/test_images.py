@@ -69,6 +69,21 @@ def test_a_rotated_photo_becomes_upright() -> None:
     assert decoded(ImageProcessor().fit(data)).size == (56, 112)
 
 
+def test_a_rotated_png_becomes_upright() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(Image.new("RGB", (112, 56), "green"), exif=exif)
+    assert image_size(data) == (56, 112)
+    assert decoded(ImageProcessor().fit(data)).size == (56, 112)
+
+
+def test_the_size_of_a_png_is_known_before_its_pixels_are_decoded() -> None:
+    data = encoded(Image.effect_noise((560, 280), 50))
+    assert image_size(data[:2000]) == (560, 280)
+    with pytest.raises(DataError):
+        ImageProcessor().fit(data[:2000])
+
+
 @pytest.mark.parametrize(
     "data",
     [

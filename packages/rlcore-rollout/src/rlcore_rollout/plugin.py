@@ -30,6 +30,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
         summary="Samples in this process, from the trainer's own weights.",
         needs=("rlcore-rollout[torch]",),
+        modalities=frozenset({"text", "image"}),
         memory="rlcore_rollout.engines.memory:torch_memory",
     )
     yield EngineSpec(
@@ -135,6 +136,14 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
         id="qwen2.5", target="rlcore_rollout.chat.qwen:Qwen25Format", summary="Qwen2 and Qwen2.5 instruct models."
     )
     yield ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models.")
+    yield ChatFormatSpec(
+        id="qwen2.5-vl",
+        target="rlcore_rollout.chat.qwen:Qwen25VLFormat",
+        summary="Qwen2-VL and Qwen2.5-VL, with images.",
+    )
+    yield ChatFormatSpec(
+        id="qwen3-vl", target="rlcore_rollout.chat.qwen:Qwen3VLFormat", summary="Qwen3-VL instruct models, with images."
+    )
     yield ChatFormatSpec(
         id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
     )

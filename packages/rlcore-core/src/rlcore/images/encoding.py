@@ -21,6 +21,8 @@ LARGEST_FILE = 100_000_000
 """Limit of an encoded image in bytes."""
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """The formats that are decoded. Others, such as those with embedded programs, are rejected."""
+PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
+"""The chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16")
 """Pixel formats of pillow that PNG can store."""
 
@@ -68,8 +70,23 @@ def image_size(data: bytes) -> tuple[int, int]:
         DataError: it is no image of a supported format, or too large.
     """
     image = open_image(data)
-    turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+    turned = orientation(image, data) in (5, 6, 7, 8)
     return (image.height, image.width) if turned else (image.width, image.height)
+
+
+def orientation(image: Image, data: bytes) -> int:
+    """Return how an opened image is turned or mirrored, 1 to 8 as in EXIF.
+
+    Raises:
+        DataError: it cannot be decoded, if it is a PNG with metadata.
+    """
+    if image.format == "PNG" and not any(mark in data for mark in PNG_METADATA):
+        return 1
+    try:
+        found = image.getexif().get(0x0112, 1)
+    except Exception as error:  # damaged files raise every type
+        raise _unreadable(data, error) from None
+    return found if type(found) is int and 1 <= found <= 8 else 1
 
 
 def open_image(data: bytes) -> Image:

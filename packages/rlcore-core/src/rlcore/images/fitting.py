@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import DataError, UserError
-from rlcore.images.encoding import decode_image, image_size, open_image
+from rlcore.images.encoding import decode_image, image_size, open_image, orientation
 from rlcore.json_files import read_json
 
 SETTINGS = "preprocessor_config.json"
@@ -146,6 +146,23 @@ class ImageProcessor:
         wide, high = self.fitted_size(width, height)
         return high // self.token_side, wide // self.token_side
 
+    def grid(self, fitted: bytes) -> tuple[int, int]:
+        """Return the rows and columns of visual tokens of an encoded image that was fitted.
+
+        Unlike `tokens`, this is exact for narrow images, which can exceed ``max_pixels`` after fitting.
+
+        Raises:
+            DataError: it was not fitted by this processor.
+        """
+        width, height = image_size(fitted)
+        if width % self.token_side or height % self.token_side:
+            raise DataError(
+                f"a fitted image has sides that are multiples of {self.token_side} pixels",
+                found=f"{width} x {height} pixels",
+                fix="fit it with the image processor of the model",
+            )
+        return height // self.token_side, width // self.token_side
+
     def fit(self, data: bytes) -> bytes:
         """Return an encoded image at the size and in the colours that the model sees.
 
@@ -158,7 +175,7 @@ class ImageProcessor:
         size = image_size(data)
         wanted = self.fitted_size(*size)
         image = decode_image(data)
-        if header.mode == "RGB" and (header.width, header.height) == wanted and not header.getexif().get(0x0112, 1) > 1:
+        if header.mode == "RGB" and (header.width, header.height) == wanted and orientation(header, data) == 1:
             return data
         from PIL.Image import Resampling
 
