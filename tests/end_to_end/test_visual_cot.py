@@ -24,7 +24,7 @@ from rlcore.types import media_hash
 from workspace import ROOT
 
 EXAMPLE = ROOT / "examples" / "visual-cot"
-FILES = ("train/sft.yaml", "train/grpo.yaml", "eval/eval.yaml")
+FILES = ("train/base.yaml", "train/sft.yaml", "train/grpo.yaml", "eval/eval.yaml")
 PLACES = ("examples/visual-cot/tests", "tests/*", "packages/*/tests")
 DATA = os.environ.get("RLCORE_DATA")
 needs_data = pytest.mark.skipif(DATA is None, reason="RLCORE_DATA is not set")
@@ -124,9 +124,9 @@ def photos(tmp_path: Path) -> Path:
     for name, rows in (("train_data", "train_data"), ("dev_data", "dev_data"), ("test", "dev_data")):
         lines = (source / f"{rows}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
         (data / f"{name}.jsonl").write_text("".join(lines[: 40 if name == "train_data" else 5]), encoding="utf-8")
-    for name in FILES:
+    for name in FILES[1:]:
         text = (EXAMPLE / "configs" / name).read_text(encoding="utf-8")
-        text = text.replace("builtin:tiny-qwen2.5-vl", "../../base").replace(
+        text = text.replace("../../qwen/tiny-base", "../../base").replace(
             "max_prompt_length: 512", "max_prompt_length: 2048"
         )
         (tmp_path / "configs" / name).parent.mkdir(parents=True, exist_ok=True)
