@@ -50,6 +50,47 @@ def test_size_that_is_no_count_is_rejected(tmp_path: Path, name: str, value: obj
     assert name in raised.value.message
 
 
+VISION: dict[str, Any] = {
+    "depth": 2,
+    "hidden_size": 32,
+    "num_heads": 4,
+    "intermediate_size": 64,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: value} for name in VISION for value in (0, -1, "2", 1.5, True, [], 10**24)),
+        {"num_heads": 3},
+        {"depth": 2**10},
+        {"intermediate_size": 2**20},
+        {"hidden_size": 2**18},
+        {"embed_dim": 2**17},
+    ],
+)
+def test_hostile_size_of_an_image_encoder_is_rejected(tmp_path: Path, change: dict[str, Any]) -> None:
+    config = {"model_type": "qwen2_5_vl", "text_config": GOOD}
+    check_config(folder_with(tmp_path, {**config, "vision_config": VISION}))
+    with pytest.raises(UserError, match=r"config\.json (needs|must match)") as raised:
+        check_config(folder_with(tmp_path, {**config, "vision_config": {**VISION, **change}}))
+    assert raised.value.where == str(tmp_path / "config.json")
+
+
+def test_image_encoder_of_another_family_may_have_lists(tmp_path: Path) -> None:
+    config = {"model_type": "internvl", "text_config": GOOD, "vision_config": {"patch_size": [14, 14], "depth": 2}}
+    check_config(folder_with(tmp_path, config))
+    config["vision_config"] = {"depth": 10**9}
+    with pytest.raises(UserError, match="depth"):
+        check_config(folder_with(tmp_path, config))
+    config["vision_config"] = [1]
+    with pytest.raises(UserError, match="needs an object as vision_config"):
+        check_config(folder_with(tmp_path, config))
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -111,7 +111,9 @@ _UPDATES: Mapping[str, Meaning] = {
     f"{ACTOR}.fsdp_config.model_dtype": Meaning(ours="model.dtype", read=dtype),
     f"{ACTOR}.use_prefix_grouper": nothing("the prompt of a group is always computed once for all of its responses"),
     f"{ACTOR}.calculate_sum_pi_squared": nothing("only with adv_estimator=optimal_token_baseline"),
-    f"{ACTOR}.freeze_vision_tower": nothing("vision layers are not trained"),
+    f"{ACTOR}.freeze_vision_tower": Meaning(
+        ours="model.vision_tower", read=lambda value, words: "frozen" if value else "trained"
+    ),
     f"{ACTOR}.checkpoint.*": nothing("checkpoints contain all that --resume needs; rlcore merge writes a model folder"),
 }
 _BOTH = ("actor_rollout_ref.actor", "actor_rollout_ref.ref")

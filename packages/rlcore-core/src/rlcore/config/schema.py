@@ -128,7 +128,7 @@ class ModelTable(Table):
     images: ImagesTable = ImagesTable()
     """The size at which the model sees images."""
     vision_tower: Literal["trained", "frozen"] = "trained"
-    """Whether the image encoder of a vision-language model is trained."""
+    """Whether the image encoder of a vision-language model is trained. An adapter (``[lora]``) leaves it frozen."""
     builder: dict[str, Any] = {}
     """Options of a ``builtin:`` model, such as ``layers = 4``."""
 

@@ -23,6 +23,21 @@ LIMITS = {
     "max_position_embeddings": 2**31,
 }
 """The largest accepted sizes, about ten times those of the largest published models."""
+FAMILIES = {"qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "Qwen2.5-VL", "qwen3_vl": "Qwen3-VL"}
+"""Name of each supported family of vision-language models by the ``model_type`` of its configuration."""
+VISION_LIMITS = LIMITS | {
+    "depth": 2**10,
+    "embed_dim": 2**18,
+    "out_hidden_size": 2**18,
+    "num_heads": 2**12,
+    "num_position_embeddings": 2**24,
+    "patch_size": 2**8,
+    "spatial_merge_size": 2**8,
+    "temporal_patch_size": 2**8,
+    "in_channels": 2**8,
+    "in_chans": 2**8,
+}
+"""The largest accepted sizes of an image encoder."""
 SMALLEST_WEIGHT_BYTES = 0.25
 """A weight of two bits."""
 
@@ -47,11 +62,17 @@ def read_config(folder: Path) -> dict[str, Any]:
 def check_config(folder: Path) -> None:
     """Raise `UserError` for sizes in a ``config.json`` that no model has, or that its weights do not have."""
     config, path = read_config(folder), folder / CONFIG
-    inner = config.get("text_config")
-    if inner is not None and not isinstance(inner, dict):
-        raise _wrong(path, "needs an object as text_config", repr(inner)[:80])
-    for part in (config, inner or {}):
-        _check_sizes(part, path)
+    parts = [(config, LIMITS)]
+    for name, limits in (("text_config", LIMITS), ("vision_config", VISION_LIMITS)):
+        inner = config.get(name)
+        if inner is not None and not isinstance(inner, dict):
+            raise _wrong(path, f"needs an object as {name}", repr(inner)[:80])
+        if name == "vision_config" and config.get("model_type") not in FAMILIES:
+            inner = {key: value for key, value in (inner or {}).items() if type(value) is int}  # others may have lists
+        parts.append((inner or {}, limits))
+    for part, limits in parts:
+        _check_sizes(part, limits, path)
+        part = _with_usual_names(part)
         _check_heads(part, path)
         needed = _least_parameters(part) * SMALLEST_WEIGHT_BYTES
         if needed > (there := _weight_bytes(folder)):
@@ -59,8 +80,17 @@ def check_config(folder: Path) -> None:
             raise _wrong(path, "must match the weights", found)
 
 
-def _check_sizes(config: Mapping[str, Any], path: Path) -> None:
-    for name, limit in LIMITS.items():
+def _with_usual_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes of an image encoder by the names that text models use.
+
+    In Qwen2-VL, ``hidden_size`` is the size of its output, and ``embed_dim`` that of its layers.
+    """
+    names = {"depth": "num_hidden_layers", "num_heads": "num_attention_heads", "embed_dim": "hidden_size"}
+    return {**config, **{usual: config[name] for name, usual in names.items() if config.get(name) is not None}}
+
+
+def _check_sizes(config: Mapping[str, Any], limits: Mapping[str, int], path: Path) -> None:
+    for name, limit in limits.items():
         value = config.get(name)
         if value is not None and not (type(value) is int and 1 <= value <= limit):
             raise _wrong(path, f"needs an integer from 1 to {limit:,} as {name}", repr(value)[:80])
@@ -95,4 +125,4 @@ def _wrong(path: Path, needs: str, found: str) -> UserError:
     return UserError(f"the model's {CONFIG} {needs}", found=found, where=str(path), fix=fix)
 
 
-__all__ = ["CONFIG", "MAX_BYTES", "check_config", "read_config"]
+__all__ = ["CONFIG", "FAMILIES", "MAX_BYTES", "check_config", "read_config"]

@@ -23,6 +23,8 @@ from rlcore_trainer.policy.policy import PolicyLoss, Reference
 from rlcore_trainer.policy.references import AdapterReference, FrozenReference
 from rlcore_trainer.policy.second_model import load_second
 from rlcore_trainer.policy.upside_down import upside_down
+from rlcore_trainer.policy.vision import description as vision_description
+from rlcore_trainer.policy.vision import freeze_tower, is_tower_frozen
 
 
 class Trunk:
@@ -140,10 +142,11 @@ class CausalLanguageModel(Trunk):
                 shutil.copyfile(self._folder / name, folder / name)
 
     def description(self) -> Sequence[str]:
-        """Return lines with the parameters, precision and device, the adapter, and the plain forward pass if used."""
+        """Return lines with parameters, precision and device, vision tower, adapter, and the plain forward pass."""
         parameters = self._model.num_parameters()  # a quantised model reports its count before quantisation
         dtype = str(self.dtype).removeprefix("torch.")
         lines = [f"policy    {parameters:,} parameters, {dtype} on {self.device}"]
+        lines += [line] if (line := vision_description(self._model)) else []
         lines += [f"adapter   {description(self._model)}"] if has_adapter(self._model) else []
         return [*lines, self._forward.note] if self._forward.note else lines
 
@@ -177,6 +180,8 @@ class CausalLanguageModel(Trunk):
             return Trunk(copy.deepcopy(_below_head(self._model)), self._forward)
         whole = load_second(folder, self._model, where=where)
         forward, model = choose_forward(whole, folder), _below_head(whole)
+        if is_tower_frozen(self._model):
+            freeze_tower(whole)
         if self._model.is_gradient_checkpointing:
             _recompute_activations(model)
         return Trunk(model, forward)

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from rlcore.errors import UserError
+from rlcore.images.tower import is_vision_language, text_model
 from rlcore.models.adapter import FINGERPRINT, QUANTIZATION, WEIGHTS, check_base, read_settings
 from rlcore.models.fingerprint import fingerprint_of_folder
 from rlcore.types import derive_seed
@@ -27,8 +28,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rlcore_trainer.policy.lora_config import LoraTable
+from rlcore_trainer.policy.lora_config import ALL, LoraTable
 from rlcore_trainer.policy.lora_names import Layers, wrong_names
+from rlcore_trainer.policy.vision import OF_TOWER
 
 NAME = "default"
 PREFIX = "base_model.model."
@@ -68,7 +70,8 @@ def attach(
 ) -> None:
     """Attach an adapter to the model, and train only the adapter's parameters.
 
-    A new adapter does not change the model's output.
+    A new adapter does not change the model's output. The vision tower of a vision-language model is adapted only if
+    ``table.targets`` is a regular expression that matches its paths, because vLLM cannot serve adapters there.
 
     Args:
         model: a model from `rlcore_trainer.policy.model.load_policy`
@@ -97,7 +100,8 @@ def attach(
         settings = LoraConfig(
             r=table.rank,
             lora_alpha=alpha if alpha != int(alpha) else int(alpha),  # type: ignore[arg-type]  # peft takes any number
-            target_modules=table.targets,
+            target_modules=_targets(model, table),
+            exclude_modules=_excluded(model, table),
             use_rslora=table.rslora,
             use_dora=table.dora,
             modules_to_save=table.modules_to_save or None,
@@ -122,6 +126,18 @@ def attach(
     _check_embeddings(model)
     if adapter is not None:
         write_values(model, read_values(model, adapter))
+
+
+def _targets(model: PreTrainedModel, table: LoraTable) -> str | list[str]:
+    """Return the layers to adapt; for all layers of a vision-language model the names of those of its text model."""
+    if table.targets == ALL and is_vision_language(model):
+        return _layers_of(text_model(model)).linear_names
+    return table.targets
+
+
+def _excluded(model: PreTrainedModel, table: LoraTable) -> str | None:
+    explicit = isinstance(table.targets, str) and table.targets != ALL
+    return OF_TOWER if is_vision_language(model) and not explicit else None
 
 
 def adapter_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:

@@ -36,7 +36,8 @@ class LoraTable(Table):
     """The adapter's output is scaled by alpha / rank; None uses the rank, which gives a scale of 1."""
     targets: str | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)] = ALL
     """Names of the linear layers to adapt, such as ``["q_proj", "v_proj"]``, or one regular expression that matches
-    full paths; ``all-linear`` selects every linear layer except the output layer."""
+    full paths; ``all-linear`` selects every linear layer except the output layer. Only a regular expression selects
+    layers of a vision tower, with which vLLM cannot serve the adapter."""
     rslora: bool = False
     """Scale by alpha / sqrt(rank) instead of alpha / rank (arXiv:2312.03732)."""
     dora: bool = False

@@ -53,7 +53,7 @@ def check(run: RunSession) -> list[str]:
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
     found = [*_Conflicts(run, algorithm, critic).all(), *lora_check.problems(run, reinforcement=True)]
     found += resume_check.problems(run, critic, algorithm.kl)
-    found += selection.problems(run, run.options("trainer").early_stop)
+    found += [*selection.problems(run, run.options("trainer").early_stop), *model_check.problems(run)]
     if found:
         raise ProblemsError(found)
     return [*_notes(run), *model_check.notes(run), *lora_check.notes(run)]

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.config.messages import Problem
 from rlcore.errors import UserError
 from rlcore.images.families import sees_images
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.models.folder import BUILTIN, local_folder
 
+from rlcore_trainer.policy.lora_config import lora_table
+from rlcore_trainer.training.resume_check import configuration_before
+
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
+
+
+def problems(run: RunSession) -> Iterator[Problem]:
+    """Yield settings of the model that a resumed run cannot change."""
+    if run.resume_from is None or lora_table(run).wanted:
+        return
+    before = configuration_before(run.resume_from).get("model", {}).get("vision_tower")
+    now = run.config.model.vision_tower
+    if before not in (None, now):
+        origin = run.resolved.origin(("model", "vision_tower"))
+        reason = f"the run started with {before!r}, and a resumed run cannot change which weights it trains"
+        reason += f"\nfix: model.vision_tower={before}, or start a new run with model={run.resume_from}"
+        yield Problem(kind="bad value", path="model.vision_tower", value=now, origin=origin, reason=reason)
 
 
 def notes(run: RunSession) -> list[str]:
@@ -38,4 +56,4 @@ def _local(path: str) -> Path | None:
         return None
 
 
-__all__ = ["notes"]
+__all__ = ["notes", "problems"]

@@ -12,6 +12,7 @@ from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import choose_forward
 from rlcore_trainer.policy.lora_config import lora_table
 from rlcore_trainer.policy.model import load_policy
+from rlcore_trainer.policy.vision import freeze_tower
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -22,6 +23,8 @@ def starting_policy(
 ) -> CausalLanguageModel:
     """Load the policy from ``folder`` or the checkpoint of a resumed run, with the adapter configured in ``[lora]``.
 
+    With ``model.vision_tower = "frozen"``, the vision tower is not trained. An adapter never trains it.
+
     `rlcore_trainer.training.lora_check` has already checked that the checkpoint matches ``[lora]``.
 
     Raises:
@@ -31,6 +34,8 @@ def starting_policy(
     checkpoint = run.resume_from / "model" if run.resume_from is not None else None
     if not table.wanted:
         model = load_policy(checkpoint or folder, dtype=asked.dtype, device=device)
+        if asked.vision_tower == "frozen":
+            freeze_tower(model)
         return CausalLanguageModel(model, folder, forward=choose_forward(model, checkpoint or folder))
     from rlcore_trainer.policy.lora import attach
 

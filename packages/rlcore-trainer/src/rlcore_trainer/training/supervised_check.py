@@ -32,7 +32,7 @@ def check(run: RunSession) -> list[str]:
         check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
     problems = [*_conflicts(run, config), *selection.problems(run, config.early_stop)]
-    problems += lora_check.problems(run, reinforcement=False)
+    problems += [*lora_check.problems(run, reinforcement=False), *model_check.problems(run)]
     if problems:
         raise ProblemsError(problems)
     dataset = run.dataset

@@ -20,6 +20,7 @@ from rlcore_rollout.engines.torch.attention import Part, attend, join
 from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.projections import Projection, interleave
 from rlcore_rollout.engines.torch.prompts import KEY_PAD, Shared
+from rlcore_rollout.engines.torch.vision import VisualTokens
 from rlcore_rollout.engines.torch.weights import Layer, Weights
 
 QUERY_PAD = 8
@@ -33,44 +34,55 @@ class Decoder:
         self.weights = weights
         self._rotations = torch.empty(0, device=weights.device)
 
-    def decode(self, tokens_B: Tensor, places_B: Tensor, longest: int, cache: RowCache, shared: Shared) -> Tensor:
+    def decode(
+        self, tokens_B: Tensor, places_B: Tensor, positions_B: Tensor, longest: int, cache: RowCache, shared: Shared
+    ) -> Tensor:
         """Return the logits [B, V] after one more token in each of the rows 0 … B-1.
 
         Args:
             tokens_B: the new token of each row
             places_B: its position in its row; keys before it must be in the cache
+            positions_B: its rotary position
             longest: the largest position whose result is used
             cache: receives the new keys and values
             shared: the prompts that precede the rows
         """
         rows_B = torch.arange(len(tokens_B), device=tokens_B.device)
-        hidden_ND = self._blocks(tokens_B[:, None], places_B[:, None], rows_B, longest, cache, shared, every_row=True)
+        hidden_ND = self._blocks(
+            tokens_B[:, None], places_B[:, None], positions_B[:, None], rows_B, longest, cache, shared, every_row=True
+        )
         return self._logits(hidden_ND)
 
     def extend(
         self,
         tokens_BT: Tensor,
         starts_B: Tensor,
+        positions: Tensor,
         rows_B: Tensor,
         lasts_B: Tensor,
         longest: int,
         cache: RowCache,
         shared: Shared | None,
+        visual: VisualTokens | None = None,
     ) -> Tensor:
         """Return the logits [B', V] after T more tokens in each given row. B' is B padded to a multiple of 8.
 
         Args:
             tokens_BT: new tokens, padded at the end with any valid token
             starts_B: position of the first new token in its row
+            positions: rotary positions [B, T], or [3, B, T] where visual tokens have one for each axis
             rows_B: the rows of the cache
             lasts_B: index below T of each row's last real token, whose logits are returned
             longest: the largest position in use
             cache: receives the new keys and values, including those of the padding
             shared: the prompts that precede the rows; None when the rows are prompts themselves
+            visual: the visual tokens among the new ones
         """
         count, width = tokens_BT.shape
         places_BT = starts_B[:, None] + torch.arange(width, device=tokens_BT.device)
-        hidden_ND = self._blocks(tokens_BT, places_BT, rows_B, longest, cache, shared, every_row=False)
+        hidden_ND = self._blocks(
+            tokens_BT, places_BT, positions, rows_B, longest, cache, shared, every_row=False, visual=visual
+        )
         picked_B = torch.arange(count, device=tokens_BT.device) * width + lasts_B
         return self._logits(hidden_ND[functional.pad(picked_B, (0, -count % 8))])
 
@@ -82,12 +94,14 @@ class Decoder:
         self,
         tokens_BT: Tensor,
         places_BT: Tensor,
+        positions: Tensor,
         rows_B: Tensor,
         longest: int,
         cache: RowCache,
         shared: Shared | None,
         *,
         every_row: bool,
+        visual: VisualTokens | None = None,
     ) -> Tensor:
         """Return the hidden states [N, D] after the last block."""
         shape = self.weights.shape
@@ -95,17 +109,19 @@ class Decoder:
         heads, key_heads, head_width = shape.heads, shape.key_heads, shape.head_width
         group, scale = heads // key_heads, head_width**-0.5
         queries, both = heads * head_width, (heads + key_heads) * head_width
-        positions_BT, room = places_BT, cache.capacity
+        room = cache.capacity
         if shared is not None:
-            positions_BT, room = places_BT + shared.lengths_B[:, None], room + shared.cache.capacity
+            room += shared.cache.capacity
             there, back = _lanes(shared, key_heads, group * width)
-        rotation_N = self._rotation(room)[positions_BT.flatten()][:, None]
+        rotation_N = self._rotation(room, positions)[:, None]
         seen = min(-(-(longest + 1) // KEY_PAD) * KEY_PAD, cache.capacity)
         mask = self._mask(places_BT, seen, key_heads, group)
         key_head_K = torch.arange(key_heads, device=tokens_BT.device)
         slots_BKT = (rows_B[:, None, None] * key_heads + key_head_K[:, None]) * cache.capacity + places_BT[:, None]
         slots = slots_BKT.flatten()
         hidden = functional.embedding(tokens_BT.flatten(), self.weights.embedding)
+        if visual is not None:
+            hidden.index_copy_(0, visual.places_K, visual.features_KD)
         for index, layer in enumerate(self.weights.layers):
             normed = functional.rms_norm(hidden, (shape.width,), layer.attention_norm, shape.epsilon)
             projected = self._query_key_value(normed, layer, both)
@@ -129,6 +145,8 @@ class Decoder:
             normed = functional.rms_norm(hidden, (shape.width,), layer.mlp_norm, shape.epsilon)
             gate, up = _project(normed, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + layer.down(functional.silu(gate) * up)
+            if visual is not None and index < len(visual.deepstack):
+                hidden.index_add_(0, visual.places_K, visual.deepstack[index])
         return hidden
 
     def _attend_shared(self, query: Tensor, index: int, shared: Shared, there: Tensor, back: Tensor) -> Part:
@@ -156,12 +174,20 @@ class Decoder:
         pairs = torch.view_as_complex(heads_NHE.float().view(*heads_NHE.shape[:2], -1, 2))
         return torch.view_as_real(pairs * rotation_N).flatten(2).to(heads_NHE.dtype)
 
-    def _rotation(self, positions: int) -> Tensor:
-        """Return the rotation of each position as complex numbers [positions, E / 2]."""
-        if len(self._rotations) < positions:
-            angles = torch.arange(positions, device=self.weights.device).float()[:, None] * self.weights.frequencies
+    def _rotation(self, room: int, positions: Tensor) -> Tensor:
+        """Return the rotation of each token as complex numbers [N, E / 2].
+
+        Args:
+            room: a position that is larger than all others
+            positions: [B, T], or [3, B, T], which needs a model with multimodal rotary positions
+        """
+        if len(self._rotations) < room:
+            angles = torch.arange(room, device=self.weights.device).float()[:, None] * self.weights.frequencies
             self._rotations = torch.polar(torch.full_like(angles, self.weights.rotation_scale), angles)
-        return self._rotations
+        if positions.ndim == 2:
+            return self._rotations[positions.flatten()]
+        assert self.weights.axes_F is not None
+        return self._rotations.gather(0, positions.flatten(1)[self.weights.axes_F].T)
 
     def _mask(self, places_BT: Tensor, seen: int, key_heads: int, group: int) -> Tensor:
         """Return [B * K, G * T, seen]: 0 for visible keys, -inf elsewhere; one row per group when T is 1."""

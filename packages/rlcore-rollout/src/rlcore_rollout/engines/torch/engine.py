@@ -23,7 +23,8 @@ from rlcore_rollout.engines.torch.rows import rows_are_independent
 from rlcore_rollout.engines.torch.scheduler import Scheduler
 from rlcore_rollout.engines.torch.sequences import Sequence
 from rlcore_rollout.engines.torch.stop_texts import StopTexts, load_tokenizer
-from rlcore_rollout.engines.torch.weights import module_of, read_weights, unsupported
+from rlcore_rollout.engines.torch.vision import ImageEncoder
+from rlcore_rollout.engines.torch.weights import VISION_FAMILIES, module_of, read_weights, unsupported
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -55,6 +56,9 @@ class TorchEngine:
         self._tokenizer: Tokenizer | None = None
         self._scheduler: Scheduler | PlainScheduler
         module = module_of(source, context)
+        self._encoder: ImageEncoder | None = None
+        self._blind = ""
+        """Why prompts must not have images; empty if they may."""
         if reason := unsupported(module):
             own = self._sample_plainly(module, reason)
         else:
@@ -79,6 +83,7 @@ class TorchEngine:
             reason,
         )
         self.deterministic = True
+        self._blind = f"{type(module).__name__}, and {reason}"
         embeddings: Any = module.get_input_embeddings()
         self._vocabulary = int(embeddings.num_embeddings)
         self._scheduler = PlainScheduler(module)
@@ -103,14 +108,20 @@ class TorchEngine:
             )
             self.deterministic = False
         self._vocabulary = weights.shape.vocabulary
+        if weights.axes_F is None:
+            self._blind = f"{type(module).__name__}, a text model"
+        elif self._engine_context.images is None:
+            self._blind = f"{type(module).__name__} without an image processor"
+        else:
+            self._encoder = ImageEncoder(module, self._engine_context.images, deterministic=self.deterministic)
         with torch.inference_mode():
-            self._scheduler = Scheduler(weights, config.slots, keep_all=self.deterministic)
+            self._scheduler = Scheduler(weights, config.slots, keep_all=self.deterministic, encoder=self._encoder)
         return weights.shape.context
 
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """Continue the prompt. Ends with ``length`` at the context limit, without any token if none fits."""
         if prompt.media:
-            raise EngineError("the torch engine supports only text; use another engine for images")
+            self._check_images(prompt)
         ids = prompt.token_ids
         if not ids or not 0 <= min(ids) <= max(ids) < self._vocabulary:
             raise EngineError(f"a prompt needs ids from 0 to {self._vocabulary - 1}, and at least one")
@@ -172,7 +183,7 @@ class TorchEngine:
                 if isinstance(scheduler, PlainScheduler)
                 else partial(scheduler.load, read_weights(module))
             )
-            self._send(lambda: self._load(load, version))
+            self._send(lambda: self._load(load, module, version))
             return version
 
     async def sleep(self) -> None:
@@ -207,6 +218,12 @@ class TorchEngine:
         if thread is not None:
             await asyncio.to_thread(thread.join)
 
+    def _check_images(self, prompt: Prompt) -> None:
+        if self._encoder is None:
+            families = ", ".join(VISION_FAMILIES)
+            raise EngineError(f"the torch engine reads images with {families} and their processor; found {self._blind}")
+        self._encoder.check(prompt)
+
     def _stop_texts(self, texts: tuple[str, ...]) -> StopTexts:
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self._folder)
@@ -229,8 +246,10 @@ class TorchEngine:
 
     # The methods below run in the engine's own thread.
 
-    def _load(self, load: Callable[[], None], version: int) -> None:
+    def _load(self, load: Callable[[], None], module: torch.nn.Module, version: int) -> None:
         load()
+        if self._encoder is not None:
+            self._encoder.module = module
         self._scheduler.version = version
         return_freed_memory()
 

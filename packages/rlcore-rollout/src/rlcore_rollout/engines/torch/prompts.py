@@ -51,8 +51,6 @@ class Shared:
     """The sequence of the step in each lane; arbitrary for an empty lane."""
     lanes_B: Tensor
     """Index into the flat ``sequences_PM`` of each sequence; arbitrary for a sequence whose result is not used."""
-    lengths_B: Tensor
-    """Number of positions in each sequence's prompt."""
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Return the keys and values of the prompts in one layer, [P, H, S, E] each."""
@@ -111,7 +109,6 @@ class PromptRows:
         for place, row in enumerate(rows):
             for lane, sequence in enumerate(lanes.get(row, ()), place * width):
                 lanes_B[sequence], sequences_PM[lane] = lane, sequence
-        lengths_B = [0 if seat is None else len(self._held[seat].tokens) for seat in seats]
         lengths = {row: len(self._held[row].tokens) for row in lanes}
         shortest, longest = min(lengths.values()), -(-max(lengths.values()) // KEY_PAD) * KEY_PAD
         device = self._weights.device
@@ -125,5 +122,4 @@ class PromptRows:
             mask_N1S=mask_P1S.repeat_interleave(self._weights.shape.key_heads, dim=0),
             sequences_PM=torch.tensor(sequences_PM, device=device).view(-1, width),
             lanes_B=torch.tensor(lanes_B, device=device),
-            lengths_B=torch.tensor(lengths_B, device=device),
         )

@@ -12,26 +12,22 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 
 import torch
-from rlcore.errors import EngineError
-from rlcore.types import FinishReason, Sampling, TokenIds
+from rlcore.errors import DataError, EngineError
+from rlcore.types import FinishReason, MediaSpan, Prompt, Sampling, TokenIds
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.decoder import Decoder
+from rlcore_rollout.engines.torch.prefill import Features, Prefill
 from rlcore_rollout.engines.torch.prompts import PromptRows, SharedPrompt
 from rlcore_rollout.engines.torch.sampling import draw
 from rlcore_rollout.engines.torch.sequences import PromptKey, Sequence, Session, common_prefix, key_of
+from rlcore_rollout.engines.torch.vision import ImageEncoder
 from rlcore_rollout.engines.torch.weights import Weights
 
 ROW_PAD = 8
 """The number of rows in a step is padded to a multiple of this. Fewer rows take other code paths in the underlying
 libraries."""
-TOKEN_PAD = 16
-"""New tokens of a prompt are padded to a multiple of this and computed together with others of that length."""
-CHUNK = 256
-"""A longer prompt is computed in chunks of this many tokens."""
-BATCH_TOKENS = 2048
-"""Maximum number of prompt tokens that are computed together."""
 PATIENCE = 8
 """Maximum number of steps that a call waits so that its prompt can be computed together with others."""
 
@@ -39,10 +35,11 @@ PATIENCE = 8
 class Scheduler:
     """Manages the rows and their contents. After any method raises, `reset` must be called."""
 
-    def __init__(self, weights: Weights, slots: int, *, keep_all: bool):
+    def __init__(self, weights: Weights, slots: int, *, keep_all: bool, encoder: ImageEncoder | None = None):
         self.rows = -(-slots // ROW_PAD) * ROW_PAD
         self.slots = slots
         self.keep_all = keep_all
+        self.encoder = encoder
         self.version = 0
         self.waiting: deque[Sequence] = deque()
         self.active: dict[int, Sequence] = {}
@@ -57,6 +54,7 @@ class Scheduler:
         self._owners: dict[int, str] = {}
         self._prompts: OrderedDict[PromptKey, SharedPrompt] = OrderedDict()
         self._prompt_rows = PromptRows(weights)
+        self._prefill = Prefill(self._decoder, self._cache, self._prompt_rows)
         self._since_admission = PATIENCE
 
     def reset(self) -> None:
@@ -104,7 +102,7 @@ class Scheduler:
 
     def _admit(self, sequences: list[Sequence]) -> None:
         """Give each sequence a row, compute its prompt and draw its first token."""
-        sequences = self._refuse_twins(sequences)
+        sequences, features = self._encode(self._refuse_twins(sequences))
         kept = {sequence: self._resume(sequence) for sequence in sequences}
         for sequence, session in kept.items():  # sessions that still have a row come first
             if session is not None and session.row is not None:
@@ -121,25 +119,53 @@ class Scheduler:
                 self._cache.put(sequence.row, session.parked)
             self._sit(sequence, session.shared)
             continued.append((sequence, common_prefix(session, sequence.prompt)))
-        ready = [*self._compute(continued), *self._start(fresh)]
+        ready = [*self._prefill(continued, features), *self._start(fresh, features)]
         if ready:
             self._first_tokens(ready)
+
+    def _encode(self, sequences: list[Sequence]) -> tuple[list[Sequence], Features]:
+        """Encode each distinct image of the sequences once. Sequences with an unreadable one are answered."""
+        if self.encoder is None or not any(sequence.prompt.media for sequence in sequences):
+            return sequences, {}
+        images: dict[str, tuple[MediaSpan, bytes]] = {}
+        for sequence in sequences:
+            for span in self._new_images(sequence):
+                images.setdefault(span.sha256, (span, sequence.prompt.images[span.sha256]))
+        features, accepted = self.encoder.encode(dict(images.values())), []
+        for sequence in sequences:
+            named = ((span.sha256, features.get(span.sha256)) for span in self._new_images(sequence))
+            for name, error in named:
+                if isinstance(error, DataError):
+                    sequence.finish(EngineError(f"image {name[:12]} cannot be decoded: {error}"))
+                    break
+            else:
+                accepted.append(sequence)
+        return accepted, {name: found for name, found in features.items() if not isinstance(found, DataError)}
+
+    def _new_images(self, sequence: Sequence) -> list[MediaSpan]:
+        """Return the images whose tokens are not computed."""
+        session, start = self._sessions.get(sequence.session), 0
+        if session is not None and _continues(session, sequence.prompt):
+            start = common_prefix(session, sequence.prompt)
+        elif key_of(sequence.prompt) in self._prompts:
+            return []
+        return [span for span in sequence.prompt.media if span.offset + span.length > start]
 
     def _resume(self, sequence: Sequence) -> Session | None:
         """Return the sequence's session, or None if its computed tokens cannot be reused for the prompt."""
         session = self._sessions.pop(sequence.session, None)
-        if session is None or common_prefix(session, sequence.prompt) >= len(session.shared.tokens):
+        if session is None or _continues(session, sequence.prompt):
             return session
         if session.row is not None:
             del self._owners[session.row]
         return None
 
-    def _start(self, fresh: dict[PromptKey, list[Sequence]]) -> list[tuple[Sequence, Tensor]]:
+    def _start(self, fresh: dict[PromptKey, list[Sequence]], features: Features) -> list[tuple[Sequence, Tensor]]:
         """Return first calls, grouped by prompt, with the logits after it. Each unknown prompt is computed once."""
         leaders = {key: siblings[0] for key, siblings in fresh.items() if key not in self._prompts}
         for leader in leaders.values():
             leader.seat = self._prompt_rows.free(len(leader.prompt), self._seated())
-        computed = dict(self._compute([(leader, 0) for leader in leaders.values()]))
+        computed = dict(self._prefill([(leader, 0) for leader in leaders.values()], features))
         for key, leader in leaders.items():
             assert leader.seat is not None
             leader.shared = self._prompt_rows.keep(leader.seat, leader.prompt.token_ids, computed[leader])
@@ -186,53 +212,7 @@ class Scheduler:
         for (sequence, _), token, logprob in zip(ready, *draw(logits_BV, samplings, numbers), strict=False):
             self._append(sequence, token, logprob)
 
-    def _compute(self, pieces: list[tuple[Sequence, int]]) -> list[tuple[Sequence, Tensor]]:
-        """Return each sequence with the logits after its prompt, whose first ``start`` positions are already computed.
-
-        The shapes in which a sequence is computed depend only on the sequence itself. Either all are first calls or
-        none is.
-        """
-        done: list[tuple[Sequence, Tensor]] = []
-        while pieces:
-            by_width: dict[int, list[tuple[Sequence, int]]] = {}
-            for sequence, start in pieces:
-                new = min(len(sequence.prompt) - start, CHUNK)
-                by_width.setdefault(-(-new // TOKEN_PAD) * TOKEN_PAD, []).append((sequence, start))
-            pieces = []
-            for width, members in sorted(by_width.items()):
-                size = max(1, BATCH_TOKENS // width)
-                for first in range(0, len(members), size):
-                    batch = members[first : first + size]
-                    for (sequence, start), logits_V in zip(batch, self._extend(batch, width), strict=False):
-                        end = start + CHUNK
-                        if end < len(sequence.prompt):
-                            pieces.append((sequence, end))
-                        else:
-                            done.append((sequence, logits_V))
-        return done
-
-    def _extend(self, batch: list[tuple[Sequence, int]], width: int) -> Tensor:
-        news = [sequence.prompt.token_ids[start : start + min(width, CHUNK)] for sequence, start in batch]
-        starts = [start - sequence.shared_length for sequence, start in batch]
-        seats = [sequence.seat for sequence, _ in batch if sequence.seat is not None]
-        if batch[0][0].shared is None:
-            cache, rows, shared = self._prompt_rows.cache, seats, None
-        else:
-            cache, rows = self._cache, [sequence.row for sequence, _ in batch]
-            shared = self._prompt_rows.share(seats, pick=True)
-        longest = max(starts) + width - 1
-        cache.reserve(longest + 1)
-        return self._decoder.extend(
-            self._integers([[*new, *[0] * (width - len(new))] for new in news]),
-            self._integers(starts),
-            self._integers(rows),
-            self._integers([len(new) - 1 for new in news]),
-            longest,
-            cache,
-            shared,
-        )
-
-    def _integers(self, values: list[int] | list[list[int]]) -> Tensor:
+    def _integers(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
 
     # Rows and sessions
@@ -296,7 +276,7 @@ class Scheduler:
     def _decode(self) -> None:
         """Draw one token for every active sequence."""
         count = self._gather()
-        tokens, places, numbers = [0] * count, [0] * count, [0.0] * count
+        tokens, places, positions, numbers = [0] * count, [0] * count, [0] * count, [0.0] * count
         samplings: list[Sampling | None] = [None] * count
         seats: list[int | None] = [None] * count
         for row, name in self._owners.items():
@@ -304,12 +284,15 @@ class Scheduler:
                 places[row] = self._sessions[name].place
         for row, sequence in self.active.items():
             made = len(sequence.tokens)
-            tokens[row], places[row], numbers[row] = sequence.tokens[-1], sequence.place, sequence.numbers[made]
+            tokens[row], places[row], positions[row] = sequence.tokens[-1], sequence.place, sequence.position
+            numbers[row] = sequence.numbers[made]
             samplings[row], seats[row] = sequence.sampling, sequence.seat
         longest = max(places[row] for row in self.active)
         self._cache.reserve(max(places) + 1)
         shared = self._prompt_rows.share(seats, pick=False)
-        logits_BV = self._decoder.decode(self._integers(tokens), self._integers(places), longest, self._cache, shared)
+        logits_BV = self._decoder.decode(
+            self._integers(tokens), self._integers(places), self._integers(positions), longest, self._cache, shared
+        )
         drawn, logprobs = draw(logits_BV, samplings, numbers)
         for row, sequence in list(self.active.items()):
             self._append(sequence, drawn[row], logprobs[row])
@@ -333,3 +316,8 @@ class Scheduler:
         )
         self._owners[sequence.row] = sequence.session
         sequence.complete(reason, self.version)
+
+
+def _continues(session: Session, prompt: Prompt) -> bool:
+    """Return whether a session's computed tokens can be reused for a prompt."""
+    return common_prefix(session, prompt) >= len(session.shared.tokens)

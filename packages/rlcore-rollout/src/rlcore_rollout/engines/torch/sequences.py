@@ -40,6 +40,11 @@ class Sequence:
     numbers: list[float] = field(default_factory=list)
     stops: frozenset[int] = frozenset()
     stop_texts: StopTexts | None = None
+    shift: int = 0
+    """Rotary position of a token after the images of the prompt, minus its index."""
+
+    def __post_init__(self) -> None:
+        self.shift = sum(max(span.rows, span.columns) - span.length for span in self.prompt.media if span.rows)
 
     def begin(self) -> None:
         """Prepare the draws: their random numbers and the stop tokens."""
@@ -75,6 +80,11 @@ class Sequence:
     def place(self) -> int:
         """Position of the newest token in its row. Everything before it is computed."""
         return len(self.prompt) + len(self.tokens) - 1 - self.shared_length
+
+    @property
+    def position(self) -> int:
+        """Rotary position of the newest token."""
+        return len(self.prompt) + len(self.tokens) - 1 + self.shift
 
     @property
     def shared_length(self) -> int:

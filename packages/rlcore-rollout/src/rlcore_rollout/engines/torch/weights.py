@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import NotInstalledError, UserError
+from rlcore.images.tower import FAMILIES as VISION_TYPES
+from rlcore.images.tower import text_model
 from rlcore.models.adapter import is_adapter
+from rlcore.models.config_file import read_config
 from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
 from rlcore.models.quantization import keep_layout, loading_options
@@ -27,7 +30,14 @@ if TYPE_CHECKING:
 
     from rlcore_rollout.engines.context import EngineContext
 
-FAMILIES = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
+TEXT_FAMILIES = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
+VISION_FAMILIES = (
+    "Qwen2VLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+)
+"""These see images."""
+FAMILIES = (*TEXT_FAMILIES, *VISION_FAMILIES)
 FUSED_BYTES = 256 * 2**20
 """Models up to this size get fused copies of their projections; larger ones are read in place."""
 
@@ -74,6 +84,8 @@ class Weights:
     frequencies: Tensor
     """Radians per position of each rotated pair, float32 [head_width / 2]."""
     rotation_scale: float
+    axes_F: Tensor | None = None
+    """Which position of a visual token rotates each pair: 0 temporal, 1 vertical, 2 horizontal, [head_width / 2]."""
 
     @property
     def device(self) -> torch.device:
@@ -100,7 +112,7 @@ def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     if is_adapter(folder):
         return _with_adapter(_load(base_of(folder), context), folder)
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
     if not (folder / "config.json").is_file():
@@ -114,7 +126,8 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
         dtype = "float32" if device == "cpu" else "bfloat16"
     quantised = loading_options(context.quantization, dtype=getattr(torch, dtype), device=device)
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        sees = read_config(folder).get("model_type") in VISION_TYPES
+        loaded: Any = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(
             folder,
             dtype=getattr(torch, dtype),
             local_files_only=True,
@@ -169,13 +182,13 @@ def unsupported(module: torch.nn.Module) -> str | None:
     name = type(module).__name__
     if name not in FAMILIES:
         return f"it is of none of the families {', '.join(FAMILIES)}"
-    config = model.config
+    config = model.config.get_text_config()
     others = {kind for kind in config.to_dict().get("layer_types") or () if kind != "full_attention"}
     if others:
         return f"it has layers of type {', '.join(sorted(others))}"
     if config.hidden_act != "silu":
         return f"it has hidden_act {config.hidden_act!r}"
-    rotary = model.model.rotary_emb
+    rotary: Any = text_model(module).rotary_emb
     if getattr(rotary, "rope_type", "default") in ("dynamic", "longrope"):
         return f"it has rope_type {rotary.rope_type!r}"
     return None
@@ -188,11 +201,12 @@ def read_weights(module: torch.nn.Module) -> Weights:
     Small models get fused projections; larger ones share the module's memory.
     """
     model: Any = module
-    config, rotary = model.config, model.model.rotary_emb
-    embedding = model.model.embed_tokens.weight
+    text: Any = text_model(module)
+    config, rotary = text.config, text.rotary_emb
+    embedding = text.embed_tokens.weight
     head_width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     shape = Shape(
-        layers=len(model.model.layers),
+        layers=len(text.layers),
         width=int(config.hidden_size),
         heads=int(config.num_attention_heads),
         key_heads=int(config.num_key_value_heads),
@@ -201,19 +215,35 @@ def read_weights(module: torch.nn.Module) -> Weights:
         context=int(config.max_position_embeddings),
         epsilon=float(config.rms_norm_eps),
     )
-    in_blocks = sum(parameter.numel() for parameter in model.model.layers.parameters())
-    whole = all(parameter.is_floating_point() for parameter in model.model.layers.parameters())
+    in_blocks = sum(parameter.numel() for parameter in text.layers.parameters())
+    whole = all(parameter.is_floating_point() for parameter in text.layers.parameters())
     fused = whole and in_blocks * embedding.element_size() <= FUSED_BYTES
     return Weights(
         shape=shape,
         fused=fused,
         embedding=embedding.detach(),
-        layers=tuple(_layer(block, shape, fused, embedding.dtype) for block in model.model.layers),
-        norm=model.model.norm.weight.detach(),
+        layers=tuple(_layer(block, shape, fused, embedding.dtype) for block in text.layers),
+        norm=text.norm.weight.detach(),
         head=projection(model.lm_head, folded=fused, dtype=embedding.dtype),
         frequencies=rotary.inv_freq.detach().float(),
         rotation_scale=float(getattr(rotary, "attention_scaling", 1.0)),
+        axes_F=_rotary_axes(module, rotary) if type(module).__name__ in VISION_FAMILIES else None,
     )
+
+
+def _rotary_axes(module: torch.nn.Module, rotary: Any) -> Tensor:
+    """Return the axis of each rotated pair: in runs (Qwen2-VL), or in turns while there are enough (Qwen3-VL)."""
+    sections = list(rotary.mrope_section)
+    axes_F = torch.zeros_like(rotary.inv_freq, dtype=torch.int64)
+    if type(module).__name__ == "Qwen3VLForConditionalGeneration":
+        for axis in (1, 2):
+            axes_F[axis : 3 * sections[axis] : 3] = axis
+        return axes_F
+    start = 0
+    for index, length in enumerate(sections):
+        axes_F[start : start + length] = index % 3
+        start += length
+    return axes_F
 
 
 def _layer(block: Any, shape: Shape, fused: bool, dtype: torch.dtype) -> Layer:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import SETTINGS, WEIGHTS, is_adapter, read_settings
+from rlcore.models.fingerprint import safetensors_header
 
 from rlcore_rollout.engines.vllm.segment import SHARED_MEMORY
 
@@ -27,13 +28,15 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 NAME = "default"
 """The name that peft gives to an unnamed adapter."""
 PREFIX = "base_model.model."
+ENCODER = ".visual."
+"""Part of the names of an image encoder's layers. vLLM applies adapters to them only if asked."""
 
 
 class Adapter:
     """The adapter of a source, in the form that vLLM accepts."""
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path | None) -> None:
-        """Read peft's settings, and the folder that holds the adapter unless it is live.
+    def __init__(self, settings: Mapping[str, Any], folder: Path | None, names: Iterable[str]) -> None:
+        """Read peft's settings, the folder that holds the adapter unless it is live, and the names of its tensors.
 
         Raises:
             UserError: vLLM cannot serve the adapter.
@@ -57,21 +60,26 @@ class Adapter:
         rank = max([int(settings["r"]), *map(int, (settings.get("rank_pattern") or {}).values())])
         if rank > RANKS[-1]:
             raise UserError(f"vLLM serves adapters up to rank {RANKS[-1]}", found=f"rank {rank}", where=where)
-        self.arguments = {
+        self.arguments: dict[str, Any] = {
             "enable_lora": True,
             "max_loras": 1,
             "max_lora_rank": next(size for size in RANKS if size >= rank),
         }
+        if any(ENCODER in name for name in names):
+            self.arguments["enable_tower_connector_lora"] = True
         """Arguments with which vLLM must start."""
 
     @classmethod
     def of(cls, source: WeightSource) -> Adapter | None:
         """Return the adapter of a live module or a folder; None where all weights belong to the policy."""
         if source.module is not None:
-            settings = getattr(source.module, "peft_config", {}).get(NAME)
-            return None if settings is None else cls(_plain(settings), None)
+            module: Any = source.module
+            settings = getattr(module, "peft_config", {}).get(NAME)
+            names = (name for name, _ in module.named_parameters() if "lora_" in name)
+            return None if settings is None else cls(_plain(settings), None, names)
         if source.folder is not None and is_adapter(source.folder):
-            return cls(read_settings(source.folder), source.folder)
+            header, _ = safetensors_header(source.folder / WEIGHTS)
+            return cls(read_settings(source.folder), source.folder, header)
         return None
 
     def request(self, module: object | None) -> LoRARequest:

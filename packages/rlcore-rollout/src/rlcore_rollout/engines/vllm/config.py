@@ -23,6 +23,10 @@ DECIDED = {
     "enable_lora": "lora.rank",
     "max_lora_rank": "lora.rank",
     "max_loras": None,
+    "limit_mm_per_prompt": "rollout.vllm.max_images",
+    "mm_processor_kwargs": "model.images",
+    "mm_processor_cache_gb": "rollout.vllm.image_cache_gib",
+    "language_model_only": None,
 }
 """vLLM arguments that ``arguments`` may not contain, with the key that sets each (None: set by rlcore itself)."""
 
@@ -42,6 +46,10 @@ class VllmEngineConfig(Table):
     """Disable compilation and CUDA graphs: a faster start but slower steps; None means true on a CPU only."""
     enable_prefix_caching: bool = True
     """Cache prompts for siblings and later turns."""
+    max_images: Annotated[int, Field(ge=1)] = 32
+    """Maximum number of images in one prompt of a vision-language model."""
+    image_cache_gib: Annotated[float, Field(ge=0)] = 0.25
+    """Size in GiB of the cache of normalised images. vLLM has two, one in this process and one in its own."""
     sleep: bool = False
     """Release GPU memory while the trainer updates; for a trainer on the same GPU."""
     timeout_s: Annotated[float, Field(gt=0)] = 600.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,18 @@ from rlcore.errors import EngineError, UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.contents import INDEX, indexed_files
 from rlcore.models.folder import base_of
+from rlcore.models.vision_language import VisionLanguageModel
 from rlcore.models.weights import check_layers, check_types
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
+from rlcore_rollout.engines.vllm.images import ImageInput, check_expanded
 from rlcore_rollout.engines.vllm.launch import prepare
 from rlcore_rollout.engines.vllm.segment import Segment
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
+    from vllm.inputs import TokensPrompt
     from vllm.lora.request import LoRARequest
 
     from rlcore_rollout.engines.context import EngineContext
@@ -64,13 +68,18 @@ class VllmEngine:
         check_types(folder)
         check_layers(folder)
         self._config, self._folder = config, folder
+        model = VisionLanguageModel.of_folder(folder)
+        self._images = None if model is None else ImageInput(model, config, context.images)
         self._launch = prepare(
             config,
             folder,
             _dtype(source, context),
             context,
             seed=derive_seed(context.seed, "vllm", source.version),
-            adapter={} if self._adapter is None else self._adapter.arguments,
+            more={
+                **({} if self._adapter is None else self._adapter.arguments),
+                **({} if self._images is None else self._images.arguments),
+            },
         )
         self._context: int = self._launch.settings.model_config.max_model_len
         self._vocabulary: int = self._launch.settings.model_config.get_vocab_size()
@@ -89,16 +98,14 @@ class VllmEngine:
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """Continue the prompt. Ends with ``length`` at the context limit, without any token if none fits."""
         from vllm import SamplingParams
-        from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        if prompt.media:
-            raise EngineError("the vllm engine supports only text; use another engine for images")
         ids = prompt.token_ids.tolist()
         if not ids or not 0 <= min(ids) <= max(ids) < self._vocabulary:
             raise EngineError(f"a prompt needs ids from 0 to {self._vocabulary - 1}, and at least one")
         self._check_usable()
+        request = self._request(prompt, ids)
         version, limit = self._version, min(sampling.max_new_tokens, self._context - len(ids))
         if limit <= 0:
             return Completion(token_ids=TokenIds(), logprobs=Logprobs(), finish_reason="length", policy_version=version)
@@ -116,14 +123,15 @@ class VllmEngine:
             ignore_eos=True,
             logprobs=0,
             flat_logprobs=True,
+            logit_bias={token: -math.inf for token in sampling.suppressed_token_ids if token < self._vocabulary}
+            or None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         self._in_flight += 1
         try:
             final: Any = None
-            request = f"{session}-{next(self._requests)}"
-            text = TokensPrompt(prompt_token_ids=ids)
-            async for output in self._llm.generate(text, params, request, lora_request=self._serving):
+            name = f"{session}-{next(self._requests)}"
+            async for output in self._llm.generate(request, params, name, lora_request=self._serving):
                 final = output
         except EngineDeadError as error:
             if self.failure is None:
@@ -133,6 +141,7 @@ class VllmEngine:
             raise EngineError(f"vLLM refused the request: {error}") from error
         finally:
             self._in_flight -= 1
+        check_expanded(ids, final)
         made = final.outputs[0]
         if made.finish_reason not in {"stop", "length"}:
             raise EngineError(f"vLLM ended the request with {made.finish_reason!r}")
@@ -142,6 +151,13 @@ class VllmEngine:
             finish_reason=made.finish_reason,
             policy_version=version,
         )
+
+    def _request(self, prompt: Prompt, ids: list[int]) -> TokensPrompt:
+        if not prompt.media:
+            return {"prompt_token_ids": ids}
+        if self._images is None:
+            raise EngineError(f"the model {self._folder} has no images; choose a vision-language model")
+        return self._images.request(prompt)
 
     async def release(self, session: str) -> None:
         """Do nothing. vLLM's prefix cache evicts entries itself."""
@@ -216,6 +232,8 @@ class VllmEngine:
         await self._llm.update_weights(WeightTransferUpdateRequest(update_info={}))
         await self._llm.finish_weight_update()
         await self._llm.reset_prefix_cache()
+        if self._images is not None:
+            await self._llm.reset_encoder_cache()
 
     async def _serve_folder(self) -> None:
         """Serve the adapter of a folder, for which no weights are sent."""

@@ -96,11 +96,11 @@ def prepare(
     context: EngineContext,
     *,
     seed: int,
-    adapter: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Launch:
     """Check everything that can be checked without loading a model.
 
-    ``adapter`` holds the vLLM arguments that an adapter requires.
+    ``more`` holds the vLLM arguments that an adapter or images require.
 
     Raises:
         UserError: options contradict each other, the model or the machine.
@@ -120,7 +120,7 @@ def prepare(
     # vLLM logs only errors in this process. rlcore reports its problems as exceptions.
     try:
         with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}) as before, _output_to(log):
-            settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, adapter=adapter or {})
+            settings = _settings(config, folder, dtype, context, seed=seed % 2**31, eager=eager, more=more or {})
             # vLLM sets environment variables that its processes need, such as libraries to preload.
             asked = {name: value for name, value in os.environ.items() if before.get(name) != value}
         _decide_cache(settings, config, on_cpu=on_cpu)
@@ -161,7 +161,7 @@ def _settings(
     *,
     seed: int,
     eager: bool,
-    adapter: Mapping[str, Any],
+    more: Mapping[str, Any],
 ) -> VllmConfig:
     from vllm.engine.arg_utils import AsyncEngineArgs
 
@@ -189,7 +189,7 @@ def _settings(
         "weight_transfer_config": {"backend": BACKEND},
         "generation_config": "vllm",  # a folder's generation_config.json must not change the sampling
         "disable_log_stats": True,
-        **adapter,
+        **more,
     }
     try:
         return AsyncEngineArgs(**(arguments | config.arguments)).create_engine_config()

@@ -1,0 +1,96 @@
+"""Frozen vision towers, and adapters of vision-language models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rlcore.config.schema import RunConfig
+from rlcore.errors import UserError
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.lora_config import LoraTable
+from rlcore_trainer.policy.vision import freeze_tower
+from rlcore_trainer.training import model_check
+from rlcore_trainer.training.start import starting_policy
+from vision_models import FAMILIES, vision_folder, vision_language_model
+
+CPU = torch.device("cpu")
+
+
+def run(path: str, **tables: Any) -> Any:
+    values: dict[str, Any] = {"model": {"path": path, **tables.get("model", {})}, "environment": {"id": ""}}
+    options = {"lora": LoraTable(**tables.get("lora", {}))}
+    return SimpleNamespace(
+        config=RunConfig(**values, reward=[]),
+        resolved=SimpleNamespace(options=options, origin=lambda path: "a test"),
+        resume_from=None,
+    )
+
+
+def trained(policy: CausalLanguageModel) -> set[str]:
+    return {name for name, each in policy.module.named_parameters() if each.requires_grad}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_frozen_tower_and_its_merger_are_not_trained(family: str, tmp_path: Path) -> None:
+    folder = vision_folder(tmp_path, family)
+    policy = starting_policy(run(str(folder), model={"vision_tower": "frozen"}), folder, device=CPU)
+    names = trained(policy)
+    assert names
+    assert not any("visual" in name for name in names)
+    assert any("frozen" in line for line in policy.description())
+
+
+def test_a_tower_is_trained_by_default(tmp_path: Path) -> None:
+    folder = vision_folder(tmp_path, "qwen2_5_vl")
+    policy = starting_policy(run(str(folder)), folder, device=CPU)
+    assert trained(policy) == {name for name, _ in policy.module.named_parameters()}
+    count = sum(each.numel() for each in policy.parameters())
+    assert any(f"{count:,} trained parameters" in line for line in policy.description())
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "up_proj"]])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adapters_leave_the_tower_alone(family: str, targets: Any, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    folder = vision_folder(tmp_path / "base", family)
+    policy = starting_policy(run(str(folder), lora={"rank": 2, "targets": targets}), folder, device=CPU)
+    names = trained(policy)
+    assert names
+    assert all("language_model.layers" in name for name in names)
+    policy.save(tmp_path / "adapter")
+    again = run(str(folder), lora={"adapter": str(tmp_path / "adapter")})
+    assert trained(starting_policy(again, folder, device=CPU)) == names
+    assert (tmp_path / "adapter" / "preprocessor_config.json").is_file()
+
+
+def test_a_regular_expression_adapts_the_tower(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    folder = vision_folder(tmp_path, "qwen2_5_vl")
+    table = {"rank": 2, "targets": r".*visual\.blocks\.\d+\.attn\.qkv"}
+    policy = starting_policy(run(str(folder), lora=table), folder, device=CPU)
+    assert all("visual.blocks" in name for name in trained(policy))
+
+
+def test_unsupported_vision_models_are_refused_before_weights_load(tmp_path: Path) -> None:
+    folder = vision_folder(tmp_path, "qwen2_vl")
+    assert model_check.notes(run(str(folder))) == []
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"qwen2_vl"', '"mllama"').replace("Qwen2VLFor", "MllamaFor"))
+    with pytest.raises(UserError, match="MllamaForConditionalGeneration"):
+        model_check.notes(run(str(folder)))
+
+
+def test_a_frozen_tower_of_a_text_model_is_noted(model_folder: Path) -> None:
+    (note,) = model_check.notes(run(str(model_folder), model={"vision_tower": "frozen"}))
+    assert "no vision tower" in note
+
+
+def test_a_copied_trunk_keeps_its_tower_frozen() -> None:
+    model = vision_language_model("qwen2_5_vl")
+    freeze_tower(model)
+    trunk = CausalLanguageModel(model).trunk()
+    assert not any(each.requires_grad for name, each in trunk.module.named_parameters() if "visual" in name)
