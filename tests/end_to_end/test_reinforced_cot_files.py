@@ -20,7 +20,7 @@ from rlcore.config.origins import parse_yaml
 from rlcore.plugins.registry import Registry
 from workspace import ROOT
 
-EXAMPLE = ROOT / "examples" / "sft-then-grpo"
+EXAMPLE = ROOT / "examples" / "visual-cot"
 LORA = """
   lora:
     r: {rank}
@@ -133,10 +133,18 @@ deepspeed_config:
 """
 TWO_PROCESSES = DEEPSPEED_FILE.partition("deepspeed_config")[0].replace("DEEPSPEED", "MULTI_GPU")
 
+PICTURES = {
+    "data.id": "visual-cot",
+    "data.images": "data/multimodal_cot/images",
+    "environment.id": "visual-cot",
+    "evaluation.success": 0.7,
+    "observers": ["visual-cot"],
+    "reward.0.id": "visual-cot",
+}
 SFT_SETS = {
+    **PICTURES,
     "checkpoint.every": 6 * 8,
     "data.evaluation": ["data/multimodal_cot/dev_data.jsonl"],
-    "data.id": "chat",
     "data.train": ["data/multimodal_cot/train_data.jsonl"],
     "evaluation.every": 2 * 8,
     "layout": "stamped",
@@ -153,12 +161,14 @@ SFT_SETS = {
     "trainer.learning_rate": 1e-5,
     "trainer.max_gradient_norm": 1.0,
     "trainer.max_tokens": 2048,
+    "trainer.rollouts": True,
     "trainer.schedule": "linear",
     "trainer.lr_warmup_ratio": 0.1,
     "trainer.weight_decay": 0.0,
 }
 """For 16 rows in batches of 2."""
 GRPO_SETS = {
+    **PICTURES,
     "algorithm.advantage.id": "grpo",
     "algorithm.advantage.normalise_by_std": True,
     "algorithm.aggregation": "token-mean",
@@ -196,13 +206,12 @@ GRPO_SETS = {
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folders of the repository with text data, and metadata of vLLM and a tracker."""
-    data = tmp_path / "data" / "multimodal_cot"
-    data.mkdir(parents=True)
-    for name, count in (("train_data", 16), ("dev_data", 2), ("test", 2)):
-        messages = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}]
-        row = {"messages": messages, "answer": "2"}
-        (data / f"{name}.jsonl").write_text((json.dumps(row) + "\n") * count, encoding="utf-8")
+    """The folders of the repository with generated pictures, and metadata of vLLM and a tracker."""
+    for place in search_path(EXAMPLE, tmp_path / "example"):
+        monkeypatch.syspath_prepend(place)
+    monkeypatch.chdir(tmp_path)
+    size = ("questions=16", "held_out=2")
+    assert rlcore(monkeypatch, "data", "prepare", "visual-cot", "out=data/multimodal_cot", *size) == 0
     model = tmp_path / "qwen" / "qwen-merged-sft"
     model.mkdir(parents=True)
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
@@ -212,9 +221,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         information.mkdir(parents=True)
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         (information / "METADATA").write_text(text, encoding="utf-8")
-    for place in (str(tmp_path / "site"), *search_path(EXAMPLE, tmp_path / "example")):
-        monkeypatch.syspath_prepend(place)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return tmp_path / "project" / "configs" / "train"
 
 
@@ -251,19 +258,17 @@ def test_every_key_of_the_sft_file_is_reported(
 ) -> None:
     text = SFT_FILE.replace("quantization: true", "quantization: false")
     file = write(project, "sft.yaml", text)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-c", file) == 0, capsys.readouterr().err
-    capsys.readouterr()
     found, lines = set_by_files(monkeypatch, capsys, "-c", file)
     assert found == SFT_SETS
     assert len(lines) == keys_of(text)
-    assert any("image_dir" in line and " -> " not in line for line in lines)
+    assert any("image_dir" in line and 'data.images = "data/multimodal_cot/images"' in line for line in lines)
 
 
 def test_every_key_of_the_grpo_file_is_reported(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
-    given = ["-p", "gsm8k-tools", "-c", file]
+    given = ["-c", file]
     assert rlcore(monkeypatch, "config", "show", *given) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
     assert '[algorithm.loss]\nid = "gspo"' in resolved
@@ -284,7 +289,7 @@ def test_lora_tables_are_translated(
     assert found == {**SFT_SETS, **ours, "lora.dropout": 0.05}
     assert len(lines) == keys_of(low)
     high = GRPO_FILE + LORA.format(rank=128, alpha=256, task="CAUSAL_LM")
-    given = ("-p", "gsm8k-tools", "-c", write(project, "grpo.yaml", high))
+    given = ("-c", write(project, "grpo.yaml", high))
     found, lines = set_by_files(monkeypatch, capsys, *given)
     assert found == {**GRPO_SETS, **ours}
     assert any("lora_dropout" in line and " -> " not in line for line in lines)
@@ -314,6 +319,7 @@ def test_quantised_base_needs_adapter_and_torch_engine(
 def test_recipes_match_the_files(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """They train the text model on text, so the folders of pictures are left out."""
     data = Path("data/multimodal_cot/train_data.jsonl")
     data.write_text(data.read_text(encoding="utf-8").splitlines(keepends=True)[0] * 500, encoding="utf-8")
     processes = "strategy.processes=2"
@@ -322,7 +328,9 @@ def test_recipes_match_the_files(
     here = {"data", "model", "name", "runs", "layout", "evaluation", "trackers"}
     other = {"rollout.engine", "rollout.vllm.gpu_memory_utilization", "checkpoint.every", "rollout.max_new_tokens"}
     for recipe, text in (("qwen2.5-3b-sft", sft), ("qwen2.5-3b-grpo", grpo)):
-        (reading,) = translate(Registry(), files=[write(project, "file.yaml", text)], overrides=[processes]).files
+        lines = [line for line in text.splitlines() if "image_dir" not in line]
+        file = write(project, "file.yaml", "\n".join(lines))
+        (reading,) = translate(Registry(), files=[file], overrides=[processes]).files
         wanted = {".".join(path): value for path, value in leaves(reading.tree)}
         assert rlcore(monkeypatch, "config", "show", "--json", "-p", "gsm8k-tools", "-r", recipe) == 0
         found = json.loads(capsys.readouterr().out)
@@ -334,7 +342,7 @@ def test_token_level_importance_sampling_selects_grpo(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE.replace("level: sequence", "level: token"))
-    assert rlcore(monkeypatch, "config", "show", "-p", "gsm8k-tools", "-c", file) == 0, capsys.readouterr().err
+    assert rlcore(monkeypatch, "config", "show", "-c", file) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
     assert '[algorithm.loss]\nid = "clip"' in resolved
     assert "clip_low = 0.2" in resolved
@@ -345,7 +353,7 @@ def test_two_processes_double_the_batch(
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
     two = write(project, "two.yaml", TWO_PROCESSES)
-    rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", two, "-c", file)
+    rlcore(monkeypatch, "run", "--dry-run", "-c", two, "-c", file)
     error = capsys.readouterr().err
     assert "per_device_train_batch_size = 2 -> trainer.tasks_per_step = 4, trainer.updates_per_rollout = 3" in error
     assert 'distributed_type = "MULTI_GPU" -> strategy.id = "ddp"' in error
@@ -356,7 +364,7 @@ def test_deepspeed_file_is_rejected(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, deepspeed = write(project, "grpo.yaml", GRPO_FILE), write(project, "ds.yaml", DEEPSPEED_FILE)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", deepspeed, "-c", file) == 2
+    assert rlcore(monkeypatch, "run", "--dry-run", "-c", deepspeed, "-c", file) == 2
     error = capsys.readouterr().err
     assert "train_micro_batch_size_per_gpu, zero_optimization" in error
     assert "distributed_type: MULTI_GPU" in error
@@ -387,7 +395,7 @@ def test_misspelt_block_gets_a_suggestion(
 def test_files_without_the_plugin_are_unknown_keys(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rl-plugin-reinforced-cot")
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rl-plugin-visual-cot")
     file = write(project, "grpo.yaml", GRPO_FILE)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "-c", file) == 2
+    assert rlcore(monkeypatch, "run", "--dry-run", "-c", file) == 2
     assert "unknown key  GRPO" in capsys.readouterr().err

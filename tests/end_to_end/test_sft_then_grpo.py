@@ -26,6 +26,8 @@ from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "sft-then-grpo"
+PLUGIN = REPOSITORY / "examples" / "visual-cot"
+"""Contains the dialect that reads the files."""
 README = EXAMPLE / "README.md"
 MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end of what was measured -->)", re.DOTALL)
 SEEDS = (0, 1)
@@ -42,7 +44,7 @@ class Stage:
 
 
 def rlcore(folder: Path, *arguments: str) -> str:
-    plugin = {"PYTHONPATH": os.pathsep.join(search_path(EXAMPLE, folder / ".installed"))}
+    plugin = {"PYTHONPATH": os.pathsep.join(search_path(PLUGIN, folder / ".installed"))}
     done = rlcore_command(arguments, folder, environment=os.environ | plugin | {"OMP_NUM_THREADS": "1"}, timeout_s=3600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

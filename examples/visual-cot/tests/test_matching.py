@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_plugin_visual_cot.grammar import parse
 from rl_plugin_visual_cot.matching import concludes_with, conclusion, matches, polarity
 from rl_plugin_visual_cot.prompts import answered
 
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 ANSWERS = ("yes", "no", "left", "right", "top", "light brown", "dog", "glasses", "two", "Bed", "indoors")
 WORDS = "yes no not left right the a is it Red dogs or, . and bus 2 two on isn't <answer>"
 TEXTS = st.lists(st.sampled_from(WORDS.split(" "))).map(" ".join)

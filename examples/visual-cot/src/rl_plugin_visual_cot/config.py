@@ -16,6 +16,8 @@ def _as_list(value: object) -> object:
 
 Files = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
+ACCURACY = 0.7
+"""Default weight of a correct answer, which is more than that of everything else."""
 Kind = Literal["color", "shape", "side", "count", "exists"]
 
 
@@ -75,8 +77,6 @@ class PrepareConfig(SceneConfig):
     """Number of training questions."""
     held_out: Count = 200
     """Number of questions in each of the two held-out files."""
-    guesses: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Fraction of the chains of thought that look at the right place but guess the answer."""
 
 
 class RewardConfig(Table):
@@ -84,7 +84,7 @@ class RewardConfig(Table):
 
     id: str = "visual-cot"
     """Id of the reward."""
-    accuracy: Annotated[float, Field(ge=0, le=1)] = 0.7
+    accuracy: Annotated[float, Field(ge=0, le=1)] = ACCURACY
     """Weight of a correct answer."""
     format: Annotated[float, Field(ge=0, le=1)] = 0.2
     """Weight of the exact format."""

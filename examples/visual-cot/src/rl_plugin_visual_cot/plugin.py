@@ -1,6 +1,6 @@
 """The rlcore plugin: only names and import paths."""
 
-from rlcore import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec, hookimpl
+from rlcore import DatasetSpec, DialectSpec, EnvironmentSpec, RecipeSpec, RewardSpec, hookimpl
 
 HERE = "rl_plugin_visual_cot"
 
@@ -43,6 +43,8 @@ def rlcore_datasets():
         id="visual-cot",
         target=f"{HERE}.dataset:VisualCotData",
         config=f"{HERE}.config:DataConfig",
+        prepare=f"{HERE}.prepare:prepare",
+        prepare_config=f"{HERE}.config:PrepareConfig",
         summary="Chain-of-thought files with pictures, or generated pictures of shapes.",
     )
 
@@ -55,3 +57,24 @@ def rlcore_recipes():
         target=f"{HERE}:recipes/default.toml",
         summary="A tiny vision-language model answers questions about generated pictures, on a laptop.",
     )
+
+
+@hookimpl
+def rlcore_dialects():
+    """The dialect. Files are recognised by their top-level keys."""
+    yield DialectSpec(
+        id="reinforced-cot",
+        target=f"{HERE}.files.dialect:DIALECT",
+        files=(("SFT",), ("GRPO",), ("model_path", "pipeline")),
+        summary="The YAML files of Multimodal-Reinforce-CoT.",
+    )
+
+
+@hookimpl
+def rlcore_rollouts_scored(run, step, purpose, groups):
+    """Write the samples of evaluations, in runs with ``observers = ["visual-cot"]``."""
+    if purpose != "evaluation":
+        return None
+    from rl_plugin_visual_cot.observer import evaluated
+
+    return evaluated(run, groups)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import random
 from dataclasses import dataclass
+from typing import Literal
 
 SIDE = 112
 """Width and height of a picture in pixels."""
@@ -75,8 +76,8 @@ def _is_held_out(colors: list[str], shapes: list[str], places: list[int]) -> boo
     return (total + sum(place * weight for place, weight in zip(places, (1, 3, 1, 3), strict=False))) % 4 == 0
 
 
-def picture(scene: Scene) -> bytes:
-    """Return a scene as an encoded PNG of `SIDE` x `SIDE` pixels. An empty scene is an empty picture."""
+def picture(scene: Scene, form: Literal["PNG", "JPEG"] = "PNG") -> bytes:
+    """Return a scene as an encoded picture of `SIDE` x `SIDE` pixels. An empty scene is an empty picture."""
     from PIL import Image, ImageDraw
 
     image = Image.new("RGB", (SIDE, SIDE), BACKGROUND)
@@ -96,5 +97,8 @@ def picture(scene: Scene) -> bytes:
             canvas.rectangle((left + third, top, left + end - third, top + end), fill=fill)
             canvas.rectangle((left, top + third, left + end, top + end - third), fill=fill)
     written = io.BytesIO()
-    image.save(written, format="PNG", compress_level=1)
+    if form == "PNG":
+        image.save(written, format="PNG", compress_level=1)
+    else:
+        image.save(written, format="JPEG", quality=95, subsampling=0)
     return written.getvalue()

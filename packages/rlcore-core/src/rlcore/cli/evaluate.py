@@ -28,6 +28,7 @@ from rlcore.session.checks import check_run
 from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
+from rlcore.sheets import Facts, write_sheet
 from rlcore.specs import EngineSpec
 from rlcore.terminal import say
 from rlcore.types import Group
@@ -42,6 +43,7 @@ from rlcore.wording import counted
       rlcore eval runs/NAME                            the best checkpoint of a run, with that run's configuration
       rlcore eval runs/NAME/checkpoints/000040         another checkpoint
       rlcore eval -p gsm8k-tools model=FOLDER          a Hugging Face folder
+      rlcore eval runs/NAME --sheet page.html          a page to look at, with images
       rlcore eval runs/NAME evaluation.samples=8 evaluation.temperature=1.0    also pass@k
       rlcore eval -p gsm8k-tools rollout.engine=openai rollout.openai.base_url=http://localhost:8000/v1 \\
         rollout.openai.model=NAME                      a chat-completions endpoint; needs no model.path""",
@@ -54,6 +56,12 @@ from rlcore.wording import counted
     metavar="FILE.jsonl.gz",
     help="Store the trajectories, for rlcore data show.",
 )
+@click.option(
+    "--sheet",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.html",
+    help="Write a page with images, reasoning, answers and verdicts.",
+)
 @json_option("Print JSON instead of the table.")
 @exits_reported()
 def evaluate(
@@ -63,6 +71,7 @@ def evaluate(
     overrides: tuple[str, ...],
     split: str,
     save: Path | None,
+    sheet: Path | None,
     as_json: bool,
 ) -> int:
     """Evaluate a policy on held-out tasks.
@@ -70,12 +79,15 @@ def evaluate(
     Takes the same layers as rlcore run and evaluates the model in model.path. A run directory or a checkpoint can be
     given alone: it provides the configuration of its run. An engine that uses an endpoint provides its own model.
     """
-    _check_save(save)
+    _check_file(save, "--save", ".jsonl.gz", "trajectories are stored as .jsonl.gz")
+    _check_file(sheet, "--sheet", ".html", "a sheet is an .html file")
     request = Request(plugin=plugin, recipe=recipe, files=files, overrides=overrides, argv=tuple(sys.argv))
     try:
         found = evaluated(request, split=split, output=Output(sys.stderr if as_json else None))
         if save is not None:
             write_groups(save, found.groups)
+        if sheet is not None:
+            write_sheet(sheet, found.groups, _facts(found))
     except BaseException as error:
         if as_json and not isinstance(error, UserError):
             print_json({"finished": False})
@@ -106,6 +118,8 @@ class Evaluated:
     folder: Path | None
     """The folder of the model, which no longer exists if it was built; None if the engine provides it."""
     split: str
+    success: float
+    """The reward from which a trajectory is solved."""
     groups: Sequence[Group]
     summary: Summary
     environments: Mapping[str, Summary]
@@ -152,6 +166,7 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
             output.say(line)
         folder = _folder(run)
         groups, seconds = _collect(run, split, folder)
+        run.evaluated(groups)
     finally:
         run.finished()
     success = run.config.evaluation.success
@@ -161,6 +176,7 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
         model=own_model(run) or run.config.model.path,
         folder=folder,
         split=split,
+        success=success,
         groups=groups,
         summary=summarise(groups, success=success),
         environments=summaries_of(groups, success=success),
@@ -260,14 +276,19 @@ def _folder(run: RunSession) -> Path | None:
     return folder
 
 
-def _check_save(path: Path | None) -> None:
-    """Reject an unusable path for the trajectories before they are collected."""
+def _facts(found: Evaluated) -> Facts:
+    rows = [("model", str(found.folder or found.model)), ("recipe", found.recipe), ("split", found.split)]
+    return Facts(title=f"Evaluation of {found.name}", rows=rows, success=found.success)
+
+
+def _check_file(path: Path | None, option: str, suffix: str, wanted: str) -> None:
+    """Reject an unusable path for a result before the trajectories are collected."""
     if path is None:
         return
-    if not path.name.endswith(".jsonl.gz"):
-        raise UserError("trajectories are stored as .jsonl.gz", found=str(path), where="--save", fix=f"{path}.jsonl.gz")
+    if not path.name.endswith(suffix):
+        raise UserError(wanted, found=str(path), where=option, fix=f"{path}{suffix}")
     if not path.parent.is_dir():
-        raise UserError(f"the folder {path.parent} does not exist", where="--save", fix="create it")
+        raise UserError(f"the folder {path.parent} does not exist", where=option, fix="create it")
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@
       metrics.jsonl      one object per step, flat names
       rollouts/          scored groups, one file per step and purpose
       media/             images of the rollouts, each stored once by content hash
+      sheets/            evaluations with images as HTML pages, one file per step
       checkpoints/       NNNNNN/, one folder per saved step
       superseded/        results of later steps, moved aside when the run was resumed from an earlier one
       model/             the output of a ``builtin:`` builder
@@ -46,7 +47,7 @@ from rlcore.runs.checkpoints import (
     last_checkpoint,
     run_of,
 )
-from rlcore.runs.layout import back_up, lay_out, stamped_name
+from rlcore.runs.layout import SHEETS, back_up, lay_out, stamped_name
 from rlcore.runs.lock import take_lock
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
 from rlcore.runs.superseded import Superseded, supersede
@@ -176,7 +177,7 @@ class RunDirectory:
         for folder in FOLDERS:  # a folder may have been deleted to free space
             with told(self.path / folder):
                 (self.path / folder).mkdir(exist_ok=True)
-        for folder_of_files in (self.path, self.rollouts):
+        for folder_of_files in (self.path, self.rollouts, self.path / SHEETS):
             sweep(folder_of_files)
         BlobStore(self.media).sweep()
         resumes = self.path / "resumes.jsonl"

@@ -3,7 +3,7 @@
 ::
 
     superseded/001-from-step-20/     of the first resume of the run, which continued after step 20
-      checkpoints/  rollouts/  metrics.jsonl
+      checkpoints/  rollouts/  sheets/  metrics.jsonl
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 
 from rlcore.atomic_files import told, whole
 from rlcore.runs.checkpoints import checkpoints_of
+from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import metrics_lines
 from rlcore.wording import counted
 
 FOLDER = "superseded"
-_RECORD = re.compile(r".+-([0-9]{6,})\.jsonl\.gz")
+_RECORD = re.compile(r".+-([0-9]{6,})\.(?:jsonl\.gz|html)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Superseded:
 
 
 def supersede(run: Path, step: int, *, number: int) -> Superseded:
-    """Move checkpoints, rollouts and metrics of later steps, and damaged lines of metrics, to a folder in the run.
+    """Move the results of later steps, and damaged lines of metrics, to a folder in the run.
 
     It can be interrupted and repeated. Checkpoints are moved first, the last one first, so that the newest remaining
     one always has its metrics.
@@ -62,6 +63,9 @@ def supersede(run: Path, step: int, *, number: int) -> Superseded:
     rollouts = [path for path in sorted((run / "rollouts").iterdir()) if _step_of(path) > step]
     for path in rollouts:
         _move(path, aside / "rollouts")
+    for path in sorted((run / SHEETS).glob("*.html")):
+        if _step_of(path) > step:
+            _move(path, aside / SHEETS)
     lines = _cut_metrics(run / "metrics.jsonl", step, aside)
     return Superseded(folder=aside, checkpoints=len(checkpoints), rollouts=len(rollouts), lines=lines)
 

@@ -21,6 +21,7 @@ from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
 from rlcore.runs.records import write_groups
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
+from rlcore.session.sheets import write_evaluation_sheet
 
 if TYPE_CHECKING:
     from rlcore.types import Group
@@ -109,15 +110,25 @@ class RunSession(RunComponents):
                 tracker.log(step, {**added, **metrics})
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
-        """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples."""
+        """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples.
+
+        Evaluations with images are also written as a page in ``sheets/``.
+        """
         if self.directory is not None:
             write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
+            if purpose == "evaluation":
+                write_evaluation_sheet(self.directory.path, step, groups, self.plan)
         hook = "rlcore_rollouts_scored"
         self._measured |= self._observers.tell(hook, run=self, step=step, purpose=purpose, groups=groups)
         for name, tracker in list(self.trackers):
             with self._disabling(name, tracker, "log_samples"):
                 if isinstance(tracker, SampleTracker):
                     tracker.log_samples(step, purpose, groups)
+
+    def evaluated(self, groups: Sequence[Group]) -> None:
+        """Send the scored groups of an evaluation outside of training to observers, with their other hooks silent."""
+        observers = Observers(self.registry, self.config.observers)
+        observers.tell("rlcore_rollouts_scored", run=self, step=0, purpose="evaluation", groups=groups)
 
     @contextmanager
     def _disabling(self, name: str, tracker: Tracker, what: str) -> Iterator[None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from rlcore.images.tower import VisualFeatures
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,7 +15,7 @@ from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.decoder import Decoder
 from rlcore_rollout.engines.torch.prompts import PromptRows
 from rlcore_rollout.engines.torch.sequences import Sequence
-from rlcore_rollout.engines.torch.vision import positions_of, visual_tokens
+from rlcore_rollout.engines.torch.vision import Encoded, positions_of, visual_tokens
 
 TOKEN_PAD = 16
 """New tokens of a prompt are padded to a multiple of this and computed together with others of that length."""
@@ -27,7 +26,7 @@ BATCH_TOKENS = 2048
 
 Piece = tuple[Sequence, int]
 """A sequence, and how many positions of its prompt are computed."""
-Features = Mapping[str, VisualFeatures]
+Features = Mapping[str, Encoded]
 """Visual features by the content hash of their image."""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.errors import DataError, EngineError, UserError
 from rlcore.images import image_size, rotary_positions
-from rlcore.images.tower import VisualFeatures, vision_tower, visual_features
+from rlcore.images.tower import vision_tower, visual_features
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -25,8 +25,20 @@ CALL_TOKENS = 4096
 """Maximum number of visual tokens that are encoded together, unless one image has more."""
 CALL_IMAGES = 16
 """Maximum number of images of equal size that are encoded together in deterministic mode."""
+ROW_PAD = 8
+"""Fewer rows of a matrix product take other code paths in the underlying libraries."""
 KNOWN_IMAGES = 4096
 """Number of images whose size is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The visual features of one image."""
+
+    features_KD: Tensor
+    """The embeddings of its tokens."""
+    deepstack: tuple[Tensor, ...]
+    """Tensors [K, D] added to their hidden states after the first layers, one for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +57,8 @@ class ImageEncoder:
     """Encodes images with the vision tower of a model.
 
     In deterministic mode, the bits of an image's features are those that it has alone. Images of equal size are encoded
-    together after it was measured, once for each size and number of images, that this does not change them.
+    together after it was measured, once for each size and number of images, that this does not change them. With oneMKL
+    on x86 this holds for images whose number of tokens is a multiple of 8. Others are not tried.
     """
 
     def __init__(self, module: torch.nn.Module, processor: ImageProcessor, *, deterministic: bool):
@@ -91,13 +104,13 @@ class ImageEncoder:
                     " it was not fitted by the image processor of this model"
                 )
 
-    def encode(self, images: Mapping[MediaSpan, bytes]) -> dict[str, VisualFeatures | DataError]:
+    def encode(self, images: Mapping[MediaSpan, bytes]) -> dict[str, Encoded | DataError]:
         """Return the features of images by content hash, or why an image cannot be decoded.
 
         Args:
             images: distinct images; the spans give their sizes
         """
-        found: dict[str, VisualFeatures | DataError] = {}
+        found: dict[str, Encoded | DataError] = {}
         for spans in self._calls(images):
             encoded = [images[span] for span in spans]
             features = self._as_alone(spans, encoded) if self._deterministic else self._together(spans, encoded)
@@ -114,11 +127,11 @@ class ImageEncoder:
                 sums = accumulate(span.length for span in spans)
                 count = max(1, sum(1 for tokens in sums if tokens <= CALL_TOKENS))
                 if self._deterministic:
-                    count = 1 << min(count, CALL_IMAGES).bit_length() - 1
+                    count = 1 if spans[0].length % ROW_PAD else 1 << min(count, CALL_IMAGES).bit_length() - 1
                 yield spans[:count]
                 del spans[:count]
 
-    def _as_alone(self, spans: list[MediaSpan], encoded: list[bytes]) -> list[VisualFeatures | DataError]:
+    def _as_alone(self, spans: list[MediaSpan], encoded: list[bytes]) -> list[Encoded | DataError]:
         """Return the features that each of several images of equal size has alone."""
         case = (spans[0].rows, spans[0].columns, len(spans))
         if self._equal.get(case):
@@ -129,7 +142,7 @@ class ImageEncoder:
             self._equal[case] = all(_equal(one, other) for one, other in zip(together, alone, strict=True))
         return alone
 
-    def _together(self, spans: list[MediaSpan], encoded: list[bytes]) -> list[VisualFeatures | DataError]:
+    def _together(self, spans: list[MediaSpan], encoded: list[bytes]) -> list[Encoded | DataError]:
         """Encode images in one call, or each in its own if one of them cannot be decoded."""
         try:
             with torch.inference_mode(False), torch.no_grad():  # the tower may keep tensors that training needs later
@@ -140,7 +153,7 @@ class ImageEncoder:
             return [each for span, data in zip(spans, encoded, strict=True) for each in self._together([span], [data])]
         lengths = [span.length for span in spans]
         parts = [torch.split(tensor, lengths) for tensor in (found.features_KD, *found.deepstack)]
-        return [VisualFeatures(features_KD, tuple(deepstack)) for features_KD, *deepstack in zip(*parts, strict=True)]
+        return [Encoded(features_KD, tuple(deepstack)) for features_KD, *deepstack in zip(*parts, strict=True)]
 
     def _grid(self, name: str, data: bytes) -> tuple[int, int]:
         """Return the rows and columns of an image's visual tokens."""
@@ -155,7 +168,7 @@ class ImageEncoder:
         return self._grids[name]
 
 
-def _equal(one: VisualFeatures | DataError, other: VisualFeatures | DataError) -> bool:
+def _equal(one: Encoded | DataError, other: Encoded | DataError) -> bool:
     if isinstance(one, DataError) or isinstance(other, DataError):
         return False
     pairs = zip((one.features_KD, *one.deepstack), (other.features_KD, *other.deepstack), strict=True)
@@ -163,7 +176,7 @@ def _equal(one: VisualFeatures | DataError, other: VisualFeatures | DataError) -
 
 
 def visual_tokens(
-    pieces: Series[tuple[Prompt, int]], width: int, features: Mapping[str, VisualFeatures], like: Tensor
+    pieces: Series[tuple[Prompt, int]], width: int, features: Mapping[str, Encoded], like: Tensor
 ) -> VisualTokens | None:
     """Return the visual tokens of a step; None if there are none.
 
@@ -174,7 +187,7 @@ def visual_tokens(
         like: a tensor on the device and of the type of the hidden states
     """
     places: list[Tensor] = []
-    found: list[VisualFeatures] = []
+    found: list[Encoded] = []
     for row, (prompt, start) in enumerate(pieces):
         for span in prompt.media:
             first, last = max(span.offset, start), min(span.offset + span.length, start + width)
@@ -182,7 +195,7 @@ def visual_tokens(
                 continue
             places.append(torch.arange(first, last) + (row * width - start))
             whole, part = features[span.sha256], slice(first - span.offset, last - span.offset)
-            found.append(VisualFeatures(whole.features_KD[part], tuple(each[part] for each in whole.deepstack)))
+            found.append(Encoded(whole.features_KD[part], tuple(each[part] for each in whole.deepstack)))
     if not found:
         return None
     return VisualTokens(

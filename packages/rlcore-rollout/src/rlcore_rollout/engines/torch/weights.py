@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.images.tower import FAMILIES as VISION_TYPES
+from rlcore.images.families import FAMILIES as VISION_TYPES
 from rlcore.images.tower import text_model
 from rlcore.models.adapter import is_adapter
 from rlcore.models.config_file import read_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlcore.config.dialects import ConfigFile, Given, Translation
 
-from rl_plugin_reinforced_cot.words import EVALUATION, GRPO, SFT
+from rl_plugin_visual_cot.files.words import EVALUATION, GRPO, SFT
 
 
 class ReinforcedCot:

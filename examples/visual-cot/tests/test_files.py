@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rl_plugin_reinforced_cot.words import EVALUATION, GRPO, SFT
+from rl_plugin_visual_cot.files.words import EVALUATION, GRPO, SFT
 from rlcore.cli.layering import gather
 from rlcore.config.dialects import Translated, dialect_of, translate
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
 from rlcore.plugins.registry import Registry
-from rlcore.testing import check_plugin
 from rlcore_compat.vocabulary import Meaning
 
 pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
@@ -70,10 +69,6 @@ def documented(key: str, meaning: Meaning) -> str:
     also = [f"`{name} = {json.dumps(value)}`" for name, value in meaning.also.items()]
     ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
     return f"| `{key}` | {ours} | {meaning.why} |"
-
-
-def test_plugin_conforms_to_the_contracts() -> None:
-    check_plugin("reinforced-cot")
 
 
 def test_file_can_be_the_recipe(tmp_path: Path) -> None:
@@ -163,7 +158,7 @@ def test_paths_are_relative_to_the_file_and_hub_ids_unchanged(tmp_path: Path) ->
 def test_log_dir_gets_event_files_if_tensorboard_is_installed(
     lacks: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rl_plugin_reinforced_cot.words.unmet_with_extras", lambda requirement: lacks)
+    monkeypatch.setattr("rl_plugin_visual_cot.files.words.unmet_with_extras", lambda requirement: lacks)
     both = ["console", "jsonl", "tensorboard"]
     for file in (write(tmp_path, "sft.yaml", "SFT:\n  log_dir: logs\n"), grpo(tmp_path, top="  log_dir: logs")):
         found = sets(file)
@@ -372,9 +367,32 @@ def test_images_beside_a_text_model_are_refused(key: str, tmp_path: Path) -> Non
     (builtin,) = problems_of(write(tmp_path, "own.yaml", text.format(key).replace("./model", "builtin:tiny-qwen2")))
     assert builtin.path == key
     config.write_text('{"model_type": "qwen2_5_vl", "vision_config": {}}', encoding="utf-8")
-    file = write(tmp_path, "grpo.yaml", text.format(key))
-    assert problems_of(file) == []
-    assert any(f"{key} = " in line and "sets nothing" in line for line in lines(file))
+    assert problems_of(write(tmp_path, "grpo.yaml", text.format(key))) == []
+    assert problems_of(write(tmp_path, "vl.yaml", text.format(key).replace("./model", "builtin:tiny-qwen2.5-vl"))) == []
+
+
+def test_folder_of_pictures_selects_their_environment_and_reward(tmp_path: Path) -> None:
+    folders = "image_dir: images\ntest_image_dir: test_images\n"
+    indented = "".join(f"  {line}\n" for line in folders.splitlines())
+    ours = {
+        "data.id": "visual-cot",
+        "data.images": str(tmp_path / "images"),
+        "environment.id": "visual-cot",
+        "evaluation.success": 0.7,
+        "observers": ["visual-cot"],
+        "reward.0.id": "visual-cot",
+    }
+    training = sets(write(tmp_path, "grpo.yaml", "GRPO:\n" + indented))
+    assert {key: training[key] for key in ours} == ours
+    assert "data.evaluation_images" not in training
+    supervised = sets(write(tmp_path, "sft.yaml", f"SFT:\n{indented}  train_file: train.jsonl\n"))
+    assert {key: supervised[key] for key in ours} == ours
+    assert supervised["trainer.rollouts"] is True
+    pipeline = "pipeline: {test: {test_file: test.jsonl}}\n"
+    evaluation = sets(write(tmp_path, "eval.yaml", f"model_path: a/b\n{folders}{pipeline}log_dir: logs\n"))
+    assert {key: evaluation[key] for key in ours} == ours
+    assert evaluation["data.evaluation_images"] == str(tmp_path / "test_images")
+    assert (evaluation["runs"], evaluation["layout"]) == (str(tmp_path / "logs"), "stamped")
 
 
 def test_do_eval_disables_evaluation(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Keys whose meaning depends on the model: folders of images, and the adapter of an evaluation."""
+"""Keys whose meaning depends on the model: folders of pictures, and the adapter of an evaluation."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,53 @@ from rlcore.models.adapter import base_name, check_base
 from rlcore.models.folder import BUILTIN
 from rlcore_compat.vocabulary import Meaning, Refused, Several, Words
 
+from rl_plugin_visual_cot.config import ACCURACY
+
 _VISION = ("vision_config", "visual")
 """Keys in ``config.json`` of a model that reads images."""
 
 
-def _images(value: Any, words: Words) -> None:
-    """Refuse images beside a model that cannot read them: its answers would be guesses."""
+PICTURES: Mapping[str, Any] = {
+    "data.id": "visual-cot",
+    "environment.id": "visual-cot",
+    "reward": [{"id": "visual-cot"}],
+    "observers": ["visual-cot"],
+    "evaluation.success": ACCURACY,
+}
+"""What a file with pictures sets besides their folder. A correct answer is a success, whatever its format."""
+
+
+def pictures(ours: str, *, also: Mapping[str, Any] = PICTURES, why: str = "") -> Meaning:
+    """A key with a folder of pictures, which sets ``ours``."""
+
+    def read(value: Any, words: Words) -> Several:
+        _check_model(words)
+        return Several({ours: value, **also})
+
+    return Meaning(ours=ours, also=also, why=why, read=read)
+
+
+def other_pictures(why: str) -> Meaning:
+    """A key with a folder of pictures that is not used, because of ``why``."""
+
+    def read(value: Any, words: Words) -> None:
+        _check_model(words)
+
+    return Meaning(ours=None, why=why, read=read)
+
+
+def conversations(value: Any, words: Words) -> Any:
+    """Training conversations: with pictures if there is a folder of them."""
+    return Several({"data.train": value} | ({} if has_pictures(words) else {"data.id": "chat"}))
+
+
+def has_pictures(words: Words) -> bool:
+    """Whether the file names a folder of pictures."""
+    return words.get("image_dir") is not None
+
+
+def _check_model(words: Words) -> None:
+    """Refuse pictures beside a model that cannot read them: its answers would be guesses."""
     model = words.get("model_path")
     if isinstance(model, str) and _reads_text_only(model):
         raise Refused(f"the model {model} does not read images: give a vision-language model, or remove the key")
@@ -25,15 +67,12 @@ def _images(value: Any, words: Words) -> None:
 def _reads_text_only(model: str) -> bool:
     """Whether the model is known to have no vision layers; False for a model on the hub."""
     if model.startswith(BUILTIN):
-        return True
+        return "vl" not in model
     try:
         config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and "model_type" in config and not any(key in config for key in _VISION)
-
-
-IMAGES = Meaning(ours=None, why="images are not supported; only the text of the rows is used", read=_images)
 
 
 def base_or_model(value: Any, words: Words) -> Any:
@@ -65,4 +104,4 @@ def adapter(value: Any, words: Words) -> Any:
     return value
 
 
-__all__ = ["IMAGES", "adapter", "base_or_model"]
+__all__ = ["PICTURES", "adapter", "base_or_model", "conversations", "has_pictures", "other_pictures", "pictures"]

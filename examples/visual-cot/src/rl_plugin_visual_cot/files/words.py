@@ -15,8 +15,8 @@ from rlcore_compat.processes import processes_beside
 from rlcore_compat.trl import TRL, trackers
 from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
-from rl_plugin_reinforced_cot.batches import conversations_per_step, updates_of_epochs
-from rl_plugin_reinforced_cot.models import IMAGES, adapter, base_or_model
+from rl_plugin_visual_cot.files.batches import conversations_per_step, updates_of_epochs
+from rl_plugin_visual_cot.files.models import PICTURES, adapter, base_or_model, conversations, other_pictures, pictures
 
 _TRAIN = "pipeline.train"
 _PATHS = frozenset(
@@ -94,8 +94,8 @@ _MODEL: Mapping[str, Meaning] = {
     "quantization": Meaning(
         ours="model.quantization", why="true: nf4, for the base of an adapter; false: none", read=_quantization
     ),
-    "image_dir": IMAGES,
-    "test_image_dir": IMAGES,
+    "image_dir": pictures("data.images", why="pictures named {imageId}.jpg, with their environment and reward"),
+    "test_image_dir": other_pictures("training does not use the test set"),
     "num_workers": nothing(_LOADING),
 }
 _LORA: Mapping[str, Meaning] = {
@@ -111,11 +111,11 @@ _LORA: Mapping[str, Meaning] = {
 _TEST_SPLIT: Mapping[str, Meaning] = {
     "pipeline.test.test_file": nothing(_TEST),
     "pipeline.test.batch_size": nothing(_MEMORY),
-    "pipeline.test.image_dir": IMAGES,
+    "pipeline.test.image_dir": other_pictures("training does not use the test set"),
     "pipeline.test.do_predict": nothing("use rlcore eval"),
     "pipeline.val.val_file": Meaning(ours="data.evaluation", why="used to select the best checkpoint"),
     "pipeline.val.batch_size": nothing(_MEMORY),
-    "pipeline.val.image_dir": IMAGES,
+    "pipeline.val.image_dir": pictures("data.evaluation_images", also={}),
     "pipeline.val.do_eval": Meaning(
         ours="evaluation.every",
         why="false: 0, unless evaluating_epoch_freq is given; true has no effect",
@@ -142,7 +142,17 @@ SFT = FileVocabulary(
             "sft, with the fixed schedule of the original program",
         ),
         **_MODEL,
-        "train_file": Meaning(ours="data.train", also={"data.id": "chat"}, why="one conversation per row"),
+        "image_dir": pictures(
+            "data.images",
+            also={**PICTURES, "trainer.rollouts": True},
+            why="pictures named {imageId}.jpg, with their environment and reward; evaluations also answer questions",
+        ),
+        "train_file": Meaning(
+            ours="data.train",
+            also={"data.id": "chat"},
+            why="one conversation per row, or with image_dir one question with its chain of thought",
+            read=conversations,
+        ),
         "log_dir": _run_directory("SFT"),
         "seed": Meaning(ours="seed"),
         "n_epochs": Meaning(ours="trainer.epochs"),
@@ -211,7 +221,11 @@ EVALUATION = FileVocabulary(
             ours="model.path", why=f"{_WHERE}; the base of lora_adapter_path, if that is given", read=base_or_model
         ),
         "lora_adapter_path": Meaning(ours="model.path", why="an adapter on the base model_path", read=adapter),
-        "log_dir": nothing("rlcore eval prints a table, and stores trajectories with --save FILE.jsonl.gz"),
+        "log_dir": Meaning(
+            ours="runs",
+            also={"layout": "stamped", "name": "Evaluator"},
+            why="with image_dir: <log_dir>/<date>_<time>_Evaluator/result/eval_samples_Evaluator.json",
+        ),
         "seed": Meaning(ours="seed"),
         "max_prompt_length": TRL["max_prompt_length"],
         "max_completion_length": TRL["max_completion_length"],
@@ -220,7 +234,10 @@ EVALUATION = FileVocabulary(
         "batch_size": nothing("not used for evaluation"),
         **_TEST_SPLIT,
         "pipeline.val.val_file": nothing("evaluation uses pipeline.test.test_file"),
+        "pipeline.val.image_dir": other_pictures("evaluation uses pipeline.test.test_file"),
         "pipeline.test.test_file": Meaning(ours="data.evaluation"),
+        "pipeline.test.image_dir": pictures("data.evaluation_images", also={}),
+        "test_image_dir": pictures("data.evaluation_images", why="pictures of test_file"),
     },
 )
 

@@ -1,0 +1,31 @@
+"""The sheets of a run: one for each evaluation whose trajectories have images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.runs.layout import SHEETS
+from rlcore.session.plan import RunPlan
+from rlcore.sheets import Facts, has_images, write_sheet
+
+if TYPE_CHECKING:
+    from rlcore.types import Group
+
+
+def write_evaluation_sheet(run: Path, step: int, groups: Sequence[Group], plan: RunPlan) -> None:
+    """Write ``sheets/evaluation-NNNNNN.html`` in a run directory, unless no trajectory has an image.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    if not has_images(groups):
+        return
+    config = plan.resolved.config
+    rows = [("model", config.model.path), ("recipe", plan.resolved.recipe), ("run", run.name)]
+    facts = Facts(title=f"Evaluation at step {step}", rows=rows, success=config.evaluation.success)
+    write_sheet(run / SHEETS / f"evaluation-{step:06d}.html", groups, facts)
+
+
+__all__ = ["write_evaluation_sheet"]

@@ -1,0 +1,9 @@
+"""Picture sheets: stored trajectories as one HTML file with images, reasoning, answers and verdicts.
+
+A sheet is self-contained and has no scripts. Everything in it that a model, a dataset or an environment wrote is
+escaped, images are encoded again, and its content security policy forbids everything except its own style and images.
+"""
+
+from rlcore.sheets.page import Facts, has_images, sheet, write_sheet
+
+__all__ = ["Facts", "has_images", "sheet", "write_sheet"]

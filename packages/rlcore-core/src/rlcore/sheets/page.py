@@ -1,0 +1,188 @@
+"""The page of a sheet: a header with the result, filters, and one card for each task."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from rlcore.atomic_files import told, write_whole
+from rlcore.episodes.evaluation import Summary, summarise
+from rlcore.sheets.answers import expected_answer, final_answer
+from rlcore.sheets.conversation import messages, text
+from rlcore.sheets.pictures import Album
+from rlcore.sheets.style import STYLE
+from rlcore.types import Group, Message, Trajectory
+from rlcore.wording import counted
+
+MOST_TASKS = 60
+MOST_TRAJECTORIES = 120
+"""Limits of a page. Further tasks are counted, but not shown."""
+LONGEST_ANSWER = 160
+"""Limit of an answer in the first line of a trajectory, in characters."""
+Verdict = Literal["right", "wrong", "unscored"]
+LABELS: dict[Verdict, str] = {"right": "Right", "wrong": "Wrong", "unscored": "Not scored"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the header says about the trajectories."""
+
+    title: str
+    """Such as ``Evaluation at step 10``."""
+    rows: Sequence[tuple[str, str]] = ()
+    """Names and values, such as the model and the recipe."""
+    success: float = 1.0
+    """A trajectory is right if its reward is at least this number."""
+
+
+def write_sheet(path: Path, groups: Sequence[Group], facts: Facts) -> None:
+    """Write a sheet atomically. Its folder is created.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    page = sheet(groups, facts)
+    with told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, page)
+
+
+def sheet(groups: Sequence[Group], facts: Facts) -> str:
+    """The HTML of a sheet. Equal groups give an equal page."""
+    summary, album = summarise(groups, success=facts.success), Album()
+    cards, shown = [], 0
+    for number, group in enumerate(islice(groups, MOST_TASKS), start=1):
+        if shown and shown + len(group.trajectories) > MOST_TRAJECTORIES:
+            break
+        cards.append(_card(number, group, facts.success, album))
+        shown += len(group.trajectories)
+    left = summary.tasks - len(cards)
+    notes = [f"{counted(left, 'task')} of {summary.tasks:,} left out to limit the size of this page"] if left else []
+    notes += [note] if (note := album.note()) else []
+    counts = Counter(verdict(one, facts.success) for group in groups[: len(cards)] for one in group.trajectories)
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(STYLE)}'; base-uri 'none'; form-action 'none'"
+    return "".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">',
+            f"<title>{text(facts.title, 200)}</title><style>{STYLE}</style></head><body>\n",
+            _header(facts, summary),
+            _filters(counts),
+            "".join(f'<p class="note">{note}</p>' for note in notes),
+            f"<main>{''.join(cards)}</main>",
+            '<p class="note none">No trajectory of this kind.</p></body></html>\n',
+        ]
+    )
+
+
+def verdict(trajectory: Trajectory, success: float) -> Verdict:
+    """Whether a trajectory is right, wrong or not scored."""
+    if trajectory.reward is None:
+        return "unscored"
+    return "right" if trajectory.reward >= success else "wrong"
+
+
+def _header(facts: Facts, summary: Summary) -> str:
+    rows = [(name, value) for name, value in facts.rows if value]
+    rows += [("mean reward", f"{summary.reward:.3f}")] if summary.reward is not None else []
+    rows += [(id, f"{value:.3f}") for id, value in [*summary.rewards.items(), *summary.components.items()]]
+    rows.append(("stopped by", ", ".join(f"{name} {count:,}" for name, count in summary.stops.items())))
+    if summary.failures:
+        rows.append(("failures", ", ".join(f"{name} {count:,}" for name, count in summary.failures.items())))
+    listed = "".join(f"<div><dt>{text(name, 120)}</dt><dd>{text(value, 400)}</dd></div>" for name, value in rows)
+    return f"<header><h1>{text(facts.title, 200)}</h1>{_score(summary)}<dl>{listed}</dl></header>\n"
+
+
+def _score(summary: Summary) -> str:
+    if summary.accuracy is None or summary.interval is None:
+        return f'<div class="score"><b>–</b><p>none of {counted(summary.trajectories, "trajectory")} scored</p></div>'
+    low, high = summary.interval
+    bar = (
+        '<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect class="track" width="100" '
+        f'height="6"/><rect class="range" x="{100 * low:.2f}" width="{100 * (high - low):.2f}" height="6"/>'
+        f'<rect class="mean" x="{max(0.0, 100 * summary.accuracy - 0.5):.2f}" width="1" height="6"/></svg>'
+    )
+    solved = f"{summary.solved:,} of {counted(summary.scored, 'trajectory')} right, {counted(summary.tasks, 'task')}"
+    interval = f"95 % interval {low:.3f} to {high:.3f}"
+    return f'<div class="score"><b>{summary.accuracy:.3f}</b><p>accuracy, {interval}<br>{solved}</p>{bar}</div>'
+
+
+def _filters(counts: Counter[Verdict]) -> str:
+    kinds = [("all", "All", counts.total()), *((kind, label, counts[kind]) for kind, label in LABELS.items())]
+    return '<nav aria-label="Filter">{}</nav>\n'.format(
+        "".join(
+            f'<input type="radio" name="show" id="show-{kind}"{" checked" if kind == "all" else ""}>'
+            f'<label class="{kind}" for="show-{kind}">{label} <span>{count:,}</span></label>'
+            for kind, label, count in kinds
+        )
+    )
+
+
+def _card(number: int, group: Group, success: float, album: Album) -> str:
+    """A task: its prompt once, and what each trajectory did."""
+    prompts = {_prompt(one) for one in group.trajectories}
+    shared = next(iter(prompts)) if len(prompts) == 1 else ()
+    task, expected = group.task, expected_answer(group.task.fields)
+    images = {sha256: data for one in group.trajectories for sha256, data in one.images.items()}
+    prompt = messages(shared, images, album)
+    wanted = f'<p class="expected">Expected <b>{text(expected, 400)}</b></p>' if expected is not None else ""
+    where = f" · {text(task.environment, 80)}" if task.environment else ""
+    each = "".join(_episode(one, bool(shared), expected, success, album) for one in group.trajectories)
+    title = f"<h2><span>{number}</span> {text(task.id, 120)}{where}</h2>"
+    return f'<article>{title}<div class="task">{prompt}{wanted}</div><div class="episodes">{each}</div></article>\n'
+
+
+def _prompt(trajectory: Trajectory) -> tuple[Message, ...]:
+    first = trajectory.turns[:1]
+    return first[0].messages if first and first[0].kind == "observation" else ()
+
+
+def _episode(one: Trajectory, skips_prompt: bool, expected: str | None, success: float, album: Album) -> str:
+    kind = verdict(one, success)
+    answer = final_answer(one)
+    said = f"<b>{text(answer, LONGEST_ANSWER)}</b>" if answer else "<i>no answer</i>"
+    facts = [] if one.reward is None else [f"reward {one.reward:.3g}"]
+    facts += [str(one.stop), *([counted(one.sampled_tokens, "token")] if one.sampled_tokens else [])]
+    head = f'<h3><span class="verdict">{LABELS[kind]}</span> {said}</h3><p class="facts">{", ".join(facts)}</p>'
+    parts = []
+    for number, segment in enumerate(one.segments):
+        if number:
+            parts.append(f'<p class="note">Context rewritten to {counted(len(segment.context), "message")}</p>')
+        turns = segment.turns[1:] if skips_prompt and not number else segment.turns
+        parts += [messages(turn.messages, one.images, album, answer=answer) for turn in turns]
+    failure = f'<p class="text error">{text(str(one.failure), 2000)}</p>' if one.failure is not None else ""
+    return f'<section class="{kind}">{head}{"".join(parts)}{failure}{_rewards(one)}</section>'
+
+
+def _rewards(one: Trajectory) -> str:
+    def cell(name: str, value: float | None, error: str | None = None) -> str:
+        shown = f"{value:.3g}" if value is not None else text(error or "not scored", 200)
+        return f"<li>{text(name, 80)} <b>{shown}</b></li>"
+
+    rows = []
+    for id, result in one.rewards.items():
+        rows += [
+            cell(id, result.value, result.error),
+            *(cell(name, value) for name, value in result.components.items()),
+        ]
+    return f'<ul class="rewards">{"".join(rows)}</ul>' if rows else ""
+
+
+def has_images(groups: Iterable[Group]) -> bool:
+    """Whether a trajectory has an image."""
+    return any(one.images for group in groups for one in group.trajectories)
+
+
+def _hash(style: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}"
+
+
+__all__ = ["Facts", "has_images", "sheet", "verdict", "write_sheet"]
