@@ -22,7 +22,7 @@ LARGEST_FILE = 100_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """The formats that are decoded. Others, such as those with embedded programs, are rejected."""
 PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
-"""The chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
+"""Chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16")
 """Pixel formats of pillow that PNG can store."""
 
