@@ -6,7 +6,7 @@ stage resizes, and rewards, records, engines and the trainer see the same pixels
 """
 
 from rlcore.images.contact import contact_sheet
-from rlcore.images.encoding import check_image, encode_image, image_size
+from rlcore.images.encoding import check_image, data_uri, encode_image, image_size
 from rlcore.images.fitting import ImageProcessor
 from rlcore.images.messages import message_with_images
 from rlcore.images.positions import rotary_positions
@@ -15,6 +15,7 @@ __all__ = [
     "ImageProcessor",
     "check_image",
     "contact_sheet",
+    "data_uri",
     "encode_image",
     "image_size",
     "message_with_images",

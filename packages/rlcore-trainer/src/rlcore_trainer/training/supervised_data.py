@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset, Described
 from rlcore.errors import DataError, UserError
-from rlcore.types import LossMask, MediaSpan, TokenIds, derive_seed
+from rlcore.types import MediaSpan, derive_seed
 from rlcore.wording import counted
 
 from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.training.conversations import ConversationEncoder, cut
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ class Encoded:
     """Truncated to the limit."""
     untrained: int = 0
     """Skipped because no assistant tokens remain after truncation."""
+    unreadable: int = 0
+    """Skipped because an image cannot be used."""
+    reason: str = ""
+    """The problem of the first unreadable image."""
+
+    @property
+    def unused(self) -> int:
+        """Number of skipped conversations."""
+        return self.skipped + self.untrained + self.unreadable
 
     def sentence(self, what: str, limit: int) -> str:
         """Return the counts as a sentence; empty if all are 0."""
@@ -45,8 +55,9 @@ class Encoded:
             f"skipped (longer than {counted(limit, 'token')})": self.skipped,
             f"cut to {counted(limit, 'token')}": self.cut,
             "skipped (no assistant tokens)": self.untrained,
+            f"skipped (an image cannot be used: {self.reason})": self.unreadable,
         }
-        total = len(self.sequences) + self.skipped + self.untrained
+        total = len(self.sequences) + self.unused
         told = [f"{count} {why}" for why, count in counts.items() if count]
         return f"{counted(total, f'{what} conversation')}: {', '.join(told)}" if told else ""
 
@@ -72,51 +83,39 @@ def encode(
 ) -> Encoded:
     """Encode conversations with the run's chat format. The trained tokens are those that a rollout would sample.
 
+    A conversation with an image that cannot be used is skipped and counted. A truncation never cuts an image in two.
+
     Raises:
         DataError: a conversation has no assistant message, or is longer than ``limit`` and ``on_long`` is ``raise``.
+        UserError: a conversation has images, and the model sees none.
     """
-    found = Encoded()
+    found, encoder = Encoded(), ConversationEncoder(chat_format)
     for place, one in enumerate(conversations, start=1):
-        ids, mask = conversation_tokens(one, chat_format, f"conversation {place}")
-        if len(ids) > limit:
+        try:
+            encoder.fitted(one)
+        except DataError as error:
+            found.unreadable += 1
+            found.reason = found.reason or f"{error.message}; conversation {place} has {error.found}"
+            continue
+        sequence = encoder.sequence(one, f"conversation {place}")
+        if len(sequence) > limit:
             if config.on_long == "raise":
                 raise DataError(
                     f"conversation {place} is longer than {counted(limit, 'token')}",
-                    found=f"{counted(len(ids), 'token')}, beginning {one.messages[0].text[:60]!r}",
+                    found=f"{counted(len(sequence), 'token')}, beginning {one.messages[0].text[:60]!r}",
                     where="trainer.on_long",
                     fix="a larger trainer.max_tokens, trainer.on_long=skip, or trainer.on_long=cut",
                 )
             if config.on_long == "skip":
                 found.skipped += 1
                 continue
-            ids, mask = ids[:limit], mask[:limit]
-            found.cut += any(mask)
-        if any(mask):
-            found.sequences.append(TrainingSequence(token_ids=TokenIds(ids), loss_mask=LossMask(mask)))
+            sequence = cut(sequence, limit)
+            found.cut += bool(sequence.trained)
+        if sequence.trained:
+            found.sequences.append(sequence)
         else:
             found.untrained += 1
     return found
-
-
-def conversation_tokens(
-    demonstration: Demonstration, chat_format: ChatFormat, name: str
-) -> tuple[Sequence[int], Sequence[bool]]:
-    """Return the tokens of a conversation, and which of them are trained.
-
-    Raises:
-        DataError: no token is trained, because the conversation ``name`` has no assistant message.
-    """
-    ids, mask = chat_format.conversation(demonstration.messages, demonstration.tools)
-    if not any(mask):
-        messages = demonstration.messages
-        roles = ", ".join(message.role for message in messages) or "no messages"
-        raise DataError(
-            f"{name} needs an assistant message to train on",
-            found=f"{roles}, beginning {messages[0].text[:60]!r}" if messages else roles,
-            where="the training data",
-            fix="end it with the answer of the assistant, or remove it",
-        )
-    return ids, mask
 
 
 def training_conversations(dataset: Dataset, config: SupervisedConfig, *, seed: int) -> Sequence[Demonstration]:
@@ -174,7 +173,7 @@ def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenP
     return Conversations(
         train=train,
         evaluation=evaluation,
-        unused=encoded.skipped + encoded.untrained,
+        unused=encoded.unused,
         steps=steps,
         warmup_steps=warmup_steps,
         notes=notes,

@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING
 import torch
 from rlcore.abilities import DemonstrationDataset
 from rlcore.errors import DataError
-from rlcore.types import LossMask, TokenIds, derive_seed
+from rlcore.types import derive_seed
 from rlcore.wording import counted
 
-from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.policy import Policy
+from rlcore_trainer.training.conversations import ConversationEncoder
 from rlcore_trainer.training.divergence import require_finite
-from rlcore_trainer.training.supervised_data import conversation_tokens
 from rlcore_trainer.training.supervised_loss import supervised_gradient
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, Dataset
     from rlcore.runs.progress import Meter
-    from rlcore.types import Demonstration
 
 
 def warm_up(
@@ -46,7 +44,9 @@ def warm_up(
     each update and ends the phase early. ``meter`` counts the updates.
 
     Raises:
-        DataError: the dataset has no demonstrations or too few, or one of them has no assistant message.
+        DataError: the dataset has no demonstrations or too few, or one of them has no assistant message or an
+            image that cannot be used.
+        UserError: a demonstration has images, and the model sees none.
         DivergenceError: the loss or the gradient is not finite.
     """
     wanted = config.steps * config.demonstrations_per_step
@@ -64,7 +64,8 @@ def warm_up(
     for step in range(1, config.steps + 1):
         first = (step - 1) * config.demonstrations_per_step + 1
         demonstrations = enumerate(islice(stream, config.demonstrations_per_step), start=first)
-        sequences = [_encoded(one, place, chat_format) for place, one in demonstrations]
+        encoder = ConversationEncoder(chat_format)  # keeps the images of this step only
+        sequences = [encoder.sequence(one, f"demonstration {place}") for place, one in demonstrations]
         if not sequences:
             raise DataError(
                 f"the warm-up needs {counted(wanted, 'demonstration')}",
@@ -88,8 +89,3 @@ def warm_up(
             break
     policy.train(False)
     return updates
-
-
-def _encoded(demonstration: Demonstration, place: int, chat_format: ChatFormat) -> TrainingSequence:
-    token_ids, loss_mask = conversation_tokens(demonstration, chat_format, f"demonstration {place}")
-    return TrainingSequence(token_ids=TokenIds(token_ids), loss_mask=LossMask(loss_mask))
