@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from image_format import LENGTH, PLACEHOLDER, ImageFormat
-from rlcore.contracts import RendersImages
+from image_files import picture
+from rlcore.images import ImageProcessor
 from rlcore.types import Boundary, ImagePart, Message, Observation, Step, Stop, Task, TextPart, Trajectory, media_hash
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.images import ImagePool
 from scripted_episodes import Chat, Play
 
-CAT, DOG = b"a cat as PNG", b"a dog as PNG"
+PLACEHOLDER, LENGTH = "<|image_pad|>", 3
+PROCESSOR = ImageProcessor(min_pixels=28 * 28, max_pixels=28 * 28 * 16)
+CAT, DOG = picture(3 * 28, 28, "red"), picture(3 * 28, 28, "blue")
+"""Images that are fitted already."""
 TASK = Task(
     id="t",
     messages=(Message(role="user", content=(TextPart(text="which animal?"), ImagePart.of(CAT))),),
@@ -42,12 +45,7 @@ class Zoom(Chat):
 
 @pytest.fixture
 def play(tiny_folder: Path) -> Play:
-    return Play(tiny_folder, ImageFormat(tiny_folder))
-
-
-def test_test_format_renders_images_and_plain_format_does_not(tiny_folder: Path) -> None:
-    assert isinstance(ImageFormat(tiny_folder), RendersImages)
-    assert not isinstance(PlainFormat(tiny_folder), RendersImages)
+    return Play(tiny_folder, PlainFormat(tiny_folder, images=PROCESSOR))
 
 
 def test_spans_match_the_placeholder_tokens(play: Play) -> None:

@@ -240,7 +240,7 @@ class RendersImages(Protocol):
     image_processor: ImageProcessor | None
     """How the model sees images; None if it sees none, and messages must not contain any."""
     placeholder_token_ids: tuple[int, ...]
-    """The tokens that mark images, which the policy must not sample."""
+    """The tokens that mark images, which the policy must not sample. The first one represents a visual token."""
 
     def prompt_with_images(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema], images: Mapping[str, bytes]

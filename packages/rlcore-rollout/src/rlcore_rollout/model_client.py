@@ -40,6 +40,11 @@ class ModelClient(Protocol):
         """The engine."""
         ...
 
+    @property
+    def placeholder_token_ids(self) -> tuple[int, ...]:
+        """The tokens that mark images, which are not sampled."""
+        ...
+
     def observe(self, record: Record, observation: Observation) -> None:
         """Append an observation, in a new segment if it rewrites the context.
 
@@ -66,12 +71,18 @@ class TokenClient:
     engine_name: str = "the engine"
     """For messages, with its plugin."""
     format_name: str = "the chat format"
-    _image_format: RendersImages | None = field(init=False)
+    _image_format: RendersImages | None = field(init=False, default=None)
     """The chat format if it renders images. Checking a protocol is slow, so it is done once."""
 
     def __post_init__(self) -> None:
-        found = self.chat_format if isinstance(self.chat_format, RendersImages) else None
-        object.__setattr__(self, "_image_format", found)
+        chat_format: object = self.chat_format
+        if isinstance(chat_format, RendersImages) and chat_format.image_processor is not None:
+            object.__setattr__(self, "_image_format", chat_format)
+
+    @property
+    def placeholder_token_ids(self) -> tuple[int, ...]:
+        """The tokens that mark images, which are not sampled; none if the model sees no images."""
+        return self._image_format.placeholder_token_ids if self._image_format is not None else ()
 
     def observe(self, record: Record, observation: Observation) -> None:
         """Append an observation if the model can still respond to it; otherwise, append only its messages."""
@@ -189,6 +200,8 @@ class ChatClient:
     max_context_tokens: int
     engine_name: str = "the engine"
     """For messages, with its plugin."""
+    placeholder_token_ids: tuple[int, ...] = ()
+    """None: the server renders images."""
 
     def observe(self, record: Record, observation: Observation) -> None:
         """Append an observation."""

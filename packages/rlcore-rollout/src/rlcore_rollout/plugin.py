@@ -137,6 +137,14 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
     )
     yield ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models.")
     yield ChatFormatSpec(
+        id="qwen2.5-vl",
+        target="rlcore_rollout.chat.qwen:Qwen25VLFormat",
+        summary="Qwen2-VL and Qwen2.5-VL, with images.",
+    )
+    yield ChatFormatSpec(
+        id="qwen3-vl", target="rlcore_rollout.chat.qwen:Qwen3VLFormat", summary="Qwen3-VL instruct models, with images."
+    )
+    yield ChatFormatSpec(
         id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
     )
     yield ChatFormatSpec(

@@ -203,6 +203,7 @@ class LocalExecutor:
                 "top_k": rollout.top_k,
                 "stop_token_ids": self.chat_format.stop_token_ids if isinstance(self._client, TokenClient) else (),
                 "stop": tuple(rollout.stop),
+                "suppressed_token_ids": self._client.placeholder_token_ids,
                 **request.sampling,
             }
         )
