@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from rlcore.models.shape import shape_of_folder  # noqa: E402
-from rlcore.session.session import RunSession  # noqa: E402
-from rlcore.specs import MemoryNeeds, ModelOnDevice  # noqa: E402
-from rlcore.types import ImagePart, Message, Observation, Step, Task, TextPart  # noqa: E402
-from rlcore_rollout.engines.memory import torch_memory  # noqa: E402
-from vision_folders import MOST_TOKENS, Family, picture, vision_folder  # noqa: E402
+from rlcore.models.shape import shape_of_folder
+from rlcore.session.session import RunSession
+from rlcore.specs import MemoryNeeds, ModelOnDevice
+from rlcore.types import ImagePart, Message, Observation, Step, Task, TextPart
+from rlcore_rollout.engines.memory import torch_memory
+from vision_folders import MOST_TOKENS, Family, picture, vision_folder
 
 HERE = __file__
 LARGE, SMALL = picture(1000, 1000, 0), picture(56, 112, 1)

@@ -207,4 +207,5 @@ def visual_tokens(
 
 def positions_of(prompt: Prompt) -> Tensor:
     """Return the temporal, vertical and horizontal position of each token of a prompt, int64 [3, tokens]."""
-    return torch.tensor(rotary_positions(len(prompt), prompt.media))
+    axes = rotary_positions(len(prompt), prompt.media)
+    return torch.stack([torch.frombuffer(axis, dtype=torch.int64) for axis in axes])
