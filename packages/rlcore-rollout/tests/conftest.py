@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chat_endpoint import Endpoint
     from scripted_episodes import Play
 
-SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|image_pad|>")
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
 MARKUP = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 TEXTS = (
     "system\nuser\nassistant\ntool\n<tool_response>\n</tool_response>\n",
@@ -61,7 +61,7 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def real_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Gives the folder of a published tokenizer, ``qwen2.5-instruct`` or ``qwen3``; skips without RLCORE_DATA."""
+    """Gives the folder of a published tokenizer, such as ``qwen2.5-vl``; skips without RLCORE_DATA."""
     made: dict[str, Path] = {}
 
     def folder(kind: str) -> Path:

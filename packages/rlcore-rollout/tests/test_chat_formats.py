@@ -18,7 +18,7 @@ from rlcore.types import ImagePart, Message, TextPart, ToolCall
 from rlcore_rollout.chat.chatml import ChatMLFormat
 from rlcore_rollout.chat.detect import detect_chat_format
 from rlcore_rollout.chat.plain import PlainFormat
-from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
+from rlcore_rollout.chat.qwen import Qwen3Format, Qwen3VLFormat, Qwen25Format, Qwen25VLFormat
 from rlcore_rollout.parsers.react import ReactParser
 
 quick = settings(
@@ -51,6 +51,8 @@ CASES = [
     (Qwen25Format, "qwen2.5-instruct"),
     (Qwen3Format, "qwen3"),
     (PlainFormat, "qwen2.5-instruct"),
+    (Qwen25VLFormat, "qwen2.5-vl"),
+    (Qwen3VLFormat, "qwen2.5-vl"),
 ]
 
 
@@ -337,7 +339,10 @@ def test_format_is_detected_from_the_configuration(make_folder: Callable[..., Pa
     assert detect(chat_template="<|im_start|>") == "qwen2.5"
     assert detect(chat_template="<|im_start|>", added_tokens_decoder=thinking) == "qwen3"
     assert detect(chat_template=[{"name": "default", "template": "<|im_start|>"}]) == "qwen2.5"
-    assert detect(chat_template="<|im_start|><|vision_start|>") is None
+    assert detect(chat_template="<|im_start|><|vision_start|>") == "qwen2.5-vl"
+    assert detect(chat_template="<|im_start|><|vision_start|><tool_call>") == "qwen3-vl"
+    assert detect(chat_template="<|im_start|><|vision_start|><tool_call><think>") == "template"
+    assert detect(chat_template="<|im_start|><|vision_start|>", tokenizer_class="LlamaTokenizer") == "template"
     assert detect(chat_template="<|im_start|>", tokenizer_class="GPT2Tokenizer") == "template"
     assert detect() is None
     (folder / "chat_template.jinja").write_text("<|im_start|>", encoding="utf-8")
@@ -346,7 +351,7 @@ def test_format_is_detected_from_the_configuration(make_folder: Callable[..., Pa
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("qwen2.5-instruct", "qwen2.5"), ("qwen3", "qwen3"), ("qwen2.5-vl", None)]
+    ("kind", "expected"), [("qwen2.5-instruct", "qwen2.5"), ("qwen3", "qwen3"), ("qwen2.5-vl", "qwen2.5-vl")]
 )
 def test_real_folder_format_is_detected(real_folder: Callable[[str], Path], kind: str, expected: str | None) -> None:
     assert detect_chat_format(real_folder(kind)) == expected

@@ -18,6 +18,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 from rlcore.episodes.context import EpisodeContext
 from rlcore.errors import EngineError, PluginError, UserError
+from rlcore.images import image_size
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.loading import load_attribute
 from rlcore.session.session import RunSession
@@ -95,6 +96,14 @@ def ranked() -> Callable[..., list[float]]:
 def seeded(prompt_ids: Sequence[int], sampling: Sampling) -> str:
     """An answer that depends on nothing but the seed and the prompt's length."""
     return str(random.Random(f"{sampling.seed} {len(prompt_ids)} {sampling.temperature}").random())
+
+
+SAMPLINGS: list[Sampling] = []
+
+
+def remembered(prompt_ids: Sequence[int], sampling: Sampling) -> str:
+    SAMPLINGS.append(sampling)
+    return "remembered"
 
 
 def dead(prompt_ids: Sequence[int], sampling: Sampling) -> str:
@@ -330,21 +339,34 @@ class Pictures(Guess):
 
     async def reset(self, task: Task, *, seed: int) -> Observation:
         await super().reset(task, seed=seed)
-        data = f"an image of {task.id}".encode()
+        from image_files import picture
+
+        data = picture(40, 30, f"rgb({task.id[1:]}, 0, 0)")
         return Observation(messages=(Message(role="user", content=(ImagePart.of(data),)),), images=(data,))
 
 
-def test_siblings_share_the_bytes_of_equal_images(open_executor: Open, environment: type[Guess]) -> None:
-    from image_format import ImageFormat
-
-    executor = open_executor(
-        environment="Pictures", model={"chat_format": f"{Path(HERE).parent}/image_format.py:ImageFormat"}
-    )
-    assert type(executor.chat_format).__name__ == ImageFormat.__name__
+def test_siblings_share_the_bytes_of_equal_images(open_executor: Open, environment: type[Guess], folder: Path) -> None:
+    (folder / "preprocessor_config.json").write_text('{"min_pixels": 784, "max_pixels": 3136}')
+    executor = open_executor(environment="Pictures")
     for group in executor.collect(request(2, 3)):
         images = [next(iter(trajectory.images.values())) for trajectory in group.trajectories]
-        assert images[0] == f"an image of {group.task.id}".encode()
+        assert image_size(images[0]) == (28, 28)
         assert len({id(image) for image in images}) == 1
+
+
+def test_placeholders_of_images_are_not_sampled(open_executor: Open, folder: Path) -> None:
+    def suppressed() -> set[str]:
+        executor = open_executor(function="remembered")
+        samplings = load_attribute(f"{HERE}:SAMPLINGS")
+        samplings.clear()
+        executor.collect(request(1, 1))
+        vocabulary = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+        names = {token["id"]: token["content"] for token in vocabulary}
+        return {names[token] for sampling in samplings for token in sampling.suppressed_token_ids}
+
+    assert suppressed() == set(), "a text model"
+    (folder / "preprocessor_config.json").write_text("{}")
+    assert suppressed() == {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}
 
 
 def test_completions_carry_the_version_of_the_last_weights(open_executor: Open, folder: Path) -> None:

@@ -185,17 +185,19 @@ def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
     from rlcore_merge.comparison import compare
     from rlcore_merge.comparison_table import lines
     from rlcore_merge.layouts import Layouts
-    from rlcore_merge.logits import largest_difference
+    from rlcore_merge.logits import ROUNDING, largest_difference
 
     layouts = Layouts()
     comparison: Comparison = compare(left, right, base=base, tolerance=tolerance, layouts=layouts)
     folders = [layouts.find(folder.expanduser()) for folder in (left, right)]
-    if all(layout == "huggingface" for _, layout in folders):
+    kinds = {layout for _, layout in folders}
+    if kinds <= {"huggingface", "peft"}:
         dtype = "float32" if comparison.rounded_to is None else comparison.rounded_to.torch_name
-        logits, note = largest_difference(folders[0][0], folders[1][0], dtype=dtype)
+        given = None if base is None else Path(base).expanduser()
+        logits, note = largest_difference(folders[0][0], folders[1][0], dtype=dtype, base=given)
     else:
-        logits, note = None, "one of the checkpoints is not a Hugging Face folder"
-    if logits is not None and logits <= tolerance:
+        logits, note = None, "one of the checkpoints is neither a Hugging Face folder nor an adapter"
+    if logits is not None and logits <= (max(tolerance, ROUNDING) if "peft" in kinds else tolerance):
         logits = 0.0
     comparison = replace(comparison, logits=logits, logits_note=note)
     say(*lines(comparison))

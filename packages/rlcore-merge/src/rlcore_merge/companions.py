@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlcore.models.vision_language import is_vision_language
+
 from rlcore_merge.elements import Kind
 from rlcore_merge.json_files import read_object
 from rlcore_merge.source_files import inside
@@ -75,6 +77,14 @@ def copy(folders: Sequence[Path], out: Path) -> list[str]:
     return copied
 
 
+def processor_note(config: Mapping[str, Any], out: Path) -> list[str]:
+    """A note if the folder of a vision-language model has no image processor."""
+    names = ("preprocessor_config.json", "processor_config.json", "image_processor_config.json")
+    if not is_vision_language(config) or any((out / name).is_file() for name in names):
+        return []
+    return [f"there is no {names[0]}: pass the folder that has one with --base, or the output cannot read images"]
+
+
 def write_config(
     config: Mapping[str, Any],
     out: Path,
@@ -101,7 +111,10 @@ def write_config(
         if isinstance(text := new.get("text_config"), dict) and key in text:
             new["text_config"] = {**text, key: value}
         new[key] = value
-    if not quantised and new.pop("quantization_config", None) is not None:
+    inner = [part for part, value in new.items() if isinstance(value, dict) and "quantization_config" in value]
+    for part in inner if not quantised else []:
+        new[part] = {key: value for key, value in new[part].items() if key != "quantization_config"}
+    if not quantised and (new.pop("quantization_config", None) is not None or inner):
         notes.append("quantization_config was removed from config.json: the weights are not quantised")
     listed = new.get("architectures")
     architectures = [str(name) for name in listed] if isinstance(listed, list) else []

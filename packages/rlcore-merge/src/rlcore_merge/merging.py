@@ -281,6 +281,7 @@ def _write(
     with atomic_folder(out) as partial:
         companions.copy(ready.companions, partial)
         if config is not None:
+            ready.notes.extend(companions.processor_note(config, partial))
             ready.notes.extend(
                 companions.write_config(
                     config,

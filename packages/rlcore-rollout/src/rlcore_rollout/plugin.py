@@ -62,6 +62,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         summary="Uses a chat-completions endpoint (OpenAI, vllm serve, llama.cpp, ...); for evaluation.",
         needs=("rlcore-rollout[openai]",),
         trains=False,
+        modalities=frozenset({"text", "image"}),
         speaks="messages",
     )
     yield EngineSpec(
@@ -69,6 +70,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         target="rlcore_rollout.engines.scripted:ScriptedEngine",
         config="rlcore_rollout.engines.scripted:ScriptedEngineConfig",
         summary="Gives scripted answers; for tests.",
+        modalities=frozenset({"text", "image"}),
         trains=False,
     )
 
@@ -136,6 +138,14 @@ def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
         id="qwen2.5", target="rlcore_rollout.chat.qwen:Qwen25Format", summary="Qwen2 and Qwen2.5 instruct models."
     )
     yield ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models.")
+    yield ChatFormatSpec(
+        id="qwen2.5-vl",
+        target="rlcore_rollout.chat.qwen:Qwen25VLFormat",
+        summary="Qwen2-VL and Qwen2.5-VL, with images.",
+    )
+    yield ChatFormatSpec(
+        id="qwen3-vl", target="rlcore_rollout.chat.qwen:Qwen3VLFormat", summary="Qwen3-VL instruct models, with images."
+    )
     yield ChatFormatSpec(
         id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
-import math
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,17 @@ import click
 
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.rescore import newest_rollouts, rescore
+from rlcore.cli.row_lines import Shown, row_lines
 from rlcore.cli.sheet import sheet
-from rlcore.cli.text import excerpt, printable
+from rlcore.cli.shown_images import ReadImage, ShownImages
+from rlcore.cli.text import printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
 from rlcore.containment import value_text
 from rlcore.errors import DataError, NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.json_files import json_lines, parse_json, read_json
 from rlcore.plugins.registry import Registry, asked, make_component
+from rlcore.runs.records import blobs_of
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.exits import exits_reported
 from rlcore.specs import DatasetSpec
@@ -116,9 +118,19 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="Number of rows.")
 @click.option("--split", default="train", show_default=True, help="Split of a dataset.")
+@click.option(
+    "--images",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the images to this folder.",
+)
 @exits_reported()
-def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
-    """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset."""
+def show(source: str, options: tuple[str, ...], count: int, split: str, images: Path | None) -> None:
+    """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset.
+
+    The images of rollouts and of a dataset's tasks are drawn in terminals with the protocols of kitty or iTerm2, or
+    with sixel. Elsewhere, those of a file are written to the folder FILE.images.
+    """
     path = Path(source).expanduser()
     if path.is_dir():
         path = newest_rollouts(path)
@@ -126,26 +138,40 @@ def show(source: str, options: tuple[str, ...], count: int, split: str) -> None:
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
         raise _source_not_found(source)
-    rows = _file_rows(path) if is_file else _tasks(source, options, split)
+    blobs = blobs_of(path)
+    rows = ((row, blobs.get) for row in _file_rows(path)) if is_file else _tasks(source, options, split)
+    pictures = ShownImages(images, path.with_name(f"{path.name}.images") if is_file else None)
     shown = 0
-    for number, row in enumerate(itertools.islice(rows, count), start=1):
-        say(*([] if number == 1 else [""]), f"row {number}", *_row_lines(row))
+    for number, (row, read) in enumerate(itertools.islice(rows, count), start=1):
+        say(*([] if number == 1 else [""]), f"row {number}")
+        for line in row_lines(row):
+            if isinstance(line, Shown):
+                pictures.show(line.sha256, read)
+            else:
+                say(line)
         shown = number
     if not shown:
         say("no rows")
 
 
-def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[Mapping[str, Any]]:
+def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
     registry = Registry()
     model = registry.config_model("dataset", name)
     config = validate_options(model, override_layers(options), subject=f"the options of the dataset {name}")
     target, what = registry.load("dataset", name), registry.named("dataset", name)
     dataset = checked_dataset(make_component(what, target, config), what)
     for task in dataset.tasks(split):
+        known = {media_hash(image): image for image in task.images}
         row = {**to_json(task, encode_bytes=media_hash), "images": counted(len(task.images), "image")}
         if not task.images:
             del row["images"]
-        yield row
+        yield row, partial(_known_image, known)
+
+
+def _known_image(known: Mapping[str, bytes], sha256: str) -> bytes:
+    if sha256 not in known:
+        raise DataError("the task does not contain this image")
+    return known[sha256]
 
 
 def _source_not_found(source: str) -> DataError:
@@ -203,74 +229,3 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(f"cannot read {path}", found=printable(str(error)), fix="restore the file, or convert it again")
-
-
-def _row_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """The fields of a row, with conversations as messages; for a stored group, its first trajectory."""
-    if set(row) == {"task", "trajectories"}:
-        yield from _group_lines(row)
-        return
-    for key, value in row.items():
-        if key == "messages" and isinstance(value, list):
-            yield "  messages"
-            yield from (line for message in value for line in _message_lines(message))
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=value_text)
-            first, *others = excerpt(text)
-            yield f"  {key}: {first}"
-            yield from (f"    {line}" for line in others)
-
-
-def _group_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    from rlcore.runs.records import group_from_json
-
-    try:
-        group = group_from_json(row, decode_bytes=str.encode)  # images are not shown, and not read
-    except ValueError as error:
-        fix = "give a file of rollouts/ of a run, or restore it"
-        raise DataError("this is not a stored group", found=printable(str(error)), fix=fix) from None
-    yield f"  task {group.task.id}"
-    for trajectory in group.trajectories[:1]:
-        metrics = trajectory.metrics
-        reported = metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0)  # by an endpoint
-        reported = int(reported) if math.isfinite(reported) else 0
-        tokens = counted(sum(map(len, trajectory.segments)) or reported, "token")
-        place = f"trajectory 1 of {len(group.trajectories)}"
-        yield f"  {place}: {trajectory.stop}, {tokens}, reward {_reward(trajectory.reward)}"
-        if group.rewards_G[1:]:
-            yield f"  rewards of the other trajectories: {', '.join(map(_reward, group.rewards_G[1:]))}"
-        for number, segment in enumerate(trajectory.segments):
-            if number:
-                yield f"    (context rewritten to {counted(len(segment.context), 'message')})"
-            for turn in segment.turns:
-                yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
-        if trajectory.failure is not None:
-            yield f"  failure: {printable(str(trajectory.failure))}"
-
-
-def _reward(value: float | None) -> str:
-    return "not scored" if value is None else f"{value:g}"
-
-
-def _message_lines(message: Any) -> Iterator[str]:
-    if not isinstance(message, Mapping):
-        yield f"    {printable(str(message))}"
-        return
-    content = message.get("content", "")
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=value_text)
-    parts = [printable(line) for line in (text or "").splitlines()]
-    calls = message.get("tool_calls") or ()
-    parts += [_call_line(call) for call in (calls if isinstance(calls, (list, tuple)) else (calls,))]
-    if parts:
-        yield f"    {printable(str(message.get('role', '?')))}: {parts[0]}"
-        yield from (f"      {part}" for part in parts[1:])
-
-
-def _call_line(call: Any) -> str:
-    """A tool call, in rlcore's form or in that of the chat completions API."""
-    inner = call.get("function", call) if isinstance(call, Mapping) else None
-    if not isinstance(inner, Mapping):
-        return f"→ {printable(str(call))}"
-    arguments = inner.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=value_text)
-    return f"→ {printable(str(inner.get('name', '?')))}({printable(str(inner.get('error') or text))})"

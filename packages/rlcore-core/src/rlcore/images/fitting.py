@@ -146,6 +146,23 @@ class ImageProcessor:
         wide, high = self.fitted_size(width, height)
         return high // self.token_side, wide // self.token_side
 
+    def grid(self, fitted: bytes) -> tuple[int, int]:
+        """Return the rows and columns of visual tokens of an encoded image that was fitted.
+
+        Unlike `tokens`, this is exact for narrow images, which can exceed ``max_pixels`` after fitting.
+
+        Raises:
+            DataError: it was not fitted by this processor.
+        """
+        width, height = image_size(fitted)
+        if width % self.token_side or height % self.token_side:
+            raise DataError(
+                f"a fitted image has sides that are multiples of {self.token_side} pixels",
+                found=f"{width} x {height} pixels",
+                fix="fit it with the image processor of the model",
+            )
+        return height // self.token_side, width // self.token_side
+
     def fit(self, data: bytes) -> bytes:
         """Return an encoded image at the size and in the colours that the model sees.
 

@@ -24,8 +24,8 @@ from rlcore_rollout.chat.tokenizer import ChatTokenizer
 class TemplateFormat(CompletionReader):
     """Conversations as the template of the model folder renders them.
 
-    Differences: text from users, data and tools never becomes a special token, ``strftime_now`` is a fixed date, and an
-    assistant's turn keeps its sampled tokens.
+    Images are rejected. Text from users, data and tools never becomes a special token, ``strftime_now`` is a fixed
+    date, and an assistant's turn keeps its sampled tokens.
 
     Args:
         folder: the model folder
@@ -99,7 +99,8 @@ class TemplateFormat(CompletionReader):
         if not messages or messages[-1].role != "assistant":
             whole = self._continued(done, messages, tools, header=False)
             blocks.append(Block(tuple(self._template.pieces(whole[len(done) :])), sampled=False))
-        return self._renderer.encode_blocks(blocks)
+        found = self._renderer.encode_blocks(blocks)
+        return found.ids, found.mask
 
     def description(self) -> Sequence[str]:
         """Return lines for the log: the parser, and what the template cannot show."""

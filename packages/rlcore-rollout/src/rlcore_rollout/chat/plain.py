@@ -8,8 +8,8 @@ from rlcore.contracts import ToolCallParser
 from rlcore.errors import UserError
 from rlcore.types import Message, ToolSchema
 
-from rlcore_rollout.chat.chatml import ChatMLFormat, text_of
-from rlcore_rollout.chat.renderer import Piece
+from rlcore_rollout.chat.chatml import ChatMLFormat
+from rlcore_rollout.chat.renderer import Picture, Piece
 from rlcore_rollout.parsers.hermes import HermesParser
 
 
@@ -26,15 +26,15 @@ class PlainFormat(ChatMLFormat):
 
     def _opening(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> tuple[list[Piece], Sequence[Message]]:
+    ) -> tuple[list[Piece | Picture], Sequence[Message]]:
         system = messages[0] if messages and messages[0].role == "system" else None
         if system is None and not tools:
             return [], messages
-        pieces = [Piece(f"{self.start}system\n", "template")]
+        pieces: list[Piece | Picture] = [Piece(f"{self.start}system\n", "template")]
         if system is not None:
-            pieces.append(Piece(text_of(system), "outside"))
+            pieces += self._content(system)
         if tools:
-            separator = "\n" if system is not None and text_of(system) else ""
+            separator = "\n" if system is not None and (system.text or system.images) else ""
             pieces.append(Piece(f"{separator}tools: ", "template"))
             pieces.append(Piece(", ".join(_signature(tool) for tool in tools), "outside"))
         pieces.append(Piece(f"{self.end}\n", "template"))

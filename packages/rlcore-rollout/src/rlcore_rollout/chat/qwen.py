@@ -1,6 +1,6 @@
-"""The chat formats of Qwen2.5 and Qwen3. The tokens equal those of the models' templates, with these differences.
+"""The chat formats of the Qwen models. The tokens equal those of the models' templates, with these differences.
 
-Both formats: text from users, data and tools never becomes a special token, unlike in the templates. An assistant turn
+All formats: text from users, data and tools never becomes a special token, unlike in the templates. An assistant turn
 that begins with a line break keeps the sampled tokens, a header and then the text; the templates merge the two line
 breaks into one token.
 """
@@ -16,10 +16,11 @@ from typing import Any
 
 from rlcore.contracts import ToolCallParser
 from rlcore.errors import UserError
+from rlcore.images import ImageProcessor
 from rlcore.types import Message, ToolSchema
 
-from rlcore_rollout.chat.chatml import ChatMLFormat, text_of
-from rlcore_rollout.chat.renderer import Piece
+from rlcore_rollout.chat.chatml import ChatMLFormat
+from rlcore_rollout.chat.renderer import Picture, Piece
 from rlcore_rollout.parsers.hermes import HermesParser
 from rlcore_rollout.parsers.think import ThinkParser
 
@@ -32,7 +33,6 @@ _AFTER_TOOLS = (
     '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
     "</tool_call>"
 )
-_DEFAULT_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 _NO_THOUGHT = "<think>\n\n</think>\n\n"
 _SYSTEM_IN_TEMPLATE = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^'<]+)<\|im_end\|>")
 
@@ -42,17 +42,18 @@ class _QwenFormat(ChatMLFormat):
 
     def _opening(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
-    ) -> tuple[list[Piece], Sequence[Message]]:
+    ) -> tuple[list[Piece | Picture], Sequence[Message]]:
         given = messages[0] if messages and messages[0].role == "system" else None
-        system = text_of(given) if given is not None else self._default_system()
+        default = self._default_system()
+        system: list[Piece | Picture] = [] if default is None else [Piece(default, "outside")]
+        if given is not None:
+            system = self._content(given)
         rest = messages[1:] if given is not None else messages
-        if system is None and not tools:
+        if not system and not tools:
             return [], rest
-        pieces = [Piece(f"{self.start}system\n", "template")]
-        if system is not None:
-            pieces.append(Piece(system, "outside"))
+        pieces = [Piece(f"{self.start}system\n", "template"), *system]
         if tools:
-            pieces.append(Piece(("" if system is None else "\n\n") + _BEFORE_TOOLS, "template"))
+            pieces.append(Piece(("\n\n" if system else "") + _BEFORE_TOOLS, "template"))
             for tool in tools:
                 pieces.append(Piece("\n" + json.dumps(tool.as_json(), ensure_ascii=False), "outside"))
             pieces.append(Piece(_AFTER_TOOLS, "template"))
@@ -62,8 +63,8 @@ class _QwenFormat(ChatMLFormat):
     def _default_system(self) -> str | None:
         return None
 
-    def _shown(self, messages: Sequence[Message]) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _shown(self, messages: Sequence[Message]) -> list[Piece | Picture]:
+        pieces: list[Piece | Picture] = []
         for answers, group in groupby(messages, key=lambda message: message.role == "tool"):
             if not answers:
                 pieces += super()._shown(list(group))
@@ -71,7 +72,7 @@ class _QwenFormat(ChatMLFormat):
             pieces.append(Piece(f"{self.start}user", "template"))
             for message in group:
                 pieces.append(Piece("\n<tool_response>\n", "template"))
-                pieces.append(Piece(text_of(message), "outside"))
+                pieces += self._content(message)
                 pieces.append(Piece("\n</tool_response>", "template"))
             pieces.append(Piece(f"{self.end}\n", "template"))
         return pieces
@@ -83,6 +84,9 @@ class Qwen25Format(_QwenFormat):
     Conversations without a system message get the default one of the folder's template.
     """
 
+    system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+    """The default system message of a folder without a template."""
+
     def default_parser(self) -> ToolCallParser:
         """JSON between ``<tool_call>`` tags."""
         return HermesParser()
@@ -90,8 +94,30 @@ class Qwen25Format(_QwenFormat):
     def _default_system(self) -> str:
         match = _SYSTEM_IN_TEMPLATE.search(self.tokenizer.config["chat_template"])
         if match is None:
-            return _DEFAULT_SYSTEM
+            return self.system
         return re.sub(r"\\(.)", lambda escape: "\n" if escape[1] == "n" else escape[1], match[1])
+
+
+class Qwen25VLFormat(Qwen25Format):
+    """Qwen2-VL and Qwen2.5-VL, which have the same template.
+
+    The template shows no tools and no calls. Both have the form of Qwen2.5 here, and tool answers may contain images.
+    """
+
+    system = "You are a helpful assistant."
+    shows_images_in_answers = True
+
+
+class Qwen3VLFormat(_QwenFormat):
+    """Qwen3-VL's instruct models.
+
+    The template drops images in system messages, and system messages after the first message; both are shown here. It
+    drops images in an assistant's message, too; they are rejected here.
+    """
+
+    def default_parser(self) -> ToolCallParser:
+        """JSON between ``<tool_call>`` tags outside ``<think>`` blocks."""
+        return ThinkParser()
 
 
 class Qwen3Format(_QwenFormat):
@@ -106,12 +132,17 @@ class Qwen3Format(_QwenFormat):
         folder: the model folder
         parser: the parser of tool calls
         template_kwargs: ``enable_thinking``; if false, an empty block follows the header of every assistant's turn
+        images: how the model sees images; None for a model that sees none
     """
 
     def __init__(
-        self, folder: Path, parser: ToolCallParser | None = None, template_kwargs: Mapping[str, Any] | None = None
+        self,
+        folder: Path,
+        parser: ToolCallParser | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        images: ImageProcessor | None = None,
     ) -> None:
-        super().__init__(folder, parser)
+        super().__init__(folder, parser, images)
         given = dict(template_kwargs or {})
         thinking = given.pop("enable_thinking", True)
         if given or not isinstance(thinking, bool):
@@ -127,11 +158,11 @@ class Qwen3Format(_QwenFormat):
         header = super()._header()
         return header if self._thinking else Piece(header.text + _NO_THOUGHT, "template")
 
-    def _written(self, message: Message) -> list[Piece]:
+    def _written(self, message: Message) -> list[Piece | Picture]:
         pieces = super()._written(message)
-        if self._thinking:
-            return pieces
-        return [Piece(piece.text.removeprefix(_NO_THOUGHT), piece.writer) for piece in pieces]
+        if pieces and not self._thinking and isinstance(first := pieces[0], Piece):
+            pieces[0] = Piece(first.text.removeprefix(_NO_THOUGHT), first.writer)
+        return pieces
 
     def default_parser(self) -> ToolCallParser:
         """JSON between ``<tool_call>`` tags outside ``<think>`` blocks."""

@@ -9,15 +9,23 @@ with a rendered template. Harmless conversations therefore get the same ids.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
+
+from rlcore.errors import UserError
+from rlcore.types import FrozenDict, MediaSpan
 
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 MARKUP = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 """The markup that an assistant may write. In some tokenizers these are special tokens."""
+
+VISION_START, IMAGE_PAD, VISION_END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
+"""The tokens of an image: one before it, one for each of its visual tokens, one after it."""
+VISION = (VISION_START, IMAGE_PAD, VISION_END, "<|video_pad|>", "<|vision_pad|>")
+"""The tokens that only the format itself writes, also where a tokenizer does not mark them as special."""
 
 LONGEST_CACHED = 32
 """Characters of a text whose ids are cached: above all the template's own, such as ``assistant`` and a newline."""
@@ -28,7 +36,8 @@ class Piece:
     """A piece of text and its origin.
 
     ``template``: the chat format; all added tokens are allowed. ``assistant``: the policy or a demonstration; only
-    `MARKUP` and added tokens that are not special are allowed. ``outside``: everything else; no added token is allowed.
+    `MARKUP` and added tokens that are neither special nor of `VISION` are allowed. ``outside``: everything else; no
+    added token is allowed.
     """
 
     text: str
@@ -36,11 +45,35 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An image between pieces of text, by content hash."""
+
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """Pieces that are encoded together. Those of the policy are never encoded together with what precedes them."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece | Picture, ...]
     sampled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """Tokens of blocks, with the images among them."""
+
+    ids: list[int] = field(default_factory=list)
+    """Ids [T]."""
+    mask: list[bool] = field(default_factory=list)
+    """Loss mask [T]: true on the tokens of sampled blocks, apart from those of images."""
+    media: list[MediaSpan] = field(default_factory=list)
+    """The images in order; offsets count from the first id."""
+
+
+Grids = Mapping[str, tuple[int, int]]
+"""Rows and columns of the visual tokens of images, by content hash."""
+_NO_GRIDS: Grids = FrozenDict()
 
 
 class Renderer:
@@ -49,16 +82,39 @@ class Renderer:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self._tokenizer = tokenizer
         everything = tokenizer.added.keys()
-        meant = {token for token in everything if token in MARKUP or token not in tokenizer.special}
+        meant = {token for token in everything if token in MARKUP or token not in {*tokenizer.special, *VISION}}
         self._encoded = lru_cache(maxsize=1024)(tokenizer.encode_text)
         self._patterns = {"template": _any_of(everything), "assistant": _any_of(meant), "outside": None}
 
+    def encode_blocks(self, blocks: Iterable[Block], grids: Grids = _NO_GRIDS) -> Encoded:
+        """Return the tokens of blocks.
+
+        Raises:
+            UserError: ``grids`` lacks an image.
+        """
+        found = Encoded()
+        for block in blocks:
+            self._encode(block.pieces, grids, found, sampled=block.sampled)
+        return found
+
     def encode(self, pieces: Sequence[Piece]) -> list[int]:
-        """The ids of the pieces' joined text."""
-        ids: list[int] = []
+        """Return the ids of the pieces' joined text."""
+        return self.encode_blocks([Block(tuple(pieces), sampled=False)]).ids
+
+    def _encode(self, pieces: Sequence[Piece | Picture], grids: Grids, found: Encoded, *, sampled: bool) -> None:
         run: list[str] = []
         swallowing = False  # the white space after a token belongs to it, up to the next visible character
+
+        def end_run() -> None:
+            _append(found, self._encode_run(run), sampled)
+            run.clear()
+
         for piece in pieces:
+            if isinstance(piece, Picture):
+                end_run()
+                self._place(piece, grids, found)
+                swallowing = VISION_END in self._tokenizer.swallowing
+                continue
             pattern = self._patterns[piece.writer]
             texts = pattern.split(piece.text) if pattern else [piece.text]
             if swallowing:
@@ -66,27 +122,33 @@ class Renderer:
                 swallowing = not texts[0] and len(texts) == 1
             run.append(texts[0])
             for token, text in zip(texts[1::2], texts[2::2], strict=True):
-                ids += self._encode_run(run)
-                ids.append(self._tokenizer.added[token])
+                end_run()
+                _append(found, [self._tokenizer.added[token]], sampled)
                 swallowing = token in self._tokenizer.swallowing
-                run = [text.lstrip() if swallowing else text]
+                run.append(text.lstrip() if swallowing else text)
                 swallowing = swallowing and not run[0]
-        return ids + self._encode_run(run)
+        end_run()
 
-    def encode_blocks(self, blocks: Iterable[Block]) -> tuple[list[int], list[bool]]:
-        """Ids [T] and loss mask [T]: true on the tokens of sampled blocks."""
-        ids: list[int] = []
-        mask: list[bool] = []
-        for block in blocks:
-            ids += self.encode(block.pieces)
-            mask += [block.sampled] * (len(ids) - len(mask))
-        return ids, mask
+    def _place(self, picture: Picture, grids: Grids, found: Encoded) -> None:
+        """Append the tokens of an image."""
+        if picture.sha256 not in grids:
+            raise UserError("a message refers to an image that was not given", found=f"the hash {picture.sha256[:12]}…")
+        rows, columns = grids[picture.sha256]
+        start, pad, end = (self._tokenizer.added[token] for token in (VISION_START, IMAGE_PAD, VISION_END))
+        offset, length = len(found.ids) + 1, rows * columns
+        _append(found, [start, *[pad] * length, end], False)
+        found.media.append(MediaSpan(sha256=picture.sha256, offset=offset, length=length, rows=rows, columns=columns))
 
     def _encode_run(self, run: Sequence[str]) -> list[int]:
         text = "".join(run)
         if len(text) > LONGEST_CACHED:
             return self._tokenizer.encode_text(text)
         return self._encoded(text) if text else []
+
+
+def _append(found: Encoded, ids: Sequence[int], sampled: bool) -> None:
+    found.ids.extend(ids)
+    found.mask.extend([sampled] * len(ids))
 
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str] | None:

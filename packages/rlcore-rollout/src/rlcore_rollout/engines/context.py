@@ -26,4 +26,4 @@ class EngineContext:
     dtype: str = "auto"
     """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module keeps its dtype."""
     images: ImageProcessor | None = None
-    """The processor that fitted the images of all prompts; None if prompts have no images."""
+    """The processor that fitted the images of all prompts; None uses that of the model's folder."""

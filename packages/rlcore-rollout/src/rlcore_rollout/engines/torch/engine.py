@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import EngineError, UserError
+from rlcore.images import ImageProcessor
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
-from rlcore_rollout.engines.torch.memory import return_freed_memory
+from rlcore_rollout.engines.torch.memory import return_freed_memory, return_large_tensors
 from rlcore_rollout.engines.torch.plain import PlainScheduler
 from rlcore_rollout.engines.torch.rows import rows_are_independent
 from rlcore_rollout.engines.torch.scheduler import Scheduler
@@ -54,6 +55,7 @@ class TorchEngine:
     def __init__(self, config: TorchEngineConfig, source: WeightSource, context: EngineContext):
         self._engine_context, self._folder = context, source.folder
         self._tokenizer: Tokenizer | None = None
+        return_large_tensors()
         self._scheduler: Scheduler | PlainScheduler
         module = module_of(source, context)
         self._encoder: ImageEncoder | None = None
@@ -110,13 +112,19 @@ class TorchEngine:
         self._vocabulary = weights.shape.vocabulary
         if weights.axes_F is None:
             self._blind = f"{type(module).__name__}, a text model"
-        elif self._engine_context.images is None:
-            self._blind = f"{type(module).__name__} without an image processor"
+        elif (images := self._image_processor()) is None:
+            self._blind = f"{type(module).__name__} without preprocessor_config.json"
         else:
-            self._encoder = ImageEncoder(module, self._engine_context.images, deterministic=self.deterministic)
+            self._encoder = ImageEncoder(module, images, deterministic=self.deterministic)
         with torch.inference_mode():
             self._scheduler = Scheduler(weights, config.slots, keep_all=self.deterministic, encoder=self._encoder)
         return weights.shape.context
+
+    def _image_processor(self) -> ImageProcessor | None:
+        """Return the processor that fits the images of the run, or that of the model's folder."""
+        if self._engine_context.images is not None or self._folder is None:
+            return self._engine_context.images
+        return ImageProcessor.of_folder(self._folder)
 
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """Continue the prompt. Ends with ``length`` at the context limit, without any token if none fits."""
@@ -221,7 +229,7 @@ class TorchEngine:
     def _check_images(self, prompt: Prompt) -> None:
         if self._encoder is None:
             families = ", ".join(VISION_FAMILIES)
-            raise EngineError(f"the torch engine reads images with {families} and their processor; found {self._blind}")
+            raise EngineError(f"the torch engine accepts images for {families}, but the model is {self._blind}")
         self._encoder.check(prompt)
 
     def _stop_texts(self, texts: tuple[str, ...]) -> StopTexts:

@@ -25,6 +25,8 @@ CALL_TOKENS = 4096
 """Maximum number of visual tokens that are encoded together, unless one image has more."""
 CALL_IMAGES = 16
 """Maximum number of images of equal size that are encoded together in deterministic mode."""
+ROW_PAD = 8
+"""Fewer rows of a matrix product take other code paths in the underlying libraries."""
 KNOWN_IMAGES = 4096
 """Number of images whose size is remembered."""
 
@@ -55,7 +57,8 @@ class ImageEncoder:
     """Encodes images with the vision tower of a model.
 
     In deterministic mode, the bits of an image's features are those that it has alone. Images of equal size are encoded
-    together after it was measured, once for each size and number of images, that this does not change them.
+    together after it was measured, once for each size and number of images, that this does not change them. With oneMKL
+    on x86 this holds for images whose number of tokens is a multiple of 8. Others are not tried.
     """
 
     def __init__(self, module: torch.nn.Module, processor: ImageProcessor, *, deterministic: bool):
@@ -124,7 +127,7 @@ class ImageEncoder:
                 sums = accumulate(span.length for span in spans)
                 count = max(1, sum(1 for tokens in sums if tokens <= CALL_TOKENS))
                 if self._deterministic:
-                    count = 1 << min(count, CALL_IMAGES).bit_length() - 1
+                    count = 1 if spans[0].length % ROW_PAD else 1 << min(count, CALL_IMAGES).bit_length() - 1
                 yield spans[:count]
                 del spans[:count]
 
