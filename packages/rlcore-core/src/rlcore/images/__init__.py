@@ -5,6 +5,7 @@ exact size at which the model sees it. From there on every part of rlcore uses t
 stage resizes, and rewards, records, engines and the trainer see the same pixels.
 """
 
+from rlcore.images.contact import contact_sheet
 from rlcore.images.encoding import check_image, data_uri, encode_image, image_size
 from rlcore.images.fitting import ImageProcessor
 from rlcore.images.messages import message_with_images
@@ -13,6 +14,7 @@ from rlcore.images.positions import rotary_positions
 __all__ = [
     "ImageProcessor",
     "check_image",
+    "contact_sheet",
     "data_uri",
     "encode_image",
     "image_size",
