@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -10,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pictured_groups import groups
+from PIL import Image
 from rlcore.errors import NotInstalledError
+from rlcore.images import contact_sheet, image_size
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.runs.records import write_groups
 from rlcore.testing import make_trajectory
 from rlcore.trackers.charts import area_chart, sparkline
 from rlcore.trackers.console import ConsoleTracker
 from rlcore.trackers.jsonl import JsonlTracker
-from rlcore.trackers.service import ServiceTracker, sample_rows
+from rlcore.trackers.service import ServiceTracker, sample_row, samples
 from rlcore.types import Boundary, Failure, Group, Task
 
 STEP = {
@@ -128,6 +132,60 @@ class Sent(ServiceTracker):
     def close(self) -> None: ...
 
 
+class SentWithImages(Sent):
+    """A service with tables that can contain images."""
+
+    def __init__(self, directory: Path | None) -> None:
+        super().__init__(directory)
+        self.tables: list[tuple[list[str], list[list[Any]]]] = []
+
+    def image(self, data: bytes | None) -> Any:
+        return data
+
+    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
+        self.tables.append((self.columns(rows), [list(row) for row in rows]))
+
+
+def test_tables_of_samples_have_small_pictures(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
+    tracker, text = (
+        SentWithImages(tmp_path),
+        Group(task=Task(id="t", messages=()), trajectories=(make_trajectory("a"),)),
+    )
+    tracker.log_samples(0, "evaluation", [text, *groups(5, side=900)])
+    tracker.log(0, {})
+    ((columns, (first, *others)),) = tracker.tables
+    assert columns[-1] == "images"
+    assert first[-1] is None
+    assert len(others) == 2
+    for row in others:
+        with Image.open(io.BytesIO(row[-1])) as picture:
+            assert picture.height <= 192
+            assert picture.width <= 4 * 192 + 12
+    plain = Sent(tmp_path)
+    plain.log_samples(0, "evaluation", groups(2))
+    plain.log(0, {})
+    assert plain.sent == [(0, {}, 2)]
+
+
+def test_tensorboard_files_contain_pictures_of_evaluations(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'rlcore-core[tensorboard]'")
+    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")(None, tmp_path)
+    tracker.log_samples(3, "train", groups(2))
+    tracker.log_samples(7, "evaluation", groups(20))
+    tracker.close()
+    (file,) = (tmp_path / "tensorboard").iterdir()
+    assert file.read_bytes().count(b"\x89PNG") == 8
+
+
+def test_pictures_of_a_table_leave_out_damaged_images() -> None:
+    picture = groups(1)[0].task.images[0]
+    assert contact_sheet([b"damaged"]) is None
+    sheet = contact_sheet([b"damaged", picture, picture], most=3)
+    assert sheet is not None
+    assert image_size(sheet) == (112 + 4 + 112, 112)
+
+
 def test_runs_of_one_name_have_different_ids_which_a_resume_keeps(tmp_path: Path) -> None:
     folders = [tmp_path / parent / "run" for parent in "ab"]
     for folder in folders:
@@ -145,29 +203,29 @@ def test_resumed_service_receives_earlier_metrics_and_samples_again(tmp_path: Pa
     (tmp_path / "media").mkdir()
     assert not Sent(tmp_path).can_replay
     task = Task(id="t", messages=())
-    groups = [Group(task=task, trajectories=tuple(make_trajectory("hi", sibling=n) for n in range(4)))]
-    write_groups(tmp_path / "rollouts" / "evaluation-000002.jsonl.gz", groups)
+    stored = [Group(task=task, trajectories=tuple(make_trajectory("hi", sibling=n) for n in range(4)))]
+    write_groups(tmp_path / "rollouts" / "evaluation-000002.jsonl.gz", stored)
     jsonl = JsonlTracker(None, tmp_path)
     jsonl.log(1, {"loss": 0.5, "bad": math.nan})
     jsonl.log(2, {"loss": 0.25})
     resumed = Sent(tmp_path)
     resumed.replay()
-    resumed.log_samples(3, "train", groups)
+    resumed.log_samples(3, "train", stored)
     resumed.log(3, {"loss": 0.0})
     assert resumed.sent == [(1, {"loss": 0.5}, 0), (2, {"loss": 0.25}, 3), (3, {"loss": 0.0}, 0)]
 
 
 def test_samples_show_one_trajectory_of_each_task_first(tmp_path: Path) -> None:
     failed = make_trajectory("no", task_id="b", failure=Failure(boundary=Boundary.TOOL, message="broke"))
-    groups = [
+    stored = [
         Group(task=Task(id="a", messages=()), trajectories=(make_trajectory("x" * 20_000, task_id="a"),) * 2),
         Group(task=Task(id="b", messages=()), trajectories=(failed,)),
     ]
-    rows = sample_rows(7, groups, 10)
+    rows = [sample_row(7, one) for one in samples(stored, 10)]
     assert [(row[0], row[1]) for row in rows] == [(7, "a"), (7, "b"), (7, "a")]
     assert len(rows[0][4]) == 10_000
     assert rows[1][3:] == ["assistant: no", "no", None, "tool: broke"]
-    assert len(sample_rows(7, groups, 1)) == 1
+    assert len(samples(stored, 1)) == 1
 
 
 TRACKER = """

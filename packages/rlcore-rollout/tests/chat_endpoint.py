@@ -17,7 +17,19 @@ from rlcore.episodes.tool import tool
 from rlcore.episodes.tool_environment import ToolEnvironment
 from rlcore.models.weights import FolderWeights
 from rlcore.session.session import RunSession
-from rlcore.types import ChatCompletion, Group, Message, RolloutRequest, Sampling, Task, Trajectory
+from rlcore.types import (
+    ChatCompletion,
+    Group,
+    ImagePart,
+    Message,
+    Observation,
+    RolloutRequest,
+    Sampling,
+    Step,
+    Task,
+    TextPart,
+    Trajectory,
+)
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.executors.local import LocalExecutor
 
@@ -43,6 +55,26 @@ class Sums(ToolEnvironment):
 
     def __init__(self) -> None:
         super().__init__(tools=[add], max_turns=3)
+
+
+class Pictures:
+    """Shows the image of the task, then again as the answer of a tool."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        self.image = ImagePart.of(task.images[0])
+        return Observation(messages=task.messages)
+
+    async def step(self, action: Message) -> Step:
+        self.turns += 1
+        content = (self.image, TextPart(text="more"))
+        answers = tuple(Message(role="tool", content=content, tool_call_id=call.id) for call in action.tool_calls)
+        return Step(observation=Observation(messages=answers), terminated=self.turns == 2)
+
+    async def close(self) -> None:
+        """Nothing to free."""
 
 
 class Tasks:
@@ -158,10 +190,17 @@ def ask(
     return asyncio.run(go())
 
 
-def collect(endpoint: Endpoint, count: int = 1, rollout: Any = None, **options: Any) -> Sequence[Group]:
+def collect(
+    endpoint: Endpoint,
+    count: int = 1,
+    rollout: Any = None,
+    environment: str = "Sums",
+    tasks: Sequence[Task] | None = None,
+    **options: Any,
+) -> Sequence[Group]:
     """Whole trajectories, of a configuration that names no model's folder."""
     values = {
-        "environment": {"id": f"{HERE}:Sums"},
+        "environment": {"id": f"{HERE}:{environment}"},
         "data": {"id": f"{HERE}:Tasks"},
         "reward": [{"id": f"{HERE}:right"}],
         "rollout": {
@@ -172,7 +211,7 @@ def collect(endpoint: Endpoint, count: int = 1, rollout: Any = None, **options: 
     }
     executor = LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=None))
     try:
-        tasks = Tasks().tasks("evaluation")[:count]
+        tasks = tasks or Tasks().tasks("evaluation")[:count]
         return executor.collect(RolloutRequest(tasks=tasks, group_size=1, seed=1, step=0, purpose="evaluation"))
     finally:
         executor.close()

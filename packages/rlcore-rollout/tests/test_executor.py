@@ -98,6 +98,14 @@ def seeded(prompt_ids: Sequence[int], sampling: Sampling) -> str:
     return str(random.Random(f"{sampling.seed} {len(prompt_ids)} {sampling.temperature}").random())
 
 
+SAMPLINGS: list[Sampling] = []
+
+
+def remembered(prompt_ids: Sequence[int], sampling: Sampling) -> str:
+    SAMPLINGS.append(sampling)
+    return "remembered"
+
+
 def dead(prompt_ids: Sequence[int], sampling: Sampling) -> str:
     raise ConnectionError("the GPU fell off the bus")
 
@@ -333,7 +341,7 @@ class Pictures(Guess):
         await super().reset(task, seed=seed)
         from image_files import picture
 
-        data = picture(28, 28, f"rgb({task.id[1:]}, 0, 0)")
+        data = picture(40, 30, f"rgb({task.id[1:]}, 0, 0)")
         return Observation(messages=(Message(role="user", content=(ImagePart.of(data),)),), images=(data,))
 
 
@@ -344,6 +352,21 @@ def test_siblings_share_the_bytes_of_equal_images(open_executor: Open, environme
         images = [next(iter(trajectory.images.values())) for trajectory in group.trajectories]
         assert image_size(images[0]) == (28, 28)
         assert len({id(image) for image in images}) == 1
+
+
+def test_placeholders_of_images_are_not_sampled(open_executor: Open, folder: Path) -> None:
+    def suppressed() -> set[str]:
+        executor = open_executor(function="remembered")
+        samplings = load_attribute(f"{HERE}:SAMPLINGS")
+        samplings.clear()
+        executor.collect(request(1, 1))
+        vocabulary = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+        names = {token["id"]: token["content"] for token in vocabulary}
+        return {names[token] for sampling in samplings for token in sampling.suppressed_token_ids}
+
+    assert suppressed() == set(), "a text model"
+    (folder / "preprocessor_config.json").write_text("{}")
+    assert suppressed() == {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}
 
 
 def test_completions_carry_the_version_of_the_last_weights(open_executor: Open, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 pytest.importorskip("openai", reason="the extra openai is not installed")
 
 from chat_endpoint import KEY, Endpoint, ask, call, collect, failing, only, reply
+from image_files import picture
 from rlcore.errors import ConfigError, EngineError, UserError
-from rlcore.types import Message, Sampling, Stop, ToolCall
+from rlcore.types import Boundary, ImagePart, Message, Sampling, Stop, Task, TextPart, ToolCall
 from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
 from rlcore_rollout.engines.openai.wire import to_wire
 
@@ -34,6 +36,31 @@ def test_tools_are_sent_and_their_answers_refer_to_calls_by_id(endpoint: Endpoin
     assert trajectory.metrics["prompt_tokens"] == 32
     assert trajectory.metrics["completion_tokens"] == 7
     assert trajectory.metrics["turns"] == 2
+
+
+def pictured(data: bytes) -> Task:
+    content = (TextPart(text="what?"), ImagePart.of(data))
+    return Task(id="t", messages=(Message(role="user", content=content),), images=(data,))
+
+
+@pytest.mark.parametrize(("kind", "media_type"), [("PNG", "png"), ("JPEG", "jpeg"), ("WEBP", "webp"), ("BMP", "bmp")])
+def test_images_are_sent_unchanged_as_data_uris(endpoint: Endpoint, kind: str, media_type: str) -> None:
+    data = picture(1000, 300, kind=kind)
+    endpoint.answers = [reply("one", calls=[call('{"a": 2, "b": 2}')]), reply("two")]
+    collect(endpoint, environment="Pictures", tasks=[pictured(data)])
+    shown = {"type": "image_url", "image_url": {"url": f"data:image/{media_type};base64,{b64encode(data).decode()}"}}
+    first, second = (body["messages"] for body in endpoint.bodies)
+    assert first == [{"role": "user", "content": [{"type": "text", "text": "what?"}, shown]}]
+    assert second[:1] == first
+    assert second[2] == {"role": "tool", "tool_call_id": "call_x", "content": [shown, {"type": "text", "text": "more"}]}
+
+
+def test_unreadable_image_is_not_sent(endpoint: Endpoint) -> None:
+    trajectory = only(collect(endpoint, environment="Pictures", tasks=[pictured(b"no image")]))
+    assert trajectory.failure is not None
+    assert trajectory.failure.boundary is Boundary.ENVIRONMENT
+    assert "must be a readable PNG" in trajectory.failure.message
+    assert endpoint.bodies == []
 
 
 def test_sampling_parameters_are_sent(endpoint: Endpoint) -> None:

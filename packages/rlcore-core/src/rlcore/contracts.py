@@ -13,6 +13,7 @@ from rlcore.errors import UserError
 from rlcore.types import (
     ChatCompletion,
     Completion,
+    FrozenDict,
     Group,
     MediaSpan,
     Message,
@@ -163,9 +164,18 @@ class ChatEngine(Protocol):
     """Set when no further call can succeed (no server, a wrong key); the command ends with this error."""
 
     async def chat(
-        self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling, *, session: str
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        sampling: Sampling,
+        *,
+        session: str,
+        images: Mapping[str, bytes] = FrozenDict(),
     ) -> ChatCompletion:
         """The assistant's next message; unreadable calls have ``error`` set.
+
+        ``images`` has the bytes of the images that the messages refer to, by content hash, as the environment gave
+        them. It is omitted if there are none.
 
         Raises `ContextFullError` when the messages leave no room for an answer. The call can be cancelled.
         """

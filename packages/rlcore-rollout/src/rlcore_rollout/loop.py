@@ -60,18 +60,21 @@ class AgentLoop:
         calls are not parsed, and the environment does not receive it. A context without room for another token also
         ends the trajectory as ``length``. Messages after the last generation have no tokens, because the model never
         saw them. ``metrics`` contains ``turns``, ``step_reward`` (the sum of the step rewards, if the environment
-        returns any), the sums of the numbers in the steps' ``info``, ``closing_failures`` if there are any, and the
-        token counts that a chat engine reports.
+        returns any), the sums of the numbers in the steps' ``info``, ``closing_failures`` and ``placeholder_tokens``
+        (those that the policy wrote) if there are any, and the token counts that a chat engine reports.
+
+        Images are fitted once, before the model sees them. The messages and images of the trajectory are the fitted
+        ones.
 
         Args:
             context: task, sibling and deadline of the episode
             environment_seed: of the environment's ``reset``
             sampling: of every generation
             session: the engine's name for the trajectory; later segments append ``/1``, ``/2``, …
-            images: shared with the siblings, so that equal images are one object
+            images: shared with the siblings, so that equal images are fitted once and are one object
         """
         task = context.task
-        record = Record(name=session, images=EpisodeImages(images or ImagePool(), task.images))
+        record = Record(name=session, images=EpisodeImages(images or ImagePool(self.model_client.fit), task.images))
         closing: list[str] = []
         try:
             try:
@@ -110,7 +113,7 @@ class AgentLoop:
             record.tools = observation.tools
             while True:
                 session = record.session
-                self.model_client.observe(record, observation)
+                self.model_client.observe(record, await record.enter(observation))
                 if record.session != session:
                     await self._release(session, closing)
                 action, finish_reason = await self.model_client.generate(
@@ -124,8 +127,7 @@ class AgentLoop:
                 observation = step.observation
                 if step.terminated or step.truncated or step.stop is not None:
                     if observation.messages:
-                        record.take_images(observation)
-                        record.add_unseen(observation.messages)
+                        record.add_unseen((await record.enter(observation)).messages)
                     raise End(step.stop or (Stop.DONE if step.terminated else Stop.MAX_TURNS))
         finally:
             await self._close("close", environment.close, threaded=self.blocking, closing=closing)

@@ -11,6 +11,7 @@ from rlcore.containment import error_text, is_interrupt
 from rlcore.contracts import ChatEngine, ChatFormat, Engine, RendersImages
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.errors import ContextFullError, EngineError
+from rlcore.images import ImageProcessor
 from rlcore.types import (
     Boundary,
     ChatCompletion,
@@ -25,6 +26,8 @@ from rlcore.types import (
 )
 from rlcore.types.checking import flaw_in_answer, flaw_in_chat_completion, flaw_in_completion
 
+from rlcore_rollout.images import Fit, checked
+from rlcore_rollout.media import check_media
 from rlcore_rollout.record import End, Record
 
 T = TypeVar("T")
@@ -45,8 +48,13 @@ class ModelClient(Protocol):
         """The tokens that mark images, which are not sampled."""
         ...
 
+    @property
+    def fit(self) -> Fit | None:
+        """Makes an image what the model sees; None if the model sees no images."""
+        ...
+
     def observe(self, record: Record, observation: Observation) -> None:
-        """Append an observation, in a new segment if it rewrites the context.
+        """Append an observation with fitted images, in a new segment if it rewrites the context.
 
         Raises `End` when the model cannot respond to it, or when the engine cannot read it.
         """
@@ -84,11 +92,20 @@ class TokenClient:
         """The tokens that mark images, which are not sampled; none if the model sees no images."""
         return self._image_format.placeholder_token_ids if self._image_format is not None else ()
 
+    @property
+    def fit(self) -> Fit | None:
+        """The model's image processor."""
+        return self._processor.fit if self._processor is not None else None
+
+    @property
+    def _processor(self) -> ImageProcessor | None:
+        return self._image_format.image_processor if self._image_format is not None else None
+
     def observe(self, record: Record, observation: Observation) -> None:
         """Append an observation if the model can still respond to it; otherwise, append only its messages."""
-        images = record.take_images(observation)
         new = not record.segments or observation.context is not None
         context = observation.context or ()
+        images = record.images.of((*context, *observation.messages))
         if new:
             ids, media = self._prompt(record, (*context, *observation.messages), images)
         else:
@@ -119,23 +136,22 @@ class TokenClient:
         if flaw := flaw_in_answer(message):
             raise End.failed(Boundary.ENGINE, f"{self.format_name} parsed a completion to {flaw}")
         record.add_completion(completion, message)
+        if written := sum(map(completion.token_ids.count, self.placeholder_token_ids)):
+            record.count("placeholder_tokens", float(written))
         return message, completion.finish_reason
 
     def flaw_in(self, completion: Completion, sampling: Sampling) -> str | None:
         """The reason why a completion is invalid; None when it is valid."""
         if flaw := flaw_in_completion(completion):
             return flaw
-        ids = completion.token_ids
-        if len(ids) > sampling.max_new_tokens:
-            return f"{len(ids)} tokens, more than max_new_tokens={sampling.max_new_tokens}"
-        if not 0 <= min(ids) <= max(ids) < self.vocabulary:
-            return self._outside(ids)
-        return None
+        if (count := len(completion.token_ids)) > sampling.max_new_tokens:
+            return f"{count} tokens, more than max_new_tokens={sampling.max_new_tokens}"
+        return self._outside(completion.token_ids)
 
     def _prompt(self, record: Record, messages: Sequence[Message], images: Mapping[str, bytes]) -> Rendered:
         if self._image_format is not None:
             return self._render(
-                self._with_images, self._image_format.prompt_with_images, messages, record.tools, images
+                self._with_images, self._image_format.prompt_with_images, images, messages, record.tools
             )
         self._refuse(images)
         return self._render(self._text_alone, self.chat_format.prompt, messages, record.tools)
@@ -145,7 +161,7 @@ class TokenClient:
     ) -> Rendered:
         if self._image_format is not None:
             return self._render(
-                self._with_images, self._image_format.observation_with_images, messages, completion_ids, images
+                self._with_images, self._image_format.observation_with_images, images, messages, completion_ids
             )
         self._refuse(images)
         return self._render(self._text_alone, self.chat_format.observation, messages, completion_ids)
@@ -160,26 +176,35 @@ class TokenClient:
     def _with_images(
         self,
         function: Callable[..., tuple[Sequence[int], Sequence[MediaSpan]]],
+        images: Mapping[str, bytes],
         messages: Sequence[Message],
-        *arguments: Any,
+        second: Sequence[Any],
     ) -> Rendered:
-        """The rendered messages, after a check that every image has tokens."""
-        ids, media = function(messages, *arguments)
+        """The rendered messages, after a check that every image has its tokens."""
+        ids, media = function(messages, second, images)
         placed, wanted = [span.sha256 for span in media], [name for message in messages for name in message.images]
         if placed != wanted:
             raise ValueError(f"it placed {len(placed)} images, but the messages have {len(wanted)}")
-        return self._ids(ids), media
+        checked_ids = self._ids(ids)
+        if self._processor is not None:
+            placeholder = self.placeholder_token_ids[0]
+            check_media(checked_ids, media, images, placeholder=placeholder, processor=self._processor)
+        return checked_ids, media
 
     def _ids(self, answer: object) -> TokenIds:
         if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):  # a generator may never end
             raise TypeError(f"it returned a {type(answer).__name__} instead of a list of ids")
         ids = TokenIds(answer)
-        if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
-            raise ValueError(f"it returned {self._outside(ids)}")
+        if ids and (flaw := self._outside(ids)):
+            raise ValueError(f"it returned {flaw}")
         return ids
 
-    def _outside(self, ids: TokenIds) -> str:
-        return f"the ids {min(ids)} to {max(ids)}; the model has ids from 0 to {self.vocabulary - 1}"
+    def _outside(self, ids: TokenIds) -> str | None:
+        numbers = ids.tolist()
+        smallest, largest = min(numbers), max(numbers)
+        if smallest >= 0 and largest < self.vocabulary:
+            return None
+        return f"the ids {smallest} to {largest}; the model has ids from 0 to {self.vocabulary - 1}"
 
     def _render(self, function: Callable[..., T], *arguments: Any) -> T:
         try:
@@ -203,9 +228,13 @@ class ChatClient:
     placeholder_token_ids: tuple[int, ...] = ()
     """None: the server renders images."""
 
+    @property
+    def fit(self) -> Fit:
+        """Sends images as they are."""
+        return checked
+
     def observe(self, record: Record, observation: Observation) -> None:
         """Append an observation."""
-        record.take_images(observation)
         if not record.segments or observation.context is not None:
             record.begin_segment(observation.context or ())
         record.segment.add_observation(observation.messages)
@@ -219,6 +248,8 @@ class ChatClient:
         if room <= 0:
             raise End(Stop.LENGTH)
         sampling, ask, session = _within(sampling, room), self.engine.chat, record.session
+        images = record.images.of(segment.messages)
+        given: dict[str, Any] = {"images": images} if images else {}
         try:
             completion: ChatCompletion = await call(
                 self.engine_name,
@@ -229,6 +260,7 @@ class ChatClient:
                 timeout_s=timeout_s,
                 until=until,
                 session=session,
+                **given,
             )
         except CallFailed as failed:
             if isinstance(failed.__cause__, ContextFullError) and any(turn.kind == "policy" for turn in segment.turns):

@@ -62,6 +62,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         summary="Uses a chat-completions endpoint (OpenAI, vllm serve, llama.cpp, ...); for evaluation.",
         needs=("rlcore-rollout[openai]",),
         trains=False,
+        modalities=frozenset({"text", "image"}),
         speaks="messages",
     )
     yield EngineSpec(
@@ -69,6 +70,7 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         target="rlcore_rollout.engines.scripted:ScriptedEngine",
         config="rlcore_rollout.engines.scripted:ScriptedEngineConfig",
         summary="Gives scripted answers; for tests.",
+        modalities=frozenset({"text", "image"}),
         trains=False,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlcore.types import (
@@ -146,15 +146,16 @@ class Record:
         """The engine's session of this segment. Each segment has its own: prompts of a session extend each other."""
         return self.name if len(self.segments) < 2 else f"{self.name}/{len(self.segments) - 1}"
 
-    def take_images(self, observation: Observation) -> Mapping[str, bytes]:
-        """Add the images of an observation; returns those that its messages and its context refer to.
+    async def enter(self, observation: Observation) -> Observation:
+        """Add the images of an observation; returns it with references to the fitted images.
 
         Raises:
-            End: an image is missing, or a message has the wrong type.
+            End: an image is missing or unreadable, or a message has the wrong type.
         """
         try:
             self.images.add(observation.images)
-            return self.images.of((*(observation.context or ()), *observation.messages))
+            context = None if observation.context is None else await self.images.enter(observation.context)
+            return replace(observation, context=context, messages=await self.images.enter(observation.messages))
         except Exception as error:  # an observation may contain anything
             raise End.failed(Boundary.ENVIRONMENT, f"the observation cannot be used: {error}") from error
 

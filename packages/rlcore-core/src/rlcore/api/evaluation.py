@@ -6,19 +6,21 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
-from rlcore.api.html import page
+from rlcore.api.html import gallery, page
 from rlcore.api.overrides import override_texts
 from rlcore.api.process import calling_process_kept
 from rlcore.api.runs import Run
 from rlcore.api.trajectories import Stored, Trajectories
-from rlcore.cli.evaluate import Evaluated, evaluated, require_scores, summary_rows
+from rlcore.cli.evaluate import Evaluated, evaluated, require_scores, sheet_facts, summary_rows
 from rlcore.cli.training import Request
 from rlcore.config.layers import PYTHON
 from rlcore.config.write import toml_value
 from rlcore.episodes.evaluation import Summary
 from rlcore.runs.output import Output
+from rlcore.sheets import write_sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,15 @@ class Evaluation:
         return f"Evaluation(accuracy={self.accuracy}, interval={self.interval}, model={self.model!r})"
 
     def _repr_html_(self) -> str:
-        return page(f"Evaluation of {self.model}", summary_rows(self.summary))
+        return page(f"Evaluation of {self.model}", summary_rows(self.summary), gallery(self._found.groups))
+
+    def write_sheet(self, path: str | PathLike[str]) -> None:
+        """Write a page with the images, reasoning, answers and verdicts, like ``rlcore eval --sheet``.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        write_sheet(Path(path), self._found.groups, sheet_facts(self._found))
 
 
 def evaluate(

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from rlcore.escaping import printable
+from rlcore.images import contact_sheet
+from rlcore.sheets.answers import expected_answer, final_answer
 
+if TYPE_CHECKING:
+    from rlcore.types import Group
+
+MOST_ROWS = 8
+"""Number of trajectories in a table with images."""
+LONGEST_CELL = 300
+"""Limit of a text in it, in characters."""
 WIDTH, HEIGHT, EDGE = 360, 90, 6
 """Size of a curve and its margin, in pixels."""
 
@@ -18,6 +30,28 @@ def page(title: str, rows: Sequence[tuple[str, str]], *curves: str) -> str:
         for name, value in rows
     )
     return f"<div><b>{_text(title)}</b><table>{cells}</table>{''.join(curves)}</div>"
+
+
+def gallery(groups: Iterable[Group]) -> str:
+    """A table of the first trajectories with images: the images, the question, the answer and the reward.
+
+    Nothing if there are none. Texts are cut.
+    """
+    shown = ((group.task, one) for group in groups for one in group.trajectories if one.images)
+    rows = []
+    for task, one in islice(shown, MOST_ROWS):
+        picture = contact_sheet(one.images.values(), side=96)
+        data = f"data:image/png;base64,{base64.b64encode(picture).decode()}" if picture is not None else ""
+        asked = next((message.text for message in reversed(task.messages) if message.role == "user"), "")
+        expected = expected_answer(task.fields)
+        reward = "not scored" if one.reward is None else f"{one.reward:.3g}"
+        cells = (asked, final_answer(one), "" if expected is None else expected, reward)
+        texts = "".join(f'<td style="text-align:left">{_text(cell[:LONGEST_CELL])}</td>' for cell in cells)
+        rows.append(f'<tr><td><img src="{data}" alt="images"></td>{texts}</tr>')
+    if not rows:
+        return ""
+    head = "".join(f"<th>{name}</th>" for name in ("images", "question", "answer", "expected", "reward"))
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
 
 
 def curve(title: str, values: Mapping[int, float]) -> str:
@@ -42,4 +76,4 @@ def _text(text: str) -> str:
     return html.escape(printable(text))
 
 
-__all__ = ["curve", "page"]
+__all__ = ["curve", "gallery", "page"]

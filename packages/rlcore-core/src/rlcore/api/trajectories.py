@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.api.frames import pandas_frame, polars_frame
+from rlcore.api.html import gallery
 from rlcore.types import Group, Trajectory
 
 if TYPE_CHECKING:
@@ -54,8 +56,12 @@ class Trajectories:
                     "failure": str(trajectory.failure) if trajectory.failure else None,
                     "turns": sum(turn.kind == "policy" for turn in trajectory.turns),
                     "tokens": trajectory.sampled_tokens,
+                    "images": len(trajectory.images),
                     "final_response": trajectory.final_response,
                 }
+
+    def _repr_html_(self) -> str:
+        return gallery(self.groups()) or f"<code>{html.escape(repr(self))}</code>"
 
     def to_pandas(self) -> pandas.DataFrame:
         """The `rows` as a data frame. Raises `NotInstalledError` without pandas."""

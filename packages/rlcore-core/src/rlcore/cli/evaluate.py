@@ -87,7 +87,7 @@ def evaluate(
         if save is not None:
             write_groups(save, found.groups)
         if sheet is not None:
-            write_sheet(sheet, found.groups, _facts(found))
+            write_sheet(sheet, found.groups, sheet_facts(found))
     except BaseException as error:
         if as_json and not isinstance(error, UserError):
             print_json({"finished": False})
@@ -276,7 +276,8 @@ def _folder(run: RunSession) -> Path | None:
     return folder
 
 
-def _facts(found: Evaluated) -> Facts:
+def sheet_facts(found: Evaluated) -> Facts:
+    """What a sheet says about an evaluation."""
     rows = [("model", str(found.folder or found.model)), ("recipe", found.recipe), ("split", found.split)]
     return Facts(title=f"Evaluation of {found.name}", rows=rows, success=found.success)
 

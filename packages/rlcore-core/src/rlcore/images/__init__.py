@@ -5,9 +5,19 @@ exact size at which the model sees it. From there on every part of rlcore uses t
 stage resizes, and rewards, records, engines and the trainer see the same pixels.
 """
 
-from rlcore.images.encoding import check_image, encode_image, image_size
+from rlcore.images.contact import contact_sheet
+from rlcore.images.encoding import check_image, data_uri, encode_image, image_size
 from rlcore.images.fitting import ImageProcessor
 from rlcore.images.messages import message_with_images
 from rlcore.images.positions import rotary_positions
 
-__all__ = ["ImageProcessor", "check_image", "encode_image", "image_size", "message_with_images", "rotary_positions"]
+__all__ = [
+    "ImageProcessor",
+    "check_image",
+    "contact_sheet",
+    "data_uri",
+    "encode_image",
+    "image_size",
+    "message_with_images",
+    "rotary_positions",
+]

@@ -22,7 +22,7 @@ LARGEST_FILE = 100_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """The formats that are decoded. Others, such as those with embedded programs, are rejected."""
 PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
-"""The chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
+"""Chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16")
 """Pixel formats of pillow that PNG can store."""
 
@@ -63,6 +63,16 @@ def check_image(data: bytes) -> None:
         raise _unreadable(data, error) from None
 
 
+def data_uri(data: bytes) -> str:
+    """Return an encoded image as a data URI with its media type.
+
+    Raises:
+        DataError: it is no image of a supported format.
+    """
+    kind = _pillow().MIME[open_image(data).format]
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
 def image_size(data: bytes) -> tuple[int, int]:
     """Return width and height in pixels, upright, from the header of an encoded image.
 
@@ -100,6 +110,10 @@ def open_image(data: bytes) -> Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the limit below replaces the warning about large images
             image: Image = pillow.open(io.BytesIO(data), formats=FORMATS)
+    except pillow.DecompressionBombError as error:
+        found = str(error).partition("(")[2].partition(")")[0] or None
+        message = f"an image has at most {MOST_PIXELS:,} pixels"
+        raise DataError(message, found=found, fix="make it smaller") from None
     except Exception as error:  # damaged files raise every type
         raise _unreadable(data, error) from None
     if image.width * image.height > MOST_PIXELS:

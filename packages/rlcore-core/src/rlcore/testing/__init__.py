@@ -12,8 +12,9 @@ needed.
 """
 
 from rlcore.testing.environments import check_environment
+from rlcore.testing.hostile import hostile_images
 from rlcore.testing.plugin import check_plugin
 from rlcore.testing.rewards import RewardCase, check_reward
 from rlcore.testing.trajectories import make_trajectory
 
-__all__ = ["RewardCase", "check_environment", "check_plugin", "check_reward", "make_trajectory"]
+__all__ = ["RewardCase", "check_environment", "check_plugin", "check_reward", "hostile_images", "make_trajectory"]

@@ -7,24 +7,30 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcore import event_loop
 from rlcore.contracts import Environment, Solvable
 from rlcore.episodes.context import EpisodeContext
+from rlcore.errors import DataError
+from rlcore.images import check_image
 from rlcore.plugins.registry import Registry
 from rlcore.specs import EnvironmentSpec
-from rlcore.testing.calling import Findings, call
+from rlcore.testing.calling import DEADLINE_S, Findings, call
 from rlcore.testing.components import component
 from rlcore.testing.episodes import Oracle, Stage, is_end, silence, then_silence
-from rlcore.testing.hostile import hostile_actions
+from rlcore.testing.hostile import hostile_actions, hostile_images
 from rlcore.testing.leaks import growth
 from rlcore.testing.results import select_reward
-from rlcore.types import Message, Observation, Step, Task, from_json, to_json
+from rlcore.types import ImagePart, Message, Observation, Step, Task, from_json, media_hash, to_json
 
 if TYPE_CHECKING:
     from rlcore.episodes.rewards import SelectedReward
 
+UNKNOWN_IMAGE = (
+    "refers to an image that neither the task nor an observation provides: add its bytes to Observation.images"
+)
 TOGETHER = 8
 """Number of episodes that must be able to run concurrently."""
 
@@ -47,6 +53,7 @@ def check_environment(
     - Observations can be converted to JSON and back, contain only new messages and include their images.
     - An ideal episode scores the maximum of every reward, and silence scores the minimum. Rewards that declare
       ``rewards_silence`` are only called.
+    - Images can be decoded, and an unusable image of a task does not make an episode hang.
     - No action makes the environment raise, or end the episode without a message.
     - A step after the end does not continue the episode.
     - ``close`` may be called at any time.
@@ -104,6 +111,7 @@ class _Checks:
                     f"the ideal episode of task {task.id!r}", self.oracle_scores_the_maximum(task, self.oracle)
                 )
         await attempt("a hostile action", self.hostile_actions_are_answered(self.tasks[0]))
+        await attempt("a hostile image", self.hostile_images_are_answered(self.tasks[0]))
         await attempt("a step after the end", self.the_end_is_the_end(self.tasks[0]))
         await attempt("close", self.close_comes_at_any_time(self.tasks[0]))
         await attempt(f"{self.together} concurrent episodes", self.episodes_keep_apart_and_leak_nothing())
@@ -128,6 +136,9 @@ class _Checks:
             "the same seed, but all trajectories of a group must start from the same state",
         )
         self.expect(bool(first.messages), f"the first observation of task {task.id!r} has no messages")
+        provided = {media_hash(image) for image in (*task.images, *first.images)}
+        shown = {name for message in first.messages for name in message.images}
+        self.expect(shown <= provided, f"the first observation of task {task.id!r} {UNKNOWN_IMAGE}")
         self._observation("reset", first)
 
     async def silence_scores_the_minimum(self, task: Task) -> None:
@@ -152,8 +163,7 @@ class _Checks:
         shown = {image for message in episode.trajectory.messages for image in message.images}
         self.expect(
             shown <= set(episode.trajectory.images),
-            "a message refers to an image that neither the task nor an observation provides: add its bytes to "
-            "Observation.images",
+            f"a message {UNKNOWN_IMAGE}",
         )
         for step in episode.steps:
             self._observation("step", step.observation)
@@ -240,6 +250,16 @@ class _Checks:
     async def _actions(self, task: Task) -> list[Message]:
         return list(then_silence(await call(self.oracle, task) if self.oracle is not None else ()))
 
+    async def hostile_images_are_answered(self, task: Task) -> None:
+        """A task with an image that cannot be used fails or continues, but does not hang."""
+        for name, data in hostile_images() if task.images else ():
+            try:
+                await self.stage.play(_with_image(task, data), [Message(role="assistant")])
+            except TimeoutError:
+                self.expect(False, f"a task with {name} gets no answer within {DEADLINE_S:g} s")
+            except Exception:
+                continue  # raising is allowed: the trajectory is not scored
+
     def _observation(self, method: str, observation: Observation) -> None:
         """An observation is plain data that contains only new messages."""
         try:
@@ -251,12 +271,31 @@ class _Checks:
         same = (tuple(back.messages), tuple(back.tools)) == (tuple(observation.messages), tuple(observation.tools))
         self.expect(same, f"an observation of {method} is not plain data: it changes when converted to JSON and back")
         self.expect(isinstance(observation.messages, tuple), f"the messages of {method} must be a tuple")
+        for image in observation.images:
+            try:
+                check_image(image)
+            except DataError as error:
+                self.expect(False, f"an image of {method} cannot be used: {error.message}, found {error.found}")
         if method == "step":
             roles = {message.role for message in observation.messages}
             self.expect(
                 "assistant" not in roles,
                 "step returns an assistant message: an observation contains only the new messages, not the action",
             )
+
+
+def _with_image(task: Task, data: bytes) -> Task:
+    """The task with one image in place of each of its images."""
+    messages = [
+        message
+        if isinstance(message.content, str)
+        else replace(
+            message,
+            content=tuple(ImagePart.of(data) if isinstance(part, ImagePart) else part for part in message.content),
+        )
+        for message in task.messages
+    ]
+    return replace(task, messages=tuple(messages), images=(data,))
 
 
 def _prepare(

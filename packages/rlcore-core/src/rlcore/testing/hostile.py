@@ -1,7 +1,9 @@
-"""Adversarial actions, which models produce frequently during training."""
+"""Adversarial actions, which models produce frequently during training, and images that cannot be used."""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 
 from rlcore.types import Message, ToolCall, ToolSchema
@@ -31,6 +33,30 @@ def hostile_actions(tools: Sequence[ToolSchema]) -> Iterator[tuple[str, Message]
             yield f"a call of {name} with {what} as arguments", _calls(call)
         many = [ToolCall(name=name, arguments={}, id=str(number)) for number in range(100)]
         yield f"100 calls of {name} in one turn", _calls(*many)
+
+
+def hostile_images() -> Iterator[tuple[str, bytes]]:
+    """Yield pairs of a descriptive name and an encoded image that is damaged, huge or unusual."""
+    yield "an image of no bytes", b""
+    yield "an image that is not one", b"<svg onload='alert(1)'/>" * 10
+    yield "an image that is cut off", _png(64, 64)[:48]
+    yield "an image of one pixel", _png(1, 1)
+    yield "an image that is 3,000 times wider than high", _png(3000, 1)
+    yield "an image of 3.6 gigapixels in 100 bytes", _png(60_000, 60_000, rows=4)
+    frame = b"!\xf9\x04\x00\x0a\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00"
+    yield "an animated image", b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff" + 2 * frame + b";"
+
+
+def _png(width: int, height: int, *, rows: int | None = None) -> bytes:
+    """A black image with one bit for each pixel. With fewer rows than its height, the others are missing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    pixels = zlib.compress(bytes(1 + (width + 7) // 8) * (height if rows is None else rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def _wrong_values(forged: str) -> Iterator[tuple[str, object]]:

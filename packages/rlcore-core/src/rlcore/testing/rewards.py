@@ -11,9 +11,10 @@ from typing import Any
 from rlcore import event_loop
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.testing.calling import Findings
+from rlcore.testing.hostile import hostile_images
 from rlcore.testing.results import select_reward, value_of
 from rlcore.testing.trajectories import make_trajectory
-from rlcore.types import Message, Task, Trajectory
+from rlcore.types import ImagePart, Message, Task, Trajectory
 
 TOLERANCE = 1e-9
 
@@ -44,8 +45,8 @@ def check_reward(
       the minimum, unless the reward declares otherwise.
     - Values are finite numbers within the bounds. They are equal when computed again, in another order and
       concurrently.
-    - A broken trajectory, a hostile text or a task without its fields is scored within the bounds or not at all, and
-      never as if the answer were wrong.
+    - A broken trajectory, a hostile text, an unusable image or a task without its fields is scored within the bounds
+      or not at all, and never as if the answer were wrong.
 
     Args:
         reward: an id of ``rlcore plugins list``, ``module:attribute``, or the reward itself.
@@ -124,6 +125,9 @@ class _Checks:
             await self._tolerates("a trajectory without a turn", nothing, task)
             tool = Message(role="tool", content="42", name="tool")
             await self._tolerates("a trajectory of one tool message", make_trajectory(tool), task)
+            for name, data in hostile_images():
+                shown = Message(role="user", content=(ImagePart.of(data),))
+                await self._tolerates(name, make_trajectory(shown, "42", images=[data]), task)
         for case in self.cases:
             if case.value is None or not case.task.fields or case.value == self.reward.minimum:
                 continue
@@ -164,7 +168,8 @@ class _Checks:
 
 def _with_answer(case: RewardCase, text: str) -> RewardCase:
     """Return the case with one assistant message of this text after the task's own messages."""
-    trajectory = make_trajectory(*case.task.messages, text, task_id=case.task.id)
+    images = [*case.task.images, *case.trajectory.images.values()]
+    trajectory = make_trajectory(*case.task.messages, text, task_id=case.task.id, images=images)
     return replace(case, trajectory=trajectory, value=0.0)
 
 

@@ -11,10 +11,13 @@ from typing import Any
 
 from rlcore.atomic_files import write_whole
 from rlcore.errors import UserError
+from rlcore.images import contact_sheet
 from rlcore.runs.directory import config_layer, read_metrics
 from rlcore.runs.records import read_groups
-from rlcore.types import Group
+from rlcore.types import Group, Trajectory
 
+IMAGES = "images"
+"""A further column of tables with images."""
 COLUMNS = ("step", "task", "sibling", "conversation", "answer", "reward", "stop")
 LONGEST = 10_000
 """Maximum number of characters of a text in a table."""
@@ -43,12 +46,20 @@ class ServiceTracker(ABC):
 
     @abstractmethod
     def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
-        """Send the metrics of a step and, unless they are empty, rows of samples with the columns `COLUMNS`."""
+        """Send the metrics of a step and, unless they are empty, rows of samples with the columns of `columns`."""
+
+    def image(self, data: bytes | None) -> Any:
+        """The cell of a table for a PNG, or for a row without images; None if the service has no images."""
+        return None
+
+    def columns(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        """The names of the columns of a table."""
+        return [*COLUMNS, IMAGES][: len(rows[0])]
 
     def log_samples(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
         """Keep trajectories of an evaluation, which are sent with the metrics of the step."""
         if purpose == "evaluation":
-            self._rows = sample_rows(step, groups, self._count)
+            self._rows = self._sampled(step, groups)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics of a step."""
@@ -65,20 +76,33 @@ class ServiceTracker(ABC):
         for line in read_metrics(self.directory / "metrics.jsonl"):
             step = line.pop("step")
             file = self.directory / "rollouts" / f"evaluation-{step:06d}.jsonl.gz"
-            rows = sample_rows(step, read_groups(file), self._count) if file.exists() else []
+            rows = self._sampled(step, read_groups(file)) if file.exists() else []
             self.send(step, {name: line[name] for name in line if name != "time" and line[name] is not None}, rows)
 
+    def _sampled(self, step: int, groups: Iterable[Group]) -> list[list[Any]]:
+        """Rows of `COLUMNS`, and `IMAGES` if one of them has images that the service can show."""
+        shown = samples(groups, self._count)
+        rows = [sample_row(step, one) for one in shown]
+        pictures = [contact_sheet(one.images.values()) if one.images else None for one in shown]
+        cells = list(map(self.image, pictures)) if any(pictures) else []
+        if any(cell is not None for cell in cells):
+            for row, cell in zip(rows, cells, strict=True):
+                row.append(cell)
+        return rows
 
-def sample_rows(step: int, groups: Iterable[Group], count: int) -> list[list[Any]]:
-    """At most ``count`` trajectories as rows of `COLUMNS`: the first one of each task, then the second ones."""
+
+def samples(groups: Iterable[Group], count: int) -> list[Trajectory]:
+    """At most ``count`` trajectories: the first one of each task, then the second ones."""
     siblings = zip_longest(*(group.trajectories for group in groups))
-    rows = []
-    for trajectory in islice((each for ones in siblings for each in ones if each is not None), count):
-        conversation = "\n\n".join(f"{message.role}: {message.text}" for message in trajectory.messages)
-        stop = trajectory.stop if trajectory.failure is None else trajectory.failure
-        texts = (conversation[:LONGEST], trajectory.final_response[:LONGEST])
-        rows.append([step, trajectory.task_id, trajectory.sibling, *texts, trajectory.reward, str(stop)])
-    return rows
+    return list(islice((each for ones in siblings for each in ones if each is not None), count))
+
+
+def sample_row(step: int, trajectory: Trajectory) -> list[Any]:
+    """The values of `COLUMNS`."""
+    conversation = "\n\n".join(f"{message.role}: {message.text}" for message in trajectory.messages)
+    stop = trajectory.stop if trajectory.failure is None else trajectory.failure
+    texts = (conversation[:LONGEST], trajectory.final_response[:LONGEST])
+    return [step, trajectory.task_id, trajectory.sibling, *texts, trajectory.reward, str(stop)]
 
 
 def _id_of(directory: Path) -> str:
@@ -88,4 +112,4 @@ def _id_of(directory: Path) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
-__all__ = ["COLUMNS", "ServiceTracker", "sample_rows"]
+__all__ = ["COLUMNS", "IMAGES", "ServiceTracker", "sample_row", "samples"]

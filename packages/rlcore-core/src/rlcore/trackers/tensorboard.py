@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlcore.errors import NotInstalledError, UserError
+from rlcore.images import contact_sheet, image_size
 from rlcore.plugins.loading import pip_line
+from rlcore.trackers.service import samples
+from rlcore.types import Group
+
+SAMPLES = 8
+"""Number of trajectories of each evaluation whose images are written."""
 
 
 class TensorboardTracker:
-    """Writes scalars with the writer of tensorboard, without torch."""
+    """Writes scalars, and images of evaluations, with the writer of tensorboard, without torch."""
 
     def __init__(self, options: None, directory: Path | None) -> None:
         try:
@@ -30,11 +38,22 @@ class TensorboardTracker:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write one event with all scalars of the step."""
-        import time
+        self._write(step, [self._summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()])
 
-        values = [self._summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
-        event = self._event(wall_time=time.time(), step=step, summary=self._summary(value=values))
-        self._writer.add_event(event)
+    def log_samples(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
+        """Write the images of some trajectories of an evaluation, one picture for each trajectory."""
+        shown = [one for one in samples(groups, SAMPLES) if one.images] if purpose == "evaluation" else []
+        pictures = [picture for one in shown if (picture := contact_sheet(one.images.values())) is not None]
+        if pictures:
+            self._write(step, [self._picture(f"samples/{number}", data) for number, data in enumerate(pictures)])
+
+    def _picture(self, tag: str, data: bytes) -> Any:
+        width, height = image_size(data)
+        image = self._summary.Image(width=width, height=height, colorspace=3, encoded_image_string=data)
+        return self._summary.Value(tag=tag, image=image)
+
+    def _write(self, step: int, values: Sequence[Any]) -> None:
+        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
 
     def close(self) -> None:
         """Flush and close the writer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -11,7 +12,7 @@ from typing import Any
 from rlcore.errors import NotInstalledError
 from rlcore.plugins.loading import pip_line
 from rlcore.trackers.options import TrackioOptions
-from rlcore.trackers.service import COLUMNS, ServiceTracker
+from rlcore.trackers.service import ServiceTracker
 
 
 class TrackioTracker(ServiceTracker):
@@ -41,11 +42,17 @@ class TrackioTracker(ServiceTracker):
 
     def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
         """Log the metrics and a table ``samples``."""
-        table = (
-            {"samples": self._trackio.Table(columns=list(COLUMNS), data=[list(row) for row in rows])} if rows else {}
-        )
+        table = {}
+        if rows:
+            table["samples"] = self._trackio.Table(columns=self.columns(rows), data=[list(row) for row in rows])
         with redirect_stdout(sys.stderr):
             self._run.log({**metrics, **table}, step=step)
+
+    def image(self, data: bytes | None) -> Any:
+        """The images of a trajectory, next to each other."""
+        from PIL import Image
+
+        return self._trackio.Image(Image.open(io.BytesIO(data))) if data is not None else None
 
     def close(self) -> None:
         """Flush and finish the run."""

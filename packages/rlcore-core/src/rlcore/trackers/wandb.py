@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from rlcore.errors import NotInstalledError
 from rlcore.plugins.loading import pip_line
 from rlcore.trackers.options import WandbOptions
-from rlcore.trackers.service import COLUMNS, ServiceTracker
+from rlcore.trackers.service import ServiceTracker
 
 
 class WandbTracker(ServiceTracker):
@@ -28,7 +29,7 @@ class WandbTracker(ServiceTracker):
                 "the tracker 'wandb' needs wandb", found=str(error), fix=pip_line(["rlcore-core[wandb]"])
             ) from None
         super().__init__("wandb", directory, options.samples)
-        self._table = wandb.Table
+        self._table, self._image = wandb.Table, wandb.Image
         self._run = wandb.init(
             project=options.project,
             entity=options.entity,
@@ -49,8 +50,14 @@ class WandbTracker(ServiceTracker):
 
     def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
         """Log the metrics and a table ``samples``."""
-        table = {"samples": self._table(columns=list(COLUMNS), data=[list(row) for row in rows])} if rows else {}
+        table = {"samples": self._table(columns=self.columns(rows), data=[list(row) for row in rows])} if rows else {}
         self._run.log({**metrics, **table}, step=step)
+
+    def image(self, data: bytes | None) -> Any:
+        """The images of a trajectory, next to each other."""
+        from PIL import Image
+
+        return self._image(Image.open(io.BytesIO(data))) if data is not None else None
 
     def close(self) -> None:
         """Flush and finish the run."""

@@ -223,7 +223,7 @@ class LocalExecutor:
                 return await scorers[task.environment].score(ended, task, context)
 
         async def group(task: Task, index: int) -> Group:
-            images = ImagePool()
+            images = ImagePool(self._client.fit)
             siblings = (trajectory(task, index, sibling, images) for sibling in range(request.group_size))
             trajectories = tuple(await asyncio.gather(*siblings))
             return await scorers[task.environment].settle(Group(task=task, trajectories=trajectories))

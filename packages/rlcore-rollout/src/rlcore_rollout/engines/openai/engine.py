@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import openai
 from rlcore.errors import EngineError, UserError
 from rlcore.secrecy import MASK
-from rlcore.types import ChatCompletion, Message, Sampling, ToolSchema
+from rlcore.types import ChatCompletion, FrozenDict, Message, Sampling, ToolSchema
 
 from rlcore_rollout.engines.openai.config import OFFICIAL
 from rlcore_rollout.engines.openai.failures import failure_of, is_hopeless, refusal_of
@@ -58,9 +58,15 @@ class OpenAIEngine:
         self._first_ended = asyncio.Event()
 
     async def chat(
-        self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling, *, session: str
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        sampling: Sampling,
+        *,
+        session: str,
+        images: Mapping[str, bytes] = FrozenDict(),
     ) -> ChatCompletion:
-        """The endpoint's next message. ``top_k`` and ``stop_token_ids`` are not sent."""
+        """The endpoint's next message. ``top_k`` and token ids of the sampling are not sent."""
         if self._started and not self._first_ended.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_WAIT_S):
@@ -69,7 +75,7 @@ class OpenAIEngine:
         try:
             if self.refusal is not None:
                 raise EngineError(self.refusal.message)
-            return await self._ask(messages, tools, sampling)
+            return await self._ask(self._request(to_wire(messages, images), tools, sampling))
         finally:
             self._first_ended.set()
 
@@ -80,10 +86,7 @@ class OpenAIEngine:
         """Close the connections."""
         await self._client.close()
 
-    async def _ask(
-        self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling
-    ) -> ChatCompletion:
-        request = self._request(messages, tools, sampling)
+    async def _ask(self, request: dict[str, Any]) -> ChatCompletion:
         try:
             async with self._client.chat.completions.with_streaming_response.create(**request) as response:
                 completion = read_completion(await self._body(response))
@@ -100,12 +103,14 @@ class OpenAIEngine:
         self._succeeded = True
         return completion
 
-    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling) -> dict[str, Any]:
+    def _request(
+        self, messages: list[dict[str, Any]], tools: Sequence[ToolSchema], sampling: Sampling
+    ) -> dict[str, Any]:
         """The keyword arguments of the client's ``create``."""
         extra = self._config.extra_body
         request: dict[str, Any] = {
             "model": self._config.model,
-            "messages": to_wire(messages),
+            "messages": messages,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "seed": sampling.seed % 2**31,  # some endpoints keep 32 bits

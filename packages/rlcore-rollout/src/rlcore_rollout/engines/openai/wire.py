@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlcore.errors import EngineError
-from rlcore.types import ChatCompletion, Message, ToolCall
+from rlcore.images import data_uri
+from rlcore.types import ChatCompletion, FrozenDict, Message, TextPart, ToolCall
 
 from rlcore_rollout.parsers.calls import BadJson, bad_call, call_of, read_json, to_json
 
@@ -15,21 +16,22 @@ LONGEST_EXCERPT = 300
 EXPECTED = "the arguments as one JSON object"
 
 
-def to_wire(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages of a request. An unreadable call is sent without arguments; the tool's answer has the reason."""
-    return [_message_to_wire(message) for message in messages]
+def to_wire(messages: Sequence[Message], images: Mapping[str, bytes] = FrozenDict()) -> list[dict[str, Any]]:
+    """The messages of a request, with images as data URIs.
+
+    An unreadable call is sent without arguments; the tool's answer has the reason.
+    """
+    return [_message_to_wire(message, images) for message in messages]
 
 
-def _message_to_wire(message: Message) -> dict[str, Any]:
-    if message.images:
-        raise EngineError(f"the openai engine sends only text, but a {message.role} message has an image")
-    text = _writable(message.text)
+def _message_to_wire(message: Message, images: Mapping[str, bytes]) -> dict[str, Any]:
+    content = _content_to_wire(message, images)
     if message.role == "tool":
         if message.tool_call_id:
-            return {"role": "tool", "tool_call_id": message.tool_call_id, "content": text}
-        return {"role": "user", "content": text}  # an answer to no call, which endpoints refuse as a tool's
+            return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
+        return {"role": "user", "content": content}  # an answer to no call, which endpoints refuse as a tool's
     if not message.tool_calls:
-        return {"role": message.role, "content": text}
+        return {"role": message.role, "content": content}
     calls = [
         {
             "id": call.id,
@@ -41,7 +43,19 @@ def _message_to_wire(message: Message) -> dict[str, Any]:
         }
         for call in message.tool_calls
     ]
-    return {"role": message.role, "content": text or None, "tool_calls": calls}
+    return {"role": message.role, "content": content or None, "tool_calls": calls}
+
+
+def _content_to_wire(message: Message, images: Mapping[str, bytes]) -> str | list[dict[str, Any]]:
+    """One text, or parts where there are images."""
+    if isinstance(message.content, str) or not message.images:
+        return _writable(message.text)
+    return [
+        {"type": "text", "text": _writable(part.text)}
+        if isinstance(part, TextPart)
+        else {"type": "image_url", "image_url": {"url": data_uri(images[part.sha256])}}
+        for part in message.content
+    ]
 
 
 def read_completion(body: bytes) -> ChatCompletion:
