@@ -9,6 +9,7 @@ from typing import Any
 
 from rlcore.errors import UserError
 from rlcore.images import ImageProcessor
+from rlcore.images.families import FAMILIES
 from rlcore.images.fitting import SETTINGS
 from rlcore.models.config_file import CONFIG, read_config
 
