@@ -13,8 +13,6 @@ from rlcore.images.families import FAMILIES
 from rlcore.images.fitting import SETTINGS
 from rlcore.models.config_file import CONFIG, read_config
 
-FAMILIES = {"qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "Qwen2.5-VL", "qwen3_vl": "Qwen3-VL"}
-"""Name of each supported family by the ``model_type`` of its configuration."""
 SIZES = {"patch_size": "patch_size", "merge_size": "spatial_merge_size", "temporal_patch_size": "temporal_patch_size"}
 """Sizes of an image processor, and their names in ``vision_config``."""
 
