@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from comparison import Comparison
 from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
-from rlcore_trainer.policy.attention import packed_attention_of
-from rlcore_trainer.policy.model import batch_loss
+from rlcore_trainer.policy.forward import PackedForward
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -65,10 +64,10 @@ def rollouts(
 def update(model: Any, sequences: Sequence[TrainingSequence], budget: int = BUDGET) -> float:
     """Accumulate the gradient of a plain policy-gradient loss over micro-batches and return the loss."""
     model.zero_grad()
-    total = 0.0
-    with packed_attention_of(model):
+    total, forward = 0.0, PackedForward()
+    with forward.computing(model):
         for batch in pack(sequences, budget, torch.device("cpu")):
-            loss = batch_loss(model, batch, of_tokens(batch)).loss
+            loss = forward.loss(model, batch, of_tokens(batch), temperature=1.0, entropy=True, token_wise=True).loss
             torch.autograd.backward(loss)
             total += float(loss.detach())
     return total

@@ -6,11 +6,15 @@ per sequence in our engine, and by the longest sequence of each batch of 64 in t
 
 ``three-turns`` compares with ``generate``, which computes the full conversation again in each turn and waits for the
 longest sequence of a batch. ``three-turns-own`` compares our engine with sessions and our engine without them.
+
+``images`` is groups of 8 with one picture of 112 x 112 pixels for each group, and a random Qwen2.5-VL with the same
+text model. transformers gets the pixels, which our engine decodes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import time
 from collections.abc import Callable
@@ -20,15 +24,33 @@ from typing import Any
 
 import torch
 from comparison import Comparison
-from rlcore.types import Prompt, Sampling, TokenIds
+from PIL import Image
+from rlcore.images import ImageProcessor
+from rlcore.images.pixels import patches
+from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds, media_hash
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.torch.config import TorchEngineConfig
 from rlcore_rollout.engines.torch.engine import TorchEngine
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Config, Qwen2ForCausalLM
 
 VERSIONS = ("rlcore-rollout", "torch", "transformers")
 SLOTS = 64
 VOCABULARY = 2048
+TEXT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+PLACEHOLDER, SIDE = VOCABULARY - 1, 4
+"""The token of a picture, and the rows and columns of visual tokens in one of 112 x 112 pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,20 +85,24 @@ class Source:
 def build() -> Qwen2ForCausalLM:
     """The model with a fixed seed."""
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=256,
-        intermediate_size=768,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        max_position_embeddings=2048,
+    return Qwen2ForCausalLM(Qwen2Config(**TEXT)).eval()
+
+
+def build_vision() -> Any:
+    """The vision-language model with a fixed seed."""
+    torch.manual_seed(0)
+    rotary = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]}
+    vision = {"depth": 4, "hidden_size": 128, "intermediate_size": 256, "num_heads": 4, "out_hidden_size": 256}
+    config = Qwen2_5_VLConfig(
+        text_config={**TEXT, "rope_parameters": rotary},
+        vision_config={**vision, "window_size": 56, "fullatt_block_indexes": [1, 3]},
         tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=None,
+        image_token_id=PLACEHOLDER,
+        video_token_id=PLACEHOLDER - 1,
+        vision_start_token_id=PLACEHOLDER - 2,
+        vision_end_token_id=PLACEHOLDER - 3,
     )
-    return Qwen2ForCausalLM(config).eval()
+    return Qwen2_5_VLForConditionalGeneration(config).eval()
 
 
 def ids(generator: random.Random, count: int) -> list[int]:
@@ -84,8 +110,11 @@ def ids(generator: random.Random, count: int) -> list[int]:
     return [generator.randrange(1, VOCABULARY) for _ in range(count)]
 
 
-def generate(model: Any, prompts: list[list[int]], count: int) -> list[list[int]]:
-    """Generate ``count`` tokens for every prompt with transformers, in batches of 64 with left padding."""
+def generate(model: Any, prompts: list[list[int]], count: int, **inputs: Any) -> list[list[int]]:
+    """Generate ``count`` tokens for every prompt with transformers, in batches of 64 with left padding.
+
+    ``inputs`` are further inputs of the model, for at most one batch.
+    """
     made: list[list[int]] = []
     for first in range(0, len(prompts), SLOTS):
         batch = prompts[first : first + SLOTS]
@@ -101,6 +130,7 @@ def generate(model: Any, prompts: list[list[int]], count: int) -> list[list[int]
             min_new_tokens=count,
             return_dict_in_generate=True,
             output_logits=True,
+            **inputs,
         )
         new = output.sequences[:, width:]
         for index, logits in enumerate(output.logits):
@@ -154,6 +184,60 @@ class Ours:
             return made
 
         return asyncio.run(main())
+
+
+def image_prompts(generator: random.Random, groups: int, text: int) -> list[Prompt]:
+    """One prompt for each group: a picture between random tokens."""
+    found = []
+    for _ in range(groups):
+        written = io.BytesIO()
+        pixels = generator.randbytes(28 * SIDE * 28 * SIDE * 3)
+        Image.frombytes("RGB", (28 * SIDE, 28 * SIDE), pixels).save(written, format="PNG", compress_level=1)
+        data, length = written.getvalue(), SIDE * SIDE
+        span = MediaSpan(sha256=media_hash(data), offset=8, length=length, rows=SIDE, columns=SIDE)
+        tokens = [min(token, PLACEHOLDER - 4) for token in ids(generator, 8 + text)]
+        tokens[8:8] = [PLACEHOLDER] * length
+        found.append(Prompt(token_ids=TokenIds(tokens), media=(span,), images={span.sha256: data}))
+    return found
+
+
+def images(generator: random.Random, size: Size) -> Comparison:
+    """The comparison with pictures. All sequences of a batch have the same length."""
+    model, processor = build_vision(), ImageProcessor()
+    prompts = [prompt for prompt in image_prompts(generator, size.batch // 8, size.turn[1]) for _ in range(8)]
+    expected = len(prompts) * size.new
+    pixels = torch.cat([patches(data, processor) for prompt in prompts for data in prompt.images.values()])
+    kinds = torch.tensor([[int(token == PLACEHOLDER) for token in prompt.token_ids] for prompt in prompts])
+    inputs = {
+        "pixel_values": pixels,
+        "image_grid_thw": torch.tensor([[1, 2 * SIDE, 2 * SIDE]] * len(prompts)),
+        "mm_token_type_ids": kinds,
+        "suppress_tokens": [PLACEHOLDER, PLACEHOLDER - 1],
+    }
+
+    def ours() -> int:
+        async def main() -> int:
+            context = EngineContext(images=processor)
+            engine = TorchEngine(TorchEngineConfig(slots=SLOTS), Source(module=model), context)
+            suppressed = (PLACEHOLDER, PLACEHOLDER - 1)
+            calls = [
+                engine.generate(
+                    prompt,
+                    Sampling(max_new_tokens=size.new, seed=index, suppressed_token_ids=suppressed),
+                    session=str(index),
+                )
+                for index, prompt in enumerate(prompts)
+            ]
+            made = sum(len(completion.token_ids) for completion in await asyncio.gather(*calls))
+            await engine.close()
+            return made
+
+        return asyncio.run(main())
+
+    def peer() -> int:
+        return sum(map(len, generate(model, [list(prompt.token_ids) for prompt in prompts], size.new, **inputs)))
+
+    return Comparison(name="images", ours=timed(ours, expected), peer=timed(peer, expected), floor=1.2)
 
 
 def comparisons(*, smoke: bool = False) -> list[Comparison]:
@@ -219,4 +303,5 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
             peer=timed(lambda: ours(conversations, keep=False), sampled),
             floor=1.0,
         ),
+        images(generator, size),
     ]

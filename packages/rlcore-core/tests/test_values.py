@@ -54,7 +54,7 @@ MESSAGE = Message(
 SCHEMA = ToolSchema(name="look", description="Look.", parameters={"type": "object", "required": ["x"]})
 OBSERVATION = Observation(messages=(MESSAGE,), tools=(SCHEMA,), images=(IMAGE,), context=(MESSAGE,))
 TASK = Task(id="t", messages=(MESSAGE,), fields={"answer": [1, 0.5, True, None]}, images=(IMAGE,), environment="toy")
-SPAN = MediaSpan(sha256=SHA256, offset=1, length=2)
+SPAN = MediaSpan(sha256=SHA256, offset=1, length=2, rows=1, columns=2)
 TURN = Turn(kind="policy", start=0, end=4, messages=(MESSAGE,), reward=0.5, finish_reason="length", policy_version=3)
 SEGMENT = Segment(
     token_ids=[1, 2, 2, 7],  # type: ignore[arg-type]
@@ -79,7 +79,14 @@ TRAJECTORY = Trajectory(
     metrics={"turns": 1.0},
 )
 SAMPLING = Sampling(
-    max_new_tokens=4, temperature=0.5, top_p=0.9, top_k=3, stop_token_ids=(7,), stop=("end",), seed=2**63
+    max_new_tokens=4,
+    temperature=0.5,
+    top_p=0.9,
+    top_k=3,
+    suppressed_token_ids=(3,),
+    stop_token_ids=(7,),
+    stop=("end",),
+    seed=2**63,
 )
 FILLED: list[Any] = [
     CALL,

@@ -20,6 +20,9 @@ from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
 from torch_models import ROUNDING, Source, as_prompt, build, engine  # noqa: E402
+from vision_models import FAMILIES as VISION_FAMILIES  # noqa: E402
+from vision_models import vision_language_model  # noqa: E402
+from vision_prompts import PAD, assert_equals_transformers, drawn, prompt_of, vision_engine  # noqa: E402
 
 KINDS: dict[str, dict[str, Any]] = {
     "lora": {},
@@ -68,6 +71,27 @@ def test_log_probabilities_equal_peft(family: str, kind: str, fused: bool, monke
         monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
     wrapped = put_on(build(family), kind)
     assert_it_is_pefts(wrapped, sample(engine(wrapped.base_model.model)))
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+@pytest.mark.parametrize("family", VISION_FAMILIES)
+def test_adapter_on_text_model_and_vision_tower_is_used(family: str, kind: str) -> None:
+    plain = vision_language_model(family)
+    model = put_on(vision_language_model(family), kind).base_model.model
+    assert any("visual" in name and "lora" in name for name, _ in model.named_parameters())
+    prompt = prompt_of(family, [1, 2], drawn(family, 4, 3), [3])
+
+    async def main() -> Completion:
+        sampler = vision_engine(family, model)
+        made = await sampler.generate(prompt, Sampling(max_new_tokens=9, suppressed_token_ids=(PAD,)), session="a")
+        await sampler.close()
+        return made
+
+    made = asyncio.run(main())
+    assert_equals_transformers(family, model, prompt, made)
+    with pytest.raises(AssertionError):
+        assert_equals_transformers(family, plain, prompt, made)
 
 
 def test_large_base_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Sequence as Series
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch import vision  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
+from rlcore_rollout.engines.torch.sequences import Sequence  # noqa: E402
 from torch_models import Source, build, engine, needs_equal_rows  # noqa: E402
 from vision_models import processor_of, vision_language_model  # noqa: E402
 from vision_prompts import (  # noqa: E402
@@ -44,7 +45,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[list[bytes]]:
     calls: list[list[bytes]] = []
     tower = vision.visual_features
 
-    def recorded(module: Any, images: Sequence[bytes], processor: ImageProcessor) -> Any:
+    def recorded(module: Any, images: Series[bytes], processor: ImageProcessor) -> Any:
         calls.append(list(images))
         return tower(module, images, processor)
 
@@ -59,57 +60,53 @@ async def ask(
     return list(await asyncio.gather(*calls))
 
 
+@torch.inference_mode()
+def admit(sampler: TorchEngine, *prompts: Prompt, name: str = "s") -> None:
+    """Sample from all prompts, which arrive at the same time."""
+    for index, prompt in enumerate(prompts):
+        sequence = Sequence(
+            prompt=prompt, sampling=SAMPLED, session=f"{name}{index}", limit=2, finish=lambda completion: None
+        )
+        sampler._scheduler.submit(sequence)
+    while sampler._scheduler.busy:
+        sampler._scheduler.step()
+
+
 @pytest.mark.parametrize("deterministic", [True, False])
 @needs_equal_rows
 def test_images_of_all_new_prompts_are_encoded_once(encoded: list[list[bytes]], deterministic: bool) -> None:
     pictures = [drawn(FAMILY, 4, 4, seed) for seed in range(4)]
     other = drawn(FAMILY, 3, 3)
     asked = [prompt_of(FAMILY, [1, 2], one, [3], two) for one in pictures for two in (pictures[0], other)]
-
-    async def main() -> None:
-        sampler = vision_engine(FAMILY, slots=64, deterministic=deterministic)
-        await ask(sampler, *[prompt for prompt in asked for _ in range(4)])
-        if not deterministic:
-            assert [len(call) for call in encoded] == [5]
-        else:
-            assert [len(call) for call in encoded] == [1, 1, 1, 1, 4, 1], "each alone, then together for comparison"
-            encoded.clear()
-            fresh = [drawn(FAMILY, 4, 4, seed) for seed in range(10, 14)]
-            await ask(sampler, *(prompt_of(FAMILY, [1], one) for one in fresh), name="later")
-            assert [sorted(call) for call in encoded] == [sorted(fresh)], [len(call) for call in encoded]
-        await sampler.close()
-
-    asyncio.run(main())
+    sampler = vision_engine(FAMILY, slots=64, deterministic=deterministic)
+    admit(sampler, *(prompt for prompt in asked for _ in range(4)))
+    if not deterministic:
+        assert encoded == [[pictures[0], other, *pictures[1:]]]
+        return
+    assert [len(call) for call in encoded] == [1, 1, 1, 1, 4, 1], "each alone, then together for comparison"
+    encoded.clear()
+    fresh = [drawn(FAMILY, 4, 4, seed) for seed in range(10, 14)]
+    admit(sampler, *(prompt_of(FAMILY, [1], one) for one in fresh), name="later")
+    assert encoded == [fresh]
 
 
 def test_images_are_encoded_separately_where_the_batch_changes_them(
     encoded: list[list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vision, "_equal", lambda *_: False)
-    asked = [prompt_of(FAMILY, [1], drawn(FAMILY, 2, 3, seed)) for seed in range(8)]
-
-    async def main() -> None:
-        sampler = vision_engine(FAMILY)
-        await ask(sampler, *asked[:4])
-        encoded.clear()
-        await ask(sampler, *asked[4:], name="later")
-        assert [len(call) for call in encoded] == [1, 1, 1, 1]
-        await sampler.close()
-
-    asyncio.run(main())
+    asked = [prompt_of(FAMILY, [1], drawn(FAMILY, 4, 4, seed)) for seed in range(8)]
+    sampler = vision_engine(FAMILY)
+    admit(sampler, *asked[:4])
+    encoded.clear()
+    admit(sampler, *asked[4:], name="later")
+    assert [len(call) for call in encoded] == [1, 1, 1, 1]
 
 
 def test_large_images_are_encoded_in_several_calls(encoded: list[list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vision, "CALL_TOKENS", 20)
-    asked = [prompt_of(FAMILY, [1], drawn(FAMILY, 3, 3, seed)) for seed in range(5)]
-
-    async def main() -> None:
-        sampler = vision_engine(FAMILY, deterministic=False)
-        await ask(sampler, *asked)
-        assert [len(call) for call in encoded] == [2, 2, 1]
-        await sampler.close()
-
-    asyncio.run(main())
+    sampler = vision_engine(FAMILY, deterministic=False)
+    admit(sampler, *(prompt_of(FAMILY, [1], drawn(FAMILY, 3, 3, seed)) for seed in range(5)))
+    assert [len(call) for call in encoded] == [2, 2, 1]
 
 
 def test_later_turns_encode_only_new_images(encoded: list[list[bytes]]) -> None:

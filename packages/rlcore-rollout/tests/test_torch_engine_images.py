@@ -97,7 +97,7 @@ def test_siblings_of_a_prompt_with_images_equal_transformers(family: str) -> Non
 
 
 @ALL_FAMILIES
-@pytest.mark.parametrize("before", [250, 255, 256, 500])
+@pytest.mark.parametrize("before", [250, 255])
 def test_chunks_may_split_the_tokens_of_an_image(family: str, before: int) -> None:
     model = vision_language_model(family)
     prompt = prompt_of(family, words(before), drawn(family, 4, 3, 1), words(250, 1), drawn(family, 3, 5, 2), words(3))
@@ -127,8 +127,8 @@ def test_later_turns_with_images_equal_transformers(family: str) -> None:
     model = vision_language_model(family)
 
     async def main() -> list[list[Any]]:
-        sampler = vision_engine(family, model, slots=8)  # 15 conversations: they are parked between turns
-        asked = [prompt for prompt in prompts(family) for _ in range(3)]
+        sampler = vision_engine(family, model, slots=8)  # 10 conversations: some are parked between turns
+        asked = [prompt for prompt in prompts(family) for _ in range(2)]
         conversations = await asyncio.gather(*(converse(sampler, family, p, i) for i, p in enumerate(asked)))
         await sampler.close()
         return list(conversations)
@@ -142,8 +142,8 @@ def test_later_turns_with_images_equal_transformers(family: str) -> None:
 @ALL_FAMILIES
 def test_completions_with_images_are_independent_of_their_batch(family: str) -> None:
     model = vision_language_model(family)
-    same = [prompt_of(family, words(3, n), drawn(family, 4, 4, n), words(n)) for n in range(5)]
-    asked = [prompt for prompt in [*prompts(family), *same] for _ in range(3)]
+    same = [prompt_of(family, words(3, n), drawn(family, 4, 4, n), words(n)) for n in range(4)]
+    asked = [prompt for prompt in [*prompts(family)[::2], *same] for _ in range(2)]
 
     async def alone() -> list[list[Any]]:
         sampler = vision_engine(family, model)
@@ -166,7 +166,7 @@ def test_completions_with_images_are_independent_of_their_batch(family: str) -> 
         return [found[index] for index in range(len(asked))]
 
     expected = asyncio.run(alone())
-    for order_seed, slots in ((1, 8), (2, 32)):
+    for order_seed, slots in ((1, 8), (2, 24)):
         assert asyncio.run(together(order_seed, slots)) == expected
 
 

@@ -10,11 +10,15 @@ import pytest
 import torch
 from rlcore.config.schema import RunConfig
 from rlcore.errors import UserError
+from rlcore.models.shape import shape_of_folder
+from rlcore.specs import ModelOnDevice
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.policy.vision import freeze_tower
 from rlcore_trainer.training import model_check
+from rlcore_trainer.training.memory import memory
 from rlcore_trainer.training.start import starting_policy
+from rlcore_trainer.training.supervised_config import SupervisedConfig
 from vision_models import FAMILIES, vision_folder, vision_language_model
 
 CPU = torch.device("cpu")
@@ -94,3 +98,40 @@ def test_a_copied_trunk_keeps_its_tower_frozen() -> None:
     freeze_tower(model)
     trunk = CausalLanguageModel(model).trunk()
     assert not any(each.requires_grad for name, each in trunk.module.named_parameters() if "visual" in name)
+
+
+@pytest.mark.parametrize("family", ["Qwen2_5_VL", "Qwen3VL"])
+def test_saved_folders_load_with_the_processor_of_transformers(family: str, tmp_path: Path) -> None:
+    from test_tiny_vision_language import built
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    start = built(tmp_path / "start", family)
+    policy = CausalLanguageModel.load(start, dtype="auto", device=CPU)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    policy.save(saved)
+    processor = AutoProcessor.from_pretrained(saved)
+    assert processor.image_processor.to_dict() == AutoProcessor.from_pretrained(start).image_processor.to_dict()
+    assert processor.chat_template == AutoProcessor.from_pretrained(start).chat_template
+    model, loading = AutoModelForImageTextToText.from_pretrained(saved, output_loading_info=True)
+    assert not loading["missing_keys"]
+    for name, weight in policy.module.state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight), name
+
+
+def test_memory_estimates_include_the_tower(tmp_path: Path) -> None:
+    folder = vision_folder(tmp_path, "qwen2_5_vl")
+    shape = shape_of_folder(folder)
+    model = vision_language_model("qwen2_5_vl")
+    tower = sum(each.numel() for each in model.model.visual.parameters())
+    assert shape.tower is not None
+    assert shape.tower.parameters == tower
+    assert shape.parameters == sum(each.numel() for each in model.parameters())
+    placed = ModelOnDevice(shape=shape, element_bytes=4, gpu_bytes=None)
+    parts = {}
+    for kind in ("trained", "frozen"):
+        one = run(str(folder), model={"vision_tower": kind})
+        one.options = lambda table: SupervisedConfig(max_tokens_per_batch=4096)
+        parts[kind] = memory(one, placed).parts
+    assert parts["trained"]["gradients"] - parts["frozen"]["gradients"] == 4 * tower
+    assert parts["trained"]["vision tower"] > parts["frozen"]["vision tower"] > 0

@@ -144,12 +144,9 @@ class TokenClient:
         """The reason why a completion is invalid; None when it is valid."""
         if flaw := flaw_in_completion(completion):
             return flaw
-        ids = completion.token_ids
-        if len(ids) > sampling.max_new_tokens:
-            return f"{len(ids)} tokens, more than max_new_tokens={sampling.max_new_tokens}"
-        if not 0 <= min(ids) <= max(ids) < self.vocabulary:
-            return self._outside(ids)
-        return None
+        if (count := len(completion.token_ids)) > sampling.max_new_tokens:
+            return f"{count} tokens, more than max_new_tokens={sampling.max_new_tokens}"
+        return self._outside(completion.token_ids)
 
     def _prompt(self, record: Record, messages: Sequence[Message], images: Mapping[str, bytes]) -> Rendered:
         if self._image_format is not None:
@@ -198,12 +195,16 @@ class TokenClient:
         if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):  # a generator may never end
             raise TypeError(f"it returned a {type(answer).__name__} instead of a list of ids")
         ids = TokenIds(answer)
-        if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
-            raise ValueError(f"it returned {self._outside(ids)}")
+        if ids and (flaw := self._outside(ids)):
+            raise ValueError(f"it returned {flaw}")
         return ids
 
-    def _outside(self, ids: TokenIds) -> str:
-        return f"the ids {min(ids)} to {max(ids)}; the model has ids from 0 to {self.vocabulary - 1}"
+    def _outside(self, ids: TokenIds) -> str | None:
+        numbers = ids.tolist()
+        smallest, largest = min(numbers), max(numbers)
+        if smallest >= 0 and largest < self.vocabulary:
+            return None
+        return f"the ids {smallest} to {largest}; the model has ids from 0 to {self.vocabulary - 1}"
 
     def _render(self, function: Callable[..., T], *arguments: Any) -> T:
         try:

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -41,10 +41,15 @@ class EpisodeContext:
     def __init__(self, task: Task, *, sibling: int = 0, seed: int = 0, timeout_s: float = float("inf")) -> None:
         self.task = task
         self.sibling = sibling
-        self.random = random.Random(derive_seed(seed, "episode", task.key, sibling))
         self.deadline = time.monotonic() + timeout_s
         self.logger = logging.LoggerAdapter(log, {"task": task.key, "sibling": sibling})
+        self._seed = seed
         self._scratch: Path | None = None
+
+    @cached_property
+    def random(self) -> random.Random:
+        """The generator, created on first access."""
+        return random.Random(derive_seed(self._seed, "episode", self.task.key, self.sibling))
 
     @property
     def remaining_s(self) -> float:

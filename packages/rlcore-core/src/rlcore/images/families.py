@@ -8,8 +8,8 @@ from typing import Any
 
 from rlcore.errors import UserError
 
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-"""Values of ``model_type``: Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+FAMILIES = {"qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "Qwen2.5-VL", "qwen3_vl": "Qwen3-VL"}
+"""Name of each supported family by the ``model_type`` of its configuration."""
 
 
 def sees_images(config: Mapping[str, Any], folder: Path) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.images.families import FAMILIES
 from rlcore.json_files import read_json
 
 CONFIG = "config.json"
@@ -23,8 +24,6 @@ LIMITS = {
     "max_position_embeddings": 2**31,
 }
 """The largest accepted sizes, about ten times those of the largest published models."""
-FAMILIES = {"qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "Qwen2.5-VL", "qwen3_vl": "Qwen3-VL"}
-"""Name of each supported family of vision-language models by the ``model_type`` of its configuration."""
 VISION_LIMITS = LIMITS | {
     "depth": 2**10,
     "embed_dim": 2**18,

@@ -14,7 +14,21 @@ from rlcore.models.fingerprint import safetensors_header
 
 _NAMED = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[Bb](?![a-z])")
 """``3B`` in ``Qwen2.5-3B-Instruct``."""
+OF_TOWER = ".visual."
+"""Part of the names of a vision tower's weights."""
 _BYTES = {"float32": 4, "float64": 8}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TowerShape:
+    """Sizes of a vision tower. A size that is not known is 0."""
+
+    parameters: int
+    layers: int
+    width: int
+    feed_forward: int
+    patches: int
+    """Number of patches that become one visual token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,8 @@ class ModelShape:
     vocabulary: int = 0
     matrices: tuple[tuple[str, int, int], ...] = ()
     """Name, output size and input size of each weight matrix."""
+    tower: TowerShape | None = None
+    """The vision tower; None for a text model."""
 
 
 def shape_of_folder(folder: Path) -> ModelShape:
@@ -49,11 +65,16 @@ def shape_of_folder(folder: Path) -> ModelShape:
     }
     parameters = sum(map(prod, shapes.values())) or _pickled(folder, config)
     matrices = tuple((name, *shape) for name, shape in shapes.items() if len(shape) == 2)
-    return shape_of_config(config, parameters=parameters, matrices=matrices)
+    tower = sum(prod(shape) for name, shape in shapes.items() if OF_TOWER in f".{name}")
+    return shape_of_config(config, parameters=parameters, matrices=matrices, tower_parameters=tower)
 
 
 def shape_of_config(
-    config: dict[str, Any], *, parameters: int, matrices: tuple[tuple[str, int, int], ...] = ()
+    config: dict[str, Any],
+    *,
+    parameters: int,
+    matrices: tuple[tuple[str, int, int], ...] = (),
+    tower_parameters: int = 0,
 ) -> ModelShape:
     """The sizes in a ``config.json``, or in its part for text."""
     text = {**config, **(config.get("text_config") or {})}
@@ -73,6 +94,25 @@ def shape_of_config(
         key_width=(size("num_key_value_heads") or heads) * head_width,
         vocabulary=size("vocab_size"),
         matrices=matrices,
+        tower=_tower(config, tower_parameters),
+    )
+
+
+def _tower(config: dict[str, Any], parameters: int) -> TowerShape | None:
+    vision = config.get("vision_config")
+    if not isinstance(vision, dict):
+        return None
+
+    def size(*names: str) -> int:
+        return next((value for name in names if isinstance(value := vision.get(name), int)), 0)
+
+    width = size("embed_dim", "hidden_size")
+    return TowerShape(
+        parameters=parameters,
+        layers=size("depth", "num_hidden_layers"),
+        width=width,
+        feed_forward=size("intermediate_size") or size("mlp_ratio") * width,
+        patches=(size("spatial_merge_size") or 1) ** 2,
     )
 
 
@@ -90,4 +130,4 @@ def _pickled(folder: Path, config: dict[str, Any]) -> int:
     return size // _BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
 
 
-__all__ = ["ModelShape", "shape_of_config", "shape_of_folder", "shape_of_name"]
+__all__ = ["OF_TOWER", "ModelShape", "TowerShape", "shape_of_config", "shape_of_folder", "shape_of_name"]

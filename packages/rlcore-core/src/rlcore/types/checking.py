@@ -74,10 +74,11 @@ def flaw_in_completion(completion: object) -> str | None:
         return "no token"
     if len(completion.logprobs) != count:
         return f"{count} tokens with {len(completion.logprobs)} log-probabilities"
-    if not all(map(math.isfinite, completion.logprobs)):
+    logprobs = list(completion.logprobs)
+    if not all(map(math.isfinite, logprobs)):
         return "a log-probability that is not finite"
-    if max(completion.logprobs) > LARGEST_LOGPROB:
-        return f"a log-probability of {max(completion.logprobs):g}"
+    if (largest := max(logprobs)) > LARGEST_LOGPROB:
+        return f"a log-probability of {largest:g}"
     if type(completion.policy_version) is not int:
         return f"a policy_version of type {_kind(completion.policy_version)}"
     return _flaw_in_finish_reason(completion.finish_reason)

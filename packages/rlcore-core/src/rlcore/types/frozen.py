@@ -10,6 +10,8 @@ Value = TypeVar("Value")
 
 SCALARS = (str, float, int, bytes, type(None))
 """The types of most values, checked first because ``isinstance(value, Mapping)`` is slow."""
+MAPPINGS = (dict, Mapping)
+"""Most mappings are dictionaries, which are recognised faster."""
 
 
 class FrozenDict(dict[Key, Value]):
@@ -40,7 +42,9 @@ def freeze(value: Any) -> Any:
     """Return a deeply immutable copy of plain data. Mappings become `FrozenDict`, lists become tuples."""
     if isinstance(value, SCALARS):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, MAPPINGS):
+        if not value and type(value) is FrozenDict:
+            return value
         return FrozenDict({key: freeze(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
         return tuple(freeze(item) for item in value)
@@ -51,7 +55,7 @@ def thaw(value: Any) -> Any:
     """Return plain dicts and lists, the inverse of `freeze`."""
     if isinstance(value, SCALARS):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, MAPPINGS):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [thaw(item) for item in value]

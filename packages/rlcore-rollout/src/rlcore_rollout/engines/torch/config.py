@@ -7,6 +7,9 @@ from typing import Annotated
 from pydantic import Field
 from rlcore.config.schema import Table
 
+CALL_TOKENS = 1024
+"""Maximum number of visual tokens that are encoded together, unless one image has more."""
+
 
 class TorchEngineConfig(Table):
     """Batching of the engine that samples in this process."""

@@ -1,16 +1,29 @@
-"""Returns freed memory to the system."""
+"""Returns freed memory to the system.
+
+glibc keeps what was freed for later allocations of similar sizes. Sampling and training alternate and allocate tensors
+of different sizes, so each would add its own peak to the memory of the process. Other C libraries are left as they are.
+"""
 
 from __future__ import annotations
 
 import ctypes
 
+LARGE = 2 * 2**20
+"""Bytes. Larger tensors get pages of their own, which are returned when the tensor is freed. By default, glibc raises
+this limit up to 32 MB with each large tensor that is freed."""
+M_MMAP_THRESHOLD = -3
+"""The number of this limit in ``malloc.h``."""
+
+
+def return_large_tensors() -> None:
+    """Return the memory of each large tensor to the system as soon as it is freed."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):  # glibc
+        library.mallopt(M_MMAP_THRESHOLD, LARGE)
+
 
 def return_freed_memory() -> None:
-    """Return freed heap memory to the system, where the C library can.
-
-    glibc keeps what was freed for later allocations of similar sizes. Sampling and training alternate and allocate
-    tensors of different sizes, so each would add its own peak to the memory of the process.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Return freed heap memory to the system."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

@@ -17,12 +17,12 @@ from rlcore.images import image_size, rotary_positions
 from rlcore.images.tower import vision_tower, visual_features
 from torch import Tensor
 
+from rlcore_rollout.engines.torch.config import CALL_TOKENS
+
 if TYPE_CHECKING:
     from rlcore.images import ImageProcessor
     from rlcore.types import MediaSpan, Prompt
 
-CALL_TOKENS = 4096
-"""Maximum number of visual tokens that are encoded together, unless one image has more."""
 CALL_IMAGES = 16
 """Maximum number of images of equal size that are encoded together in deterministic mode."""
 ROW_PAD = 8
@@ -207,4 +207,5 @@ def visual_tokens(
 
 def positions_of(prompt: Prompt) -> Tensor:
     """Return the temporal, vertical and horizontal position of each token of a prompt, int64 [3, tokens]."""
-    return torch.tensor(rotary_positions(len(prompt), prompt.media))
+    axes = rotary_positions(len(prompt), prompt.media)
+    return torch.stack([torch.frombuffer(axis, dtype=torch.int64) for axis in axes])
