@@ -58,6 +58,13 @@ def test_dry_run_rejects_a_vision_language_model(built: Path, tmp_path: Path) ->
     assert "error: " in refused_alike(model, tmp_path).stderr
 
 
+def test_dry_run_counts_tasks_with_long_prompts(built: Path, tmp_path: Path) -> None:
+    done = rlcore_command([*RUN, f"model={built}", "rollout.max_prompt_tokens=28", "--dry-run"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"skipped   [\d,]+ tasks in data.train: a prompt of more than 28 tokens", done.stderr)
+    assert "no task of data.train can be used" in refused_alike(built, tmp_path, "rollout.max_prompt_tokens=3").stderr
+
+
 def test_dry_run_rejects_damaged_weights(built: Path, tmp_path: Path) -> None:
     model = tmp_path / "damaged"
     shutil.copytree(built, model)

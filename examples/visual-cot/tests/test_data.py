@@ -45,6 +45,15 @@ def test_text_alone_gives_chance() -> None:
         assert best <= chance(KINDS, objects) + 0.03
 
 
+def test_other_objects_can_be_left_out_except_for_counts() -> None:
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for task in tasks(others=0, questions=200):
+        asked = "count" if "How many" in task.messages[-1].text else "other"
+        numbers[asked].add(objects_in(task.images[0]))
+    assert numbers == {"count": {1, 2, 3}, "other": {1}}
+    assert max(objects_in(task.images[0]) for task in tasks(others=1, kinds=["color"], questions=100)) == 2
+
+
 def test_kinds_are_equally_frequent_and_selectable() -> None:
     words = {
         "color": "What color",

@@ -327,12 +327,21 @@ def test_invalid_length_is_reported_once() -> None:
     assert [problem[:2] for problem in problems] == [("refused", "data.max_prompt_length")]
 
 
-@pytest.mark.parametrize("key", ["truncation=left", "truncation=error", "filter_overlong_prompts=True"])
+@pytest.mark.parametrize("key", ["truncation=left", "truncation=error"])
 def test_overlong_prompts_are_decided_by_the_context(key: str) -> None:
     reading = read(f"data.{key}")
     assert not reading.layer.tree
     assert not reading.layer.problems
     assert "rollout.max_context_tokens" in reading.lines[0]
+
+
+def test_filter_for_overlong_prompts_removes_tasks_above_the_prompt_length() -> None:
+    on, off = "data.filter_overlong_prompts=True", "data.filter_overlong_prompts=False"
+    assert tree(on) == {"rollout": {"max_prompt_tokens": 512}}
+    assert tree(on, "data.max_prompt_length=50")["rollout"]["max_prompt_tokens"] == 50
+    assert tree(off) == {}
+    assert "max_prompt_tokens" not in tree(off, "data.max_prompt_length=50")["rollout"]
+    assert problems_of("data.filter_overlong_prompts=7")[0][:2] == ("refused", "data.filter_overlong_prompts")
 
 
 def test_passes_over_the_data_become_steps() -> None:

@@ -35,6 +35,9 @@ class SceneConfig(Table):
     """Kinds of questions, all equally frequent."""
     objects: Annotated[int, Field(ge=1, le=4)] = 3
     """Maximum number of objects in a picture. Each number of objects is equally likely."""
+    others: Annotated[int, Field(ge=0, le=3)] | None = None
+    """Maximum number of objects besides the one that a question is about, except for questions about the number of
+    objects; None is one less than ``objects``."""
     seed: int = 0
     """Seed of the pictures and questions."""
 

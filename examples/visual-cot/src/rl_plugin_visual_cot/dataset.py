@@ -122,7 +122,7 @@ class VisualCotData:
 
     def _generated(self, rng: random.Random, count: int, name: str, *, held_out: bool) -> Iterator[Task]:
         config = self._config
-        stream = generate(rng, kinds=config.kinds, most=config.objects, held_out=held_out)
+        stream = generate(rng, kinds=config.kinds, most=config.objects, held_out=held_out, others=config.others)
         for number, asked in enumerate(islice(stream, count)):
             question = asked.question
             if name == "demonstration" and rng.random() < config.guesses:

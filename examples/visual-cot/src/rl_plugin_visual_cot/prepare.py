@@ -33,7 +33,9 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
     for name, (folder, count) in parts.items():
         (out / folder).mkdir(parents=True, exist_ok=True)
         rng = random.Random(f"files {name} {config.seed}")
-        stream = generate(rng, kinds=config.kinds, most=config.objects, held_out=name != "train_data")
+        stream = generate(
+            rng, kinds=config.kinds, most=config.objects, held_out=name != "train_data", others=config.others
+        )
         rows = []
         for number, asked in enumerate(islice(stream, count)):
             question = asked.question

@@ -55,7 +55,9 @@ def chance(kinds: Sequence[str], most: int) -> float:
     return sum(1 / len(answers(kind, most)) for kind in kinds) / len(kinds)
 
 
-def generate(rng: random.Random, *, kinds: Sequence[str], most: int, held_out: bool) -> Iterator[Asked]:
+def generate(
+    rng: random.Random, *, kinds: Sequence[str], most: int, held_out: bool, others: int | None = None
+) -> Iterator[Asked]:
     """Yield scenes with questions without end, each kind equally often.
 
     Args:
@@ -63,13 +65,16 @@ def generate(rng: random.Random, *, kinds: Sequence[str], most: int, held_out: b
         kinds: kinds of questions, from `KINDS`
         most: largest number of objects in a scene
         held_out: whether to use the arrangements that do not occur in training
+        others: largest number of objects besides the one that a question is about; None for ``most - 1``. Pictures to
+            count objects have up to ``most``
     """
+    fewer = most if others is None else min(most, 1 + others)
     given: dict[str, Counter[str]] = {}
     while True:
         for kind in rng.sample(list(kinds), len(kinds)):
             possible = answers(kind, most)
             while True:
-                scene = draw_scene(rng, rng.randint(1, most), held_out=held_out)
+                scene = draw_scene(rng, rng.randint(1, most if kind == "count" else fewer), held_out=held_out)
                 question = ask(rng, kind, scene)
                 counts = given.setdefault(question.text, Counter())
                 answer = question.answer.lower()

@@ -43,6 +43,13 @@ def _context(value: Any, words: Words) -> Several:
     return Several({"rollout.max_context_tokens": min(both, limit or both)})
 
 
+def _filter(value: Any, words: Words) -> Several:
+    """The longest prompt, if verl removes longer ones."""
+    if not isinstance(value, bool):
+        raise Refused("data.filter_overlong_prompts must be true or false")
+    return Several({"rollout.max_prompt_tokens": _length(words, _PROMPT) or _DEFAULT} if value else {})
+
+
 _SUM = "prompt and response length; the limit of all turns of a trajectory together"
 _PER_TURN = "per generation"
 _UNFILTERED = "a prompt that leaves no room in rollout.max_context_tokens ends its trajectory, which trains nothing"
@@ -55,8 +62,10 @@ LENGTHS: Mapping[str, Meaning] = {
         only=_TRUNCATIONS,
         otherwise=f"must be one of {', '.join(_TRUNCATIONS)}",
     ),
-    "data.filter_overlong_prompts": nothing(f"tasks are not filtered when they are loaded; {_UNFILTERED}"),
-    "data.filter_overlong_prompts_workers": nothing("tasks are not filtered when they are loaded"),
+    "data.filter_overlong_prompts": Meaning(
+        ours="rollout.max_prompt_tokens", why="if true, the prompt length; images count, tools do not", read=_filter
+    ),
+    "data.filter_overlong_prompts_workers": nothing("prompts are counted in one process"),
     f"{_ROLLOUT}.prompt_length": Meaning(ours="rollout.max_context_tokens", why=_SUM, read=_context),
     f"{_ROLLOUT}.response_length": Meaning(ours="rollout.max_new_tokens", why=_PER_TURN, read=_response),
     f"{_ROLLOUT}.max_model_len": Meaning(ours="rollout.max_context_tokens", why=f"at most {_SUM}", read=_context),

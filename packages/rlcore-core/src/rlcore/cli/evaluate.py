@@ -242,10 +242,10 @@ def own_model(run: RunSession) -> str | None:
 
 def _collect(run: RunSession, split: str, folder: Path | None) -> tuple[Sequence[Group], float]:
     """The scored groups of the split's tasks, and the duration in seconds."""
+    tasks = tasks_to_evaluate(run.config, run.usable_tasks(split))
     executor = run.executor(FolderWeights(folder=folder))
     try:
         started = time.perf_counter()
-        tasks = tasks_to_evaluate(run.config, run.dataset.tasks(split))
         groups = executor.collect(evaluation_request(run.config, tasks))
         seconds = round(time.perf_counter() - started, 3)
     finally:

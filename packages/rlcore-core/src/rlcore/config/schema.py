@@ -146,6 +146,9 @@ class RolloutTable(Table):
     """Maximum number of tokens per generation (one turn)."""
     max_context_tokens: Annotated[int, Field(ge=2, le=LARGEST)] | None = None
     """Maximum number of tokens that the model sees at once (a segment); None uses the limit of the model."""
+    max_prompt_tokens: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    """Maximum number of tokens of a task's own messages, with images. Longer tasks are removed and counted before the
+    run; None keeps all. It does not apply to an engine that takes messages."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature during training."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,8 +17,11 @@ from rlcore.models.folder import BUILTIN, build, cached, check_checksums, downlo
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
 from rlcore.session.checked_dataset import checked_dataset
+from rlcore.session.image_input import check_image_input
 from rlcore.session.mixed_dataset import MixedDataset, Part
-from rlcore.types import derive_seed
+from rlcore.session.usable_tasks import UsableTasks, usable_tasks
+from rlcore.specs import EngineSpec, EnvironmentSpec
+from rlcore.types import Task, derive_seed
 
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment
@@ -51,6 +54,7 @@ class RunComponents:
         self._dataset = dataset
         self._environments: dict[str, Any] = {}
         self._rewards: dict[str, tuple[SelectedReward, ...]] = {}
+        self._usable: dict[str, UsableTasks] = {}
         self._model_folder: Path | None = None
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
@@ -101,6 +105,53 @@ class RunComponents:
     def _made_dataset(self, id: str, options: Any) -> Dataset:
         target, what = self.load("dataset", id), self.registry.named("dataset", id)
         return checked_dataset(make_component(what, target, options), what)
+
+    def usable_tasks(self, split: str) -> Sequence[Task]:
+        """The tasks of a split whose prompts the model can see, read once. The others are reported.
+
+        Raises:
+            UserError: no task can be used, or an environment has images and the model folder cannot show any.
+        """
+        if split not in self._usable:
+            self._check_images()
+            tasks = self.dataset.tasks(split)
+            limit, speaks = self.config.rollout.max_prompt_tokens, self._speaks()
+            counting = speaks == "tokens" and (limit is not None or any(task.images for task in tasks))
+            chat_format = self.chat_format(self.model_folder()) if counting else None
+            found = usable_tasks(tasks, chat_format, limit if counting else None)
+            if tasks and not found.tasks:
+                reasons = "; ".join(f"{count} x {reason}" for reason, count in found.skipped.items())
+                raise UserError(
+                    f"no task of data.{split} can be used",
+                    found=reasons,
+                    where=self.resolved.origin(("rollout", "max_prompt_tokens")) if limit is not None else None,
+                    fix="change the data" + (", or set a higher rollout.max_prompt_tokens" if limit else ""),
+                )
+            self._usable[split] = found
+            self._tell_skipped(found.lines(split))
+        return self._usable[split].tasks
+
+    def _tell_skipped(self, lines: Sequence[str]) -> None:
+        """Report tasks that cannot be used."""
+
+    def _speaks(self) -> str:
+        spec = self.registry.spec("engine", self.config.rollout.engine)
+        return spec.speaks if isinstance(spec, EngineSpec) else "tokens"
+
+    def _pictured(self) -> bool:
+        """Whether an environment states images among its modalities."""
+        specs = (self.registry.spec("environment", one.id) for one in self.environments)
+        return any(
+            isinstance(spec, EnvironmentSpec) and spec.action == "chat" and "image" in spec.modalities for spec in specs
+        )
+
+    def _check_images(self) -> None:
+        """Reject a model that cannot see the images of an environment, before its weights are loaded."""
+        if self._pictured() and self._speaks() == "tokens":
+            folder = self.model_folder()
+            named = self.registry.named("chat_format", self.chat_format_id(folder))
+            where = self.resolved.origin(("model", "path"))
+            check_image_input(folder, self.chat_format(folder), named=named, where=where)
 
     @property
     def environments(self) -> tuple[ResolvedEnvironment, ...]:
@@ -203,8 +254,17 @@ class RunComponents:
             given["template"] = Path(model.chat_template).expanduser()
         self._check_accepted(id, factory, given)
         if "images" in inspect.signature(factory).parameters:
-            given["images"] = self.image_processor(folder)
+            given["images"] = self._seen_images(folder)
         return cast(ChatFormat, factory(folder, **given))
+
+    def _seen_images(self, folder: Path) -> ImageProcessor | None:
+        """The image processor; None for one that is not supported in a run whose environments have no images."""
+        try:
+            return self.image_processor(folder)
+        except UserError:
+            if self.environments and not self._pictured():
+                return None
+            raise
 
     def image_processor(self, folder: Path) -> ImageProcessor | None:
         """The image processor of a model folder with the limits of ``[model.images]``; None for a text model.

@@ -88,6 +88,10 @@ class RunSession(RunComponents):
             self._executors.append(executor)
         return executor
 
+    def _tell_skipped(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.say(line)
+
     def discard(self) -> None:
         """Remove the model that was built in a temporary folder, and close the executors of a dry run."""
         while self._executors:

@@ -69,7 +69,7 @@ class PolicyGradientTrainer:
         self._warmup: WarmupConfig = run.options("warmup")
         self._critic_config: CriticConfig = run.options("critic")
         evaluation = run.config.evaluation
-        tasks, curriculum = run.dataset.tasks("train"), run.resolved.options.get("curriculum")
+        tasks, curriculum = run.usable_tasks("train"), run.resolved.options.get("curriculum")
         self._steps = self._config.steps_of(len(tasks))
         self._collector = Collector(
             tasks,
@@ -82,7 +82,7 @@ class PolicyGradientTrainer:
             curriculum=curriculum if isinstance(curriculum, CurriculumConfig) else None,
         )
         self._evaluation_tasks: Sequence[Task] = (
-            tasks_to_evaluate(run.config, run.dataset.tasks("evaluation")) if evaluation.every else []
+            tasks_to_evaluate(run.config, run.usable_tasks("evaluation")) if evaluation.every else []
         )
         self.session = TrainingSession(run, self._config)
         self._collector.restore(self.session.collection)

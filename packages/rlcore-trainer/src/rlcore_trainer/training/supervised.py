@@ -58,7 +58,7 @@ class SupervisedTrainer:
         self.train_sequences = self._data.train
         self.evaluation_sequences = self._data.evaluation
         self._tasks: Sequence[Task] = (
-            tasks_to_evaluate(run.config, run.dataset.tasks("evaluation")) if self._config.rollouts else []
+            tasks_to_evaluate(run.config, run.usable_tasks("evaluation")) if self._config.rollouts else []
         )
         self._rollouts = Rollouts(self.session) if self._config.rollouts else None
 
