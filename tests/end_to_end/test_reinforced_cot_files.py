@@ -112,6 +112,28 @@ GRPO:
       batch_size: 8
       evaluating_epoch_freq: 1
 """
+EVALUATION_FILE = """
+model_path: ../../../qwen/qwen-merged-sft
+tokenizer_path: ../../../qwen/qwen-merged-sft
+log_dir: ../../logs
+image_dir: ../../../data/multimodal_cot/images
+test_image_dir: ../../../data/multimodal_cot/test_images
+num_workers: 4
+max_prompt_length: 2048
+max_completion_length: 768
+gradient_accumulation_steps: 2
+quantization: false
+pipeline:
+  train:
+    train_file: ../../../data/multimodal_cot/train_data.jsonl
+    batch_size: 1
+  val:
+    val_file: ../../../data/multimodal_cot/dev_data.jsonl
+    batch_size: 1
+  test:
+    test_file: ../../../data/multimodal_cot/test.jsonl
+    batch_size: 8
+"""
 DEEPSPEED_FILE = """
 compute_environment: LOCAL_MACHINE
 distributed_type: DEEPSPEED
@@ -167,6 +189,18 @@ SFT_SETS = {
     "trainer.weight_decay": 0.0,
 }
 """For 16 rows in batches of 2."""
+EVALUATION_SETS = {
+    **PICTURES,
+    "data.evaluation": ["data/multimodal_cot/test.jsonl"],
+    "data.evaluation_images": "data/multimodal_cot/test_images",
+    "layout": "stamped",
+    "model.path": "qwen/qwen-merged-sft",
+    "model.quantization": "none",
+    "name": "Evaluator",
+    "rollout.max_context_tokens": 2816,
+    "rollout.max_new_tokens": 768,
+    "runs": "project/logs",
+}
 GRPO_SETS = {
     **PICTURES,
     "algorithm.advantage.id": "grpo",
@@ -258,6 +292,8 @@ def test_every_key_of_the_sft_file_is_reported(
 ) -> None:
     text = SFT_FILE.replace("quantization: true", "quantization: false")
     file = write(project, "sft.yaml", text)
+    assert rlcore(monkeypatch, "run", "--dry-run", "-c", file) == 0, capsys.readouterr().err
+    capsys.readouterr()
     found, lines = set_by_files(monkeypatch, capsys, "-c", file)
     assert found == SFT_SETS
     assert len(lines) == keys_of(text)
@@ -276,6 +312,15 @@ def test_every_key_of_the_grpo_file_is_reported(
     found, lines = set_by_files(monkeypatch, capsys, *given)
     assert found == GRPO_SETS
     assert len(lines) == keys_of(GRPO_FILE)
+
+
+def test_every_key_of_the_evaluation_file_is_reported(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(project, "eval.yaml", EVALUATION_FILE)
+    found, lines = set_by_files(monkeypatch, capsys, "-c", file)
+    assert found == EVALUATION_SETS
+    assert len(lines) == keys_of(EVALUATION_FILE)
 
 
 def test_lora_tables_are_translated(

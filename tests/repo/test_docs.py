@@ -20,6 +20,7 @@ from workspace import ROOT
 
 SCRIPTS = Path(sys.executable).parent
 VISIBLE = ("docs", "examples", "packages", "plugins", "tests", "pyproject.toml")
+INSTALLED = re.compile(r"pip install \./examples/([\w-]+)")
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)[^)]*\)")
 
 
@@ -44,17 +45,25 @@ def clone_like(folder: Path) -> Path:
 
 
 def plugin_of(document: Path, folder: Path) -> str:
-    """``PYTHONPATH`` for the commands of an example that is itself a plugin."""
+    """``PYTHONPATH`` for the commands of an example that installs a plugin, which may be its own."""
     present = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
-    if document.parent.parent.name != "examples" or not (document.parent / "pyproject.toml").is_file():
+    if document.parent.parent.name != "examples":
         return os.pathsep.join(present)
-    return os.pathsep.join([*search_path(document.parent, folder), *present])
+    installed = sorted(set(INSTALLED.findall(document.read_text(encoding="utf-8"))))
+    entries = [entry for name in installed for entry in search_path(ROOT / "examples" / name, folder)]
+    return os.pathsep.join([*entries, *present])
+
+
+def expanded(word: str, cwd: Path) -> list[str]:
+    """The paths that a word with ``*`` matches, as in a shell."""
+    return sorted(str(path.relative_to(cwd)) for path in cwd.glob(word)) if "*" in word else [word]
 
 
 def succeeds(
     arguments: list[str], cwd: Path, place: str, timeout_s: float, *, preloaded: bool = False, python_path: str = ""
 ) -> str:
     """Run a command and return its output. ``preloaded`` avoids the import time."""
+    arguments = [word for one in arguments for word in expanded(one, cwd)]
     program = {"rlcore": str(SCRIPTS / "rlcore"), "python": sys.executable}.get(arguments[0])
     assert program, f"{place}: a tested block may contain only `rlcore …` and `python …`, found {arguments[0]!r}"
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120"} | (

@@ -174,6 +174,12 @@ def test_relative_files_give_relative_paths(tmp_path: Path, monkeypatch: pytest.
     assert sets("configs/sft.yaml")["data.train"] == "data/train.jsonl"
 
 
+def test_missing_folder_does_not_become_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "configs/sft.yaml", "SFT:\n  model_path: ../qwen/away\n")
+    assert sets("configs/sft.yaml")["model.path"] == "./qwen/away"
+
+
 def test_tokenizer_must_be_that_of_the_model(tmp_path: Path) -> None:
     assert sets(grpo(tmp_path, top="  model_path: a/b\n  tokenizer_path: a/b"))["model.path"] == "a/b"
     (problem,) = problems_of(grpo(tmp_path, top="  model_path: a/b\n  tokenizer_path: c/d"))

@@ -24,7 +24,7 @@ from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_rollout.engines.torch.sequences import Sequence  # noqa: E402
 from torch_models import Source, build, engine, needs_equal_rows  # noqa: E402
-from vision_models import processor_of, vision_language_model  # noqa: E402
+from vision_models import picture, processor_of, vision_language_model  # noqa: E402
 from vision_prompts import (  # noqa: E402
     PAD,
     VIDEO,
@@ -223,8 +223,8 @@ def twice() -> Prompt:
     return replace(prompt, media=(*prompt.media, *prompt.media))
 
 
-def no_picture() -> Prompt:
-    prompt, data = good_prompt(), b"this is no picture"
+def showing(data: bytes) -> Prompt:
+    prompt = good_prompt()
     return replace(with_span(sha256=media_hash(data)), images={**prompt.images, media_hash(data): data})
 
 
@@ -235,7 +235,8 @@ WRONG = {
     "no grid": (lambda: with_span(rows=0, columns=0), "0 rows x 0 columns"),
     "outside": (lambda: with_span(offset=10), "inside the prompt"),
     "twice": (twice, "apart"),
-    "no picture": (no_picture, "cannot be read"),
+    "no picture": (lambda: showing(b"this is no picture"), "cannot be used: an image must be a readable"),
+    "not fitted": (lambda: showing(picture(120, 84, 0)), "cannot be used: a fitted image"),
 }
 
 

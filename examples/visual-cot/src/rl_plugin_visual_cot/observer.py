@@ -17,16 +17,18 @@ from rlcore.escaping import printable
 from rlcore.runs.layout import stamped_name
 from rlcore.runs.surroundings import surroundings
 from rlcore.secrecy import mask_arguments
+from rlcore.sheets import Facts, write_sheet
 
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of
-from rl_plugin_visual_cot.sheet import sheet
 
 EVALUATOR = "Evaluator"
 """The tag of evaluations outside of training."""
 
 
 def evaluated(run: Any, groups: Sequence[Group]) -> Mapping[str, float]:
-    """Write ``eval_samples_TAG.json`` and ``.html``, print the numbers, and return them as metrics.
+    """Write ``eval_samples_TAG.json``, print the numbers, and return them as metrics.
+
+    Outside of training, also write the picture sheet ``eval_samples_TAG.html``. In training, rlcore writes the sheets.
 
     Args:
         run: a `RunSession`; without a run directory, a new ``<runs>/<date>_<time>_Evaluator/`` is created
@@ -42,9 +44,12 @@ def evaluated(run: Any, groups: Sequence[Group]) -> Mapping[str, float]:
     path = result / f"eval_samples_{tag}.json"
     write_whole(path, json.dumps([sample.as_json() for sample in samples], indent=2, ensure_ascii=False) + "\n")
     lines = [f"Saved {len(samples)} evaluation samples to {path}", *lines_of(numbers)]
-    write_whole(path.with_suffix(".html"), sheet(f"Evaluation of {run.config.model.path}", samples, lines))
     run.say(*lines)
     if not training:
+        facts = Facts(
+            title="Evaluation", rows=[("model", run.config.model.path)], success=run.config.evaluation.success
+        )
+        write_sheet(path.with_suffix(".html"), groups, facts)
         _log(folder, tag, lines)
     classes = {f"answers/{kind.replace(' ', '_')}": value for kind, (value, _) in numbers.classes.items()}
     consistency = {} if numbers.consistency is None else {"answers/consistent": numbers.consistency}

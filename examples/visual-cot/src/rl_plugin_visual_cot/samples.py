@@ -30,8 +30,6 @@ class Sample:
     """Whether the token limit ended the answer."""
     failed: bool
     """Whether the episode failed, so that there is no answer to judge."""
-    image: bytes | None
-    """The picture as the model saw it."""
 
     @property
     def kind(self) -> str:
@@ -60,7 +58,6 @@ def samples_of(groups: Sequence[Group]) -> Iterator[Sample]:
         question, expected = str(fields.get("question", "")), str(fields.get("answer", ""))
         for trajectory in group.trajectories:
             text = trajectory.final_response
-            images = [image for message in trajectory.messages for image in message.images]
             yield Sample(
                 image_id=str(fields.get("image_id", group.task.id)),
                 question=question,
@@ -69,7 +66,6 @@ def samples_of(groups: Sequence[Group]) -> Iterator[Sample]:
                 verdict=judge(text, expected, question),
                 truncated=trajectory.stop is Stop.LENGTH,
                 failed=not trajectory.scorable,
-                image=trajectory.images.get(images[0]) if images else None,
             )
 
 

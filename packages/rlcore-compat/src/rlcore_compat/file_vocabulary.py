@@ -100,6 +100,8 @@ class FileVocabulary:
         path = os.path.normpath(folder / Path(value).expanduser())
         if key in self.models and not value.startswith((".", "/", "~")) and not Path(path).exists():
             return value
+        if key in self.models and not os.path.isabs(path) and not path.startswith(".") and not Path(path).exists():
+            path = os.path.join(".", path)  # otherwise a missing folder looks like a hub id
         return value if value.startswith(BUILTIN) else path
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import DataError, EngineError, UserError
-from rlcore.images import image_size, rotary_positions
+from rlcore.images import rotary_positions
 from rlcore.images.tower import vision_tower, visual_features
 from torch import Tensor
 
@@ -159,12 +159,12 @@ class ImageEncoder:
         """Return the rows and columns of an image's visual tokens."""
         if name not in self._grids:
             try:
-                width, height = image_size(data)
+                grid = self._processor.grid(data)
             except DataError as error:
-                raise EngineError(f"image {name[:12]} cannot be read: {error}") from error
+                raise EngineError(f"image {name[:12]} cannot be used: {error}") from error
             if len(self._grids) >= KNOWN_IMAGES:
                 del self._grids[next(iter(self._grids))]
-            self._grids[name] = (height // self._processor.token_side, width // self._processor.token_side)
+            self._grids[name] = grid
         return self._grids[name]
 
 
