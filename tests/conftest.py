@@ -11,7 +11,7 @@ os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as with
 LONGEST = (
     *("test_gsm8k_learns.py", "test_smoke.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),
     *("test_sft_then_grpo.py", "test_vllm_learns.py", "test_third_party.py", "test_killed.py"),
-    *("test_vllm_adapter.py", "test_evaluate_an_endpoint.py"),
+    *("test_vllm_images.py", "test_vllm_adapter.py", "test_evaluate_an_endpoint.py"),
 )
 """Files of slow tests, longest first, so that no worker is left with a long test at the end."""
 

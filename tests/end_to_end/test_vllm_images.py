@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib.util
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -11,13 +10,19 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, inject_adapter_in_model
 from rlcore.errors import EngineError
-from rlcore.types import Completion, Prompt, Sampling, TokenIds
+from rlcore.models.weights import FolderWeights
+from rlcore.types import Completion, LossMask, Prompt, Sampling, TokenIds
+from rlcore_merge import merge
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.segment import Segment
-from rlcore_trainer.policy.lora import adapter_parameters, attach
+from rlcore_trainer.batching.packing import TrainingSequence, pack
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.lora import attach
 from rlcore_trainer.policy.lora_config import LoraTable
+from rlcore_trainer.training.sync_check import prove
 from vision_folders import Family, picture, prompt_of, reference_logprobs, vision_folder
 
 pytestmark = [
@@ -32,26 +37,21 @@ FAMILIES: dict[Family, bool] = {"qwen2_5_vl": False, "qwen3_vl": True}
 """Tested families, each with or without tied embeddings."""
 
 
-@dataclasses.dataclass
-class Weights:
-    """A `rlcore.contracts.WeightSource`."""
-
-    module: Any
-    folder: Path
-    version: int = 0
+QUESTION: list[bytes | list[int]] = [[7, 11, 13], picture(112, 84, 1), [40, 41]]
 
 
 class Direct:
-    """An engine with its event loop, and the model of transformers whose weights it has."""
+    """An engine with its event loop, and the policy whose weights it has."""
 
-    def __init__(self, model: Any, folder: Path) -> None:
+    answer: Completion
+
+    def __init__(self, policy: CausalLanguageModel, source: Any = None) -> None:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
 
-        self.folder, self.model = folder, model
-        self.weights = Weights(model, folder)
+        self.folder, self.model, self.weights = policy.folder, policy.module, policy
         self._runner = asyncio.Runner()
         config = VllmEngineConfig(max_num_seqs=32, kv_cache_gib=0.1, max_images=3)
-        self.engine = VllmEngine(config, self.weights, EngineContext(max_context_tokens=256))
+        self.engine = VllmEngine(config, source or policy, EngineContext(max_context_tokens=256))
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._runner.run(work)
@@ -59,9 +59,12 @@ class Direct:
     def generate(self, prompt: Prompt, sampling: Sampling = GREEDY) -> Completion:
         return self.run(self.engine.generate(prompt, sampling, session="test"))
 
+    def sync_weights(self, source: Any) -> None:
+        self.run(self.engine.load_weights(source))
+
     def sync(self) -> None:
         self.weights.version += 1
-        self.run(self.engine.load_weights(self.weights))
+        self.sync_weights(self.weights)
 
     def close(self) -> None:
         self.run(self.engine.close())
@@ -74,19 +77,50 @@ class Direct:
         return float((own - torch.tensor(made.logprobs)).abs().max())
 
 
-def loaded(folder: Path) -> Any:
-    from transformers import AutoModelForImageTextToText
-
-    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+def loaded(folder: Path) -> CausalLanguageModel:
+    return CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu"))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def direct(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Direct]:
-    folder = vision_folder(tmp_path_factory.mktemp("model"), request.param, tied=FAMILIES[request.param])
-    made = Direct(loaded(folder), folder)
+    """An engine that has started from the merged checkpoint of a trainer, and then received live weights."""
+    base = vision_folder(tmp_path_factory.mktemp("base"), request.param, tied=FAMILIES[request.param])
+    trained, folder = tmp_path_factory.mktemp("trained"), tmp_path_factory.mktemp("model") / "merged"
+    torch.save(loaded(base).module.state_dict(), trained / "model_world_size_1_rank_0.pt")
+    merge(trained, folder, base=base)
+    made = Direct(loaded(folder), FolderWeights(folder=folder))
+    made.answer = made.generate(prompt_of(folder, QUESTION))
     made.sync()
     yield made
     made.close()
+
+
+def by_trainer(policy: CausalLanguageModel, prompt: Prompt, made: Completion) -> torch.Tensor:
+    """The log-probabilities of a completion in a training step."""
+    row = TrainingSequence(
+        token_ids=TokenIds([*prompt.token_ids, *made.token_ids]),
+        loss_mask=LossMask([False] * len(prompt) + [True] * len(made.token_ids)),
+        media=prompt.media,
+        images=prompt.images,
+        prompt_length=len(prompt),
+    )
+    with torch.no_grad(), policy.computing():
+        logprobs_M, _ = policy.evaluate(pack([row], 1000, policy.device)[0])
+    return logprobs_M
+
+
+def by_torch_engine(policy: CausalLanguageModel, prompt: Prompt) -> Completion:
+    from rlcore_rollout.engines.torch.config import TorchEngineConfig
+    from rlcore_rollout.engines.torch.engine import TorchEngine
+
+    async def sample() -> Completion:
+        engine = TorchEngine(TorchEngineConfig(slots=1), policy, EngineContext(max_context_tokens=256))
+        try:
+            return await engine.generate(prompt, GREEDY, session="test")
+        finally:
+            await engine.close()
+
+    return asyncio.run(sample())
 
 
 def shake(parameters: Any) -> None:
@@ -95,15 +129,30 @@ def shake(parameters: Any) -> None:
             parameter.add_(0.05 * torch.randn_like(parameter))
 
 
-def test_two_turns_with_pictures_agree_with_transformers(direct: Direct) -> None:
-    question = [[7, 11, 13], picture(112, 84, 1), [40, 41]]
-    first = direct.generate(prompt_of(direct.folder, question))
-    assert direct.gap(prompt_of(direct.folder, question), first) < TOLERANCE
-    answer = [*question, list(first.token_ids), picture(61, 203, 2), [50], picture(112, 84, 1), [51, 52]]
+def test_merged_checkpoint_answers_like_transformers(direct: Direct) -> None:
+    prompt = prompt_of(direct.folder, QUESTION)
+    own = reference_logprobs(direct.model, direct.folder, prompt, direct.answer.token_ids)
+    assert own.argmax(-1).tolist() == list(direct.answer.token_ids)
+    assert direct.gap(prompt, direct.answer) < TOLERANCE
+
+
+def test_transfer_of_all_weights_is_proved(direct: Direct) -> None:
+    prove(direct, direct.weights)  # type: ignore[arg-type]
+
+
+def test_two_turns_with_pictures_agree_in_all_engines(direct: Direct) -> None:
+    first = direct.generate(prompt_of(direct.folder, QUESTION))
+    assert direct.gap(prompt_of(direct.folder, QUESTION), first) < TOLERANCE
+    answer = [*QUESTION, list(first.token_ids), picture(61, 203, 2), [50], picture(112, 84, 1), [51, 52]]
     prompt = prompt_of(direct.folder, answer)
     assert len(prompt.media) == 3
     second = direct.generate(prompt)
     assert direct.gap(prompt, second) < TOLERANCE
+    logprobs = torch.tensor(second.logprobs)
+    assert (by_trainer(direct.weights, prompt, second) - logprobs).abs().max() < TOLERANCE
+    same = by_torch_engine(direct.weights, prompt)
+    assert same.token_ids == second.token_ids
+    assert (torch.tensor(same.logprobs) - logprobs).abs().max() < TOLERANCE
     other = prompt_of(direct.folder, [*answer[:4], picture(61, 203, 3), *answer[5:]])
     assert other.token_ids == prompt.token_ids
     assert direct.gap(other, direct.generate(other)) < TOLERANCE
@@ -166,17 +215,22 @@ def test_placeholder_without_an_image_is_an_error(direct: Direct) -> None:
         direct.generate(prompt_of(direct.folder, [picture(28, 28, place) for place in range(4)]))
 
 
-@pytest.mark.parametrize("targets", [r".*language_model.*\.(q|v|down)_proj", "all-linear"])
+@pytest.mark.parametrize("targets", [r".*language_model.*\.(q|v|down)_proj", "all"])
 def test_adapter_is_served_with_pictures(tmp_path: Path, targets: str) -> None:
     folder = vision_folder(tmp_path / "model")
-    model = loaded(folder)
-    attach(model, LoraTable(rank=4, alpha=16.0, targets=targets), base=folder, seed=0)
-    served = Direct(model, folder)
+    policy = loaded(folder)
+    model = policy.module
+    if targets == "all":  # with the image encoder, as adapters of other trainers have it
+        layers = [name for name, layer in model.base_model.named_modules() if isinstance(layer, torch.nn.Linear)]
+        inject_adapter_in_model(LoraConfig(r=4, lora_alpha=16, target_modules=layers), model)
+    else:
+        attach(model, LoraTable(rank=4, alpha=16.0, targets=targets), base=folder, seed=0)
+    served = Direct(policy)
     try:
         prompt = prompt_of(folder, [[5], picture(84, 112, 4), [6, 7]])
         base = served.generate(prompt)
         for _ in range(2):
-            shake(adapter_parameters(model).values())
+            shake(parameter for name, parameter in model.named_parameters() if "lora_" in name)
             served.sync()
             assert served.gap(prompt, served.generate(prompt)) < TOLERANCE
         assert served.gap(prompt, base) > 10 * TOLERANCE

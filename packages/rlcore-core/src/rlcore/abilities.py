@@ -136,3 +136,13 @@ class NamedModelConfig(Protocol):
     def model(self) -> str:
         """The name of that model."""
         ...
+
+
+@runtime_checkable
+class ImagesConfig(Protocol):
+    """Options of an engine that accepts a limited number of images."""
+
+    @property
+    def max_images(self) -> int:
+        """The maximum number of images in one prompt."""
+        ...

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from rlcore.escaping import printable
-from rlcore.images import contact_sheet
+from rlcore.images import contact_sheet, data_uri
 from rlcore.sheets.answers import expected_answer, final_answer
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def gallery(groups: Iterable[Group]) -> str:
     rows = []
     for task, one in islice(shown, MOST_ROWS):
         picture = contact_sheet(one.images.values(), side=96)
-        data = f"data:image/png;base64,{base64.b64encode(picture).decode()}" if picture is not None else ""
+        data = data_uri(picture) if picture is not None else ""
         asked = next((message.text for message in reversed(task.messages) if message.role == "user"), "")
         expected = expected_answer(task.fields)
         reward = "not scored" if one.reward is None else f"{one.reward:.3g}"

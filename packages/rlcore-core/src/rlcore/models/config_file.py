@@ -124,4 +124,4 @@ def _wrong(path: Path, needs: str, found: str) -> UserError:
     return UserError(f"the model's {CONFIG} {needs}", found=found, where=str(path), fix=fix)
 
 
-__all__ = ["CONFIG", "FAMILIES", "MAX_BYTES", "check_config", "read_config"]
+__all__ = ["CONFIG", "MAX_BYTES", "check_config", "read_config"]

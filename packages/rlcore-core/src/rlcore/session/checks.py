@@ -18,6 +18,7 @@ from rlcore.models.folder import local_folder
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
+from rlcore.session.image_checks import check_images
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
 
@@ -54,9 +55,9 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
     if not run.environments:
         run.rewards()
     trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
-    if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
-        _check_tasks(run, purpose, split)
     notes: list[str] = []
+    if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
+        notes += check_images(run, _check_tasks(run, purpose, split))
     if isinstance(trainer, TrainerSpec):
         _check_quantization(run, trainer)
         if trainer.check:
@@ -150,7 +151,8 @@ def _notes(run: RunSession, kind: str, id: str, check: str) -> list[str]:
     return list(notes)
 
 
-def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> None:
+def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> list[str]:
+    """The splits that the run uses."""
     splits = [split] if purpose == "evaluation" else ["train"]
     if purpose == "run" and run.config.evaluation.every:
         splits.append("evaluation")
@@ -167,6 +169,7 @@ def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> None:
                 )
     if purpose == "run":
         _check_step(run)
+    return splits
 
 
 def _check_step(run: RunSession) -> None:

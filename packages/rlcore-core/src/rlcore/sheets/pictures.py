@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Mapping
 
 from rlcore.errors import DataError, NotInstalledError
-from rlcore.images.encoding import decode_image, open_image
+from rlcore.images.encoding import data_uri, decode_image, open_image
 from rlcore.wording import counted
 
 LARGEST_SIDE = 1600
@@ -68,11 +67,11 @@ class Album:
             return "damaged"
         size = image.size
         if kind in ("PNG", "JPEG") and len(data) <= KEPT_BYTES and max(size) <= LARGEST_SIDE:
-            return f"data:image/{kind.lower()};base64,{base64.b64encode(data).decode()}", *size
+            return data_uri(data), *size
         image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
         written = io.BytesIO()
         image.save(written, format="JPEG", quality=88)
-        return f"data:image/jpeg;base64,{base64.b64encode(written.getvalue()).decode()}", *size
+        return data_uri(written.getvalue()), *size
 
 
 def image_place(label: str) -> str:

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from rlcore.images.fitting import SETTINGS
+from rlcore.images.tower import is_vision_language
+from rlcore.types import Prompt
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -24,7 +27,7 @@ from rlcore_trainer.policy.references import AdapterReference, FrozenReference
 from rlcore_trainer.policy.second_model import load_second
 from rlcore_trainer.policy.upside_down import upside_down
 from rlcore_trainer.policy.vision import description as vision_description
-from rlcore_trainer.policy.vision import freeze_tower, is_tower_frozen
+from rlcore_trainer.policy.vision import freeze_tower, image_inputs, is_tower_frozen
 
 
 class Trunk:
@@ -105,6 +108,11 @@ class CausalLanguageModel(Trunk):
         """The maximum sequence length; None if the model does not specify one."""
         positions = self._model.config.get_text_config().to_dict().get("max_position_embeddings")
         return int(positions) if positions else None
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether it is a vision-language model with an image processor."""
+        return is_vision_language(self._model) and (self._folder / SETTINGS).is_file()
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Return all parameters, trained or frozen."""
@@ -187,12 +195,15 @@ class CausalLanguageModel(Trunk):
         return Trunk(model, forward)
 
     @torch.no_grad()
-    def continuation(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def continuation(self, prompt: Prompt, token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of the tokens and of the most likely tokens at their positions; both float64 [T]."""
-        ids_1T = torch.tensor([[*prompt_ids, *token_ids]], device=self.device)
-        logits_TV = self._model(input_ids=ids_1T[:, :-1], use_cache=False).logits[0, len(prompt_ids) - 1 :]
+        ids_1T = torch.tensor([[*prompt.token_ids, *token_ids]], device=self.device)
+        inputs = image_inputs(prompt, ids_1T[:, :-1], self._folder) if prompt.media else {}
+        logits_TV = self._model(input_ids=ids_1T[:, :-1], use_cache=False, **inputs).logits[0, len(prompt) - 1 :]
         logprobs_TV = logits_TV.float().log_softmax(-1)
-        own_T = logprobs_TV.gather(1, ids_1T[0, len(prompt_ids) :, None])[:, 0]
+        own_T = logprobs_TV.gather(1, ids_1T[0, len(prompt) :, None])[:, 0]
+        for span in prompt.media:
+            logprobs_TV[:, prompt.token_ids[span.offset]] = -math.inf
         return own_T.double().cpu(), logprobs_TV.max(dim=-1).values.double().cpu()
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
+from rlcore.types import Prompt
 from torch import Tensor, nn
 
 from rlcore_trainer.batching.packing import MicroBatch
@@ -177,10 +178,15 @@ class TokenPolicy(Policy, Protocol):
         """The maximum sequence length; None if unspecified."""
         ...
 
-    def continuation(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    @property
+    def sees_images(self) -> bool:
+        """Whether prompts may have images."""
+        ...
+
+    def continuation(self, prompt: Prompt, token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return log-probabilities ``own_T`` of the tokens, and ``best_T`` of the most likely tokens there, in float64.
 
-        Computed without packing, as in engines.
+        Computed without packing, as in engines. Placeholders of images do not count as most likely tokens.
         """
         ...
 

@@ -214,7 +214,9 @@ class TrainingSession:
         trained = {name: one for name, one in self.policy.module.named_parameters() if one.requires_grad}
         require_finite_tensors({"weights": trained, **state}, when, kept=self.last_checkpoint)
         prompt = fixed_prompt(self.policy)
-        logprobs_T, _ = self.policy.continuation(prompt, [prompt[0], self.policy.largest_token(), *prompt[:3]])
+        placeholders = {prompt.token_ids[span.offset] for span in prompt.media}
+        first, *others = (token for token in prompt.token_ids if token not in placeholders)
+        logprobs_T, _ = self.policy.continuation(prompt, [first, self.policy.largest_token(), first, *others[:2]])
         worst = next((one for one in logprobs_T.tolist() if not math.isfinite(one)), 0.0)
         require_finite({"log-probability of a fixed token": worst}, when, kept=self.last_checkpoint)
 

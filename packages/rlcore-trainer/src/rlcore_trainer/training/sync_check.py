@@ -6,22 +6,47 @@ then continue on samples from mixed weights.
 
 from __future__ import annotations
 
+import hashlib
+import io
+
 import torch
 from rlcore.contracts import Executor
 from rlcore.errors import EngineError
-from rlcore.types import Prompt, Sampling, TokenIds
+from rlcore.models.vision_language import VisionLanguageModel
+from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds
 
 from rlcore_trainer.policy.policy import TokenPolicy
 
 PROMPT_TOKENS = 8
 NEW_TOKENS = 4
+PICTURE = 2, 3
+"""Rows and columns of the visual tokens of the picture."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
 """Maximum mean difference of log-probabilities in nats: above rounding errors, below that of stale weights."""
 
 
-def fixed_prompt(policy: TokenPolicy) -> list[int]:
-    """Return tokens that are the same in every check of a policy."""
-    return [(7 * t * t + 5 * t + 3) % policy.vocabulary for t in range(PROMPT_TOKENS)]
+def fixed_prompt(policy: TokenPolicy) -> Prompt:
+    """Return a prompt that is the same in every check of a policy, with a picture for a vision-language model."""
+    ids = [(7 * t * t + 5 * t + 3) % policy.vocabulary for t in range(PROMPT_TOKENS)]
+    if not policy.sees_images:
+        return Prompt(token_ids=TokenIds(ids))
+    model = VisionLanguageModel.of_folder(policy.folder)
+    assert model is not None
+    from PIL import Image
+
+    rows, columns = PICTURE
+    side = model.processor.token_side
+    written = io.BytesIO()
+    shades = Image.linear_gradient("L").resize((columns * side, rows * side))
+    Image.merge("RGB", (shades, shades.rotate(180), shades)).save(written, format="PNG")
+    name = hashlib.sha256(written.getvalue()).hexdigest()
+    ids = [token for token in ids if token != model.placeholder]
+    span = MediaSpan(sha256=name, offset=1, length=rows * columns, rows=rows, columns=columns)
+    return Prompt(
+        token_ids=TokenIds([ids[0], *[model.placeholder] * span.length, *ids[1:]]),
+        media=(span,),
+        images={name: written.getvalue()},
+    )
 
 
 def compare(executor: Executor, policy: TokenPolicy) -> float:
@@ -33,7 +58,9 @@ def compare(executor: Executor, policy: TokenPolicy) -> float:
     """
     version = policy.version
     prompt = fixed_prompt(policy)
-    answer = executor.generate(Prompt(token_ids=TokenIds(prompt)), Sampling(max_new_tokens=NEW_TOKENS, temperature=0.0))
+    placeholders = {prompt.token_ids[span.offset] for span in prompt.media}
+    sampling = Sampling(max_new_tokens=NEW_TOKENS, temperature=0.0, suppressed_token_ids=tuple(placeholders))
+    answer = executor.generate(prompt, sampling)
     own_T, best_T = policy.continuation(prompt, answer.token_ids)
     engine_T = torch.tensor(answer.logprobs, dtype=torch.float64)
     gap = float((engine_T - own_T).abs().mean())
