@@ -80,7 +80,10 @@ LOOK = {"type": "text", "text": "Look: "}
         {"type": "image", "image": RED},
         {"type": "image", "image": Image.new("RGB", (8, 8), "red")},
     ],
-    ids=str,
+    ids=[
+        *("image_url of a path", "image_url as a text", "image_url of a data URI", "path", "key path", "data URI"),
+        *("struct of bytes", "struct of a path", "bytes", "PIL"),
+    ],
 )
 def test_every_form_of_an_image_part_is_read(part: Any, folder: Path) -> None:
     reader = ImageReader(folder)

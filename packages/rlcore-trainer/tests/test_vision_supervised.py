@@ -14,9 +14,12 @@ from rlcore.errors import DataError, UserError
 from rlcore.images import ImageProcessor, image_size
 from rlcore.types import Demonstration, ImagePart, MediaSpan, Message, TextPart, media_hash
 from rlcore_trainer.distributed import launch
+from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.training.conversations import ConversationEncoder
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import encode
+from rlcore_trainer.training.supervised_loss import supervised_gradient
 from test_supervised import FORMAT, Chats, equal, trained
 from vision_models import IMAGE, picture, processor_of, vision_folder
 
@@ -181,45 +184,52 @@ def test_a_frozen_tower_keeps_its_weights_in_a_run(folder: Path) -> None:
     assert not torch.equal(weights["lm_head.weight"], before["lm_head.weight"])
 
 
-GRADIENTS = """
+def stepped(folder: Path, strategy: Any) -> dict[str, Any]:
+    """The loss, the norm of the gradient and the weights of one step on a batch with images."""
+    policy = CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu"))
+    strategy.prepare(policy.module, betas=(0.9, 0.999), weight_decay=0.0)
+    loss = supervised_gradient(policy, strategy, encoded(rows_of(7)).sequences, 40)
+    norm, _ = strategy.step(1e-3, 1.0)
+    return {"loss": loss, "norm": norm, "weights": policy.module.state_dict()}
+
+
+IN_SEVERAL = """
 import sys
-import torch
 from pathlib import Path
+import torch
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.strategies.data_parallel import DataParallel
-from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
-from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training.supervised_loss import supervised_gradient
-from test_vision_supervised import encoded, rows_of
-several = sys.argv[2] == "2"
-strategy = DataParallel(DataParallelConfig(processes=2)) if several else SingleProcess(SingleProcessConfig())
-policy = CausalLanguageModel.load(Path(sys.argv[1]), dtype="float32", device=torch.device("cpu"))
-strategy.prepare(policy.module, betas=(0.9, 0.999), weight_decay=0.0)
-loss = supervised_gradient(policy, strategy, encoded(rows_of(7)).sequences, 40)
-norm, _ = strategy.step(1e-3, 1.0)
+from test_vision_supervised import stepped
+strategy = DataParallel(DataParallelConfig(processes=2))
+found = stepped(Path(sys.argv[1]), strategy)
 if strategy.rank.index == 0:
-    torch.save({"loss": loss, "norm": norm, "weights": policy.module.state_dict()}, sys.argv[3])
-if several:
-    strategy._processes.end(None)
+    torch.save(found, sys.argv[2])
+strategy._processes.end(None)
 """
 
 
+@pytest.mark.timeout(300)
 def test_two_processes_with_images_equal_one_with_the_whole_batch(folder: Path, tmp_path: Path) -> None:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     path = ":".join([str(Path(__file__).parent), *sys.path])
-    started = []
-    for count in (1, 2):
-        for index in range(count):
-            environment = launch._environment(index, count, store.port) if count > 1 else launch._environment(0, 1, 0)
-            command = [sys.executable, "-c", GRADIENTS, str(folder), str(count), str(tmp_path / f"{count}.pt")]
-            process = subprocess.Popen(command, env={**environment, "PYTHONPATH": path}, stderr=-1, text=True)
-            started.append(process)
-    for process in started:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-    one, two = (torch.load(tmp_path / f"{count}.pt") for count in (1, 2))
+    command = [sys.executable, "-c", IN_SEVERAL, str(folder), str(tmp_path / "found.pt")]
+    started = [
+        subprocess.Popen(
+            command, env={**launch._environment(index, 2, store.port), "PYTHONPATH": path}, stderr=-1, text=True
+        )
+        for index in range(2)
+    ]
+    try:
+        one = stepped(folder, SingleProcess(SingleProcessConfig()))
+        for process in started:
+            _, errors = process.communicate(timeout=240)
+            assert process.returncode == 0, errors
+    finally:
+        for process in started:
+            process.kill()
+    two = torch.load(tmp_path / "found.pt")
     assert two["loss"] == pytest.approx(one["loss"], rel=1e-6)
     assert two["norm"] == pytest.approx(one["norm"], rel=1e-4)
     for name, weight in one["weights"].items():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import DataError, NotInstalledError
-from rlcore.plugins.loading import pip_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -197,5 +196,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
+        from rlcore.plugins.loading import pip_line
+
         raise NotInstalledError("images need pillow", fix=pip_line(["rlcore-core[images]"])) from None
     return Image

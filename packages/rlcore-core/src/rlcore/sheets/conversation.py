@@ -40,6 +40,8 @@ def _message(message: Message, images: Mapping[str, bytes], album: Album, answer
     role = message.role if message.role in ("system", "user", "assistant", "tool") else "user"
     name = f"{role} · {text(message.name, 80)}" if message.name else role
     body = _policy(message, answer) if role == "assistant" else _outside(message, images, album)
+    if not body:  # only the answer, which is shown above
+        return ""
     if role == "system":
         return f'<details class="message system"><summary>system</summary>{body}</details>'
     return f'<div class="message {role}"><h4>{name}</h4>{body}</div>'
