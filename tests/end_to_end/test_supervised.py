@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from preloaded import rlcore_command
 from rlcore.data.chat_rows import conversation
+from rlcore.data.row_images import ImageReader
 from rlcore.session.session import RunSession
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
@@ -55,7 +56,7 @@ def metrics(run: Path) -> dict[int, dict[str, Any]]:
 
 
 def assert_only_the_assistant_is_trained(chat_format: Any) -> None:
-    one, _ = conversation(CHAT)
+    one, _ = conversation(CHAT, ImageReader(None))
     (sequence,) = encode([one], chat_format, SupervisedConfig(), limit=10_000).sequences
     stretches: list[list[int]] = []
     before = False

@@ -220,6 +220,9 @@ class Bandit:
         count = 10 if split == "train" else 3
         return [Task(id=str(i), messages=(Message(role="user", content=f"w{i}"),)) for i in range(count)]
 
+    def usable_tasks(self, split: str) -> list[Task]:
+        return self.tasks(split)
+
     def demonstrations(self, count: int, *, seed: int) -> list[Any]:
         return [SimpleNamespace(messages=(), tools=())] * count
 

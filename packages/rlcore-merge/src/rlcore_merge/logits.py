@@ -100,7 +100,8 @@ def _inputs(folder: Path, prompt: str) -> dict[str, Any]:
     colours = Image.linear_gradient("L").resize((columns * side, rows * side))
     picture = Image.merge("RGB", (colours, colours.rotate(180), colours.point([255 - value for value in range(256)])))
     automatic: Any = transformers.AutoImageProcessor
-    shown = automatic.from_pretrained(folder)(images=[picture], do_resize=False, return_tensors="pt")
+    processor = automatic.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    shown = processor(images=[picture], do_resize=False, return_tensors="pt")
     ids_T = torch.tensor([[*ids[:2], *[model.placeholder] * (rows * columns), *ids[2:]]])
     return {"input_ids": ids_T, "mm_token_type_ids": (ids_T == model.placeholder).int(), **shown}
 
