@@ -8,7 +8,8 @@
     uv run python tests/repo/package_matrix.py --list                # JSON, for a matrix of jobs
 
 Each environment contains the wheel, the wheels of the members that it declares, their third-party dependencies (in
-the locked versions), pytest, pytest-timeout, hypothesis and the modules of ``tests/shared``, and nothing else. A member
+the locked versions), pytest, pytest-timeout, hypothesis, pillow and the modules of ``tests/shared``, and nothing else.
+With torch, torchvision is added, which transformers needs for the image processors that tests compare with. A member
 without a module has no tests; ``rlcore plugins list --check`` runs instead. One environment per core is tested at a
 time, with one thread each. All members are tested. The exit status is 1 if one fails.
 """
@@ -29,7 +30,8 @@ from pathlib import Path
 
 from workspace import ROOT, Member, closure, distribution, members
 
-RUNNER = ("pytest", "pytest-timeout", "hypothesis")
+RUNNER = ("pytest", "pytest-timeout", "hypothesis", "pillow")
+"""What tests need. They draw pictures with pillow."""
 SETTINGS = """
 [pytest]
 addopts = --strict-markers --import-mode=importlib -p no:cacheprovider -m "not slow and not proof" -ra
@@ -82,12 +84,12 @@ def check(member: Member, extra: str, wheels: dict[str, Path], constraints: Path
         folder = Path(name)
         must(["uv", "venv", "--quiet", "--no-project", "--python", python, "environment"], cwd=folder)
         interpreter = folder / "environment" / "bin" / "python"
-        ours = [
-            f"{wheels[each]}" for each in sorted(closure(member.name, extra.split(",") if extra else ()) & set(wheels))
-        ]
+        needed = closure(member.name, extra.split(",") if extra else ())
+        ours = [f"{wheels[each]}" for each in sorted(needed & set(wheels))]
+        runner = (*RUNNER, "torchvision") if "torch" in needed else RUNNER
         own = f"{member.name}[{extra}] @ {wheels[member.name].as_uri()}" if extra else str(wheels[member.name])
         install = ["uv", "pip", "install", "--quiet", "--python", str(interpreter), "--constraint", str(constraints)]
-        result = run([*install, own, *ours, *RUNNER], cwd=folder)
+        result = run([*install, own, *ours, *runner], cwd=folder)
         if result.returncode:
             return False, "cannot be installed", result.stdout
         if member.module_folder is None:

@@ -92,18 +92,22 @@ def _inputs(folder: Path, prompt: str) -> dict[str, Any]:
     model = VisionLanguageModel.of_folder(folder) if (folder / "preprocessor_config.json").is_file() else None
     if model is None or importlib.util.find_spec("PIL") is None:
         return {"input_ids": torch.tensor([ids])}
-    import transformers
     from PIL import Image
+    from rlcore.images.encoding import encode_image
+    from rlcore.images.pixels import patches
 
     rows, columns = SIDES
     side = model.processor.token_side
     colours = Image.linear_gradient("L").resize((columns * side, rows * side))
     picture = Image.merge("RGB", (colours, colours.rotate(180), colours.point([255 - value for value in range(256)])))
-    automatic: Any = transformers.AutoImageProcessor
-    processor = automatic.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    shown = processor(images=[picture], do_resize=False, return_tensors="pt")
     ids_T = torch.tensor([[*ids[:2], *[model.placeholder] * (rows * columns), *ids[2:]]])
-    return {"input_ids": ids_T, "mm_token_type_ids": (ids_T == model.placeholder).int(), **shown}
+    merge = model.processor.merge_size
+    return {
+        "input_ids": ids_T,
+        "mm_token_type_ids": (ids_T == model.placeholder).int(),
+        "pixel_values": patches(encode_image(picture), model.processor),
+        "image_grid_thw": torch.tensor([[1, rows * merge, columns * merge]]),
+    }
 
 
 def _logits(folder: Path, base: Path, inputs: dict[str, Any], dtype: str) -> Any:
