@@ -69,6 +69,10 @@ class PrepareConfig(Table):
     out: Path
     """File that is written."""
     rows: int = 2
+class LabelConfig(Table):
+    teacher: str
+    """Model that is asked."""
+    rows: int = 2
 class TrainerConfig(Table):
     learning_rate: float = 1e-3
     """Step size."""
@@ -114,6 +118,8 @@ class Dataset:
 def prepare(config):
     config.out.write_text("{}\\n" * config.rows)
     return {"rows": config.rows, "file": str(config.out)}
+def label(config):
+    return {"labelled": config.rows, "teacher": config.teacher}
 class Exact:
     def __init__(self, config): self.config = config
     async def __call__(self, trajectory, task): return 1.0
@@ -203,7 +209,8 @@ def rlcore_environments():
 @hookimpl
 def rlcore_datasets():
     yield specs.DatasetSpec(id="toy", target=f"{M}:Dataset", config=f"{M}:DataConfig", summary="numbers",
-                            prepare=f"{M}:prepare", prepare_config=f"{M}:PrepareConfig")
+                            prepare=f"{M}:prepare", prepare_config=f"{M}:PrepareConfig",
+                            label=f"{M}:label", label_config=f"{M}:LabelConfig")
 @hookimpl
 def rlcore_rewards():
     yield specs.RewardSpec(id="exact", target=f"{M}:Exact", config=f"{M}:RewardConfig")

@@ -321,7 +321,7 @@ def test_config_show_schema_and_diff(rlcore: Call) -> None:
 
 
 def test_data_list_prepare_and_show(rlcore: Call) -> None:
-    assert "toy   numbers  (prepare, show; toy-rl 0.3)" in rlcore("data", "list").out
+    assert "toy   numbers  (prepare, label, show; toy-rl 0.3)" in rlcore("data", "list").out
     done = rlcore("data", "prepare", "toy", "out=x.jsonl", "rows=3")
     assert (done.out, Path("x.jsonl").read_text(encoding="utf-8")) == ("rows  3\nfile  x.jsonl\n", "{}\n{}\n{}\n")
     assert "rows: int = 2" in rlcore("data", "prepare", "toy", "--help-options").out
@@ -343,6 +343,21 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "empty has no stored rollouts" in rlcore("data", "show", "empty").err
 
 
+def test_data_label_asks_the_dataset_and_prints_its_summary(rlcore: Call) -> None:
+    done = rlcore("data", "label", "toy", "teacher=large", "rows=3")
+    assert (done.status, done.out) == (0, "labelled  3\nteacher   large\n")
+    assert json.loads(rlcore("data", "label", "toy", "teacher=large", "--json").out)["teacher"] == "large"
+    assert "teacher: str" in rlcore("data", "label", "toy", "--help-options").out
+    assert "missing key  teacher" in rlcore("data", "label", "toy").err
+
+
+def test_dataset_without_labels_names_those_that_have_some(rlcore: Call) -> None:
+    done = rlcore("data", "label", "chat")
+    assert done.status == 2
+    assert "the dataset 'chat' has nothing to label" in done.err
+    assert "rlcore data label toy" in done.err
+
+
 def test_data_show_names_a_bad_line_and_escapes_control_characters(rlcore: Call) -> None:
     Path("a.jsonl").write_text('{"question": "\\u001b[2J1+1?"}\n{"question": \n', encoding="utf-8")
     done = rlcore("data", "show", "a.jsonl")
@@ -352,7 +367,9 @@ def test_data_show_names_a_bad_line_and_escapes_control_characters(rlcore: Call)
     assert "there is no file b.jsonl" in rlcore("data", "show", "b.jsonl").err
 
 
-@pytest.mark.parametrize("command", ["run", "eval", "data", "data list", "data prepare", "data show", "config show"])
+@pytest.mark.parametrize(
+    "command", ["run", "eval", "data", "data list", "data prepare", "data label", "data show", "config show"]
+)
 def test_help_has_examples(rlcore: Call, command: str) -> None:
     done = rlcore(*command.split(), "--help")
     assert done.status == 0
