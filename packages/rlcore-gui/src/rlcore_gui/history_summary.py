@@ -27,8 +27,8 @@ class HistorySummaryConfig(Table):
     id: str = ""
     """Id of the reward."""
     samples: Annotated[int, Field(ge=0, le=16)] = 0
-    """Number of answers to the next step that are sampled for each summary; 0 uses one greedy answer. In an episode, the
-    agent's own next answer is used instead, and none are sampled."""
+    """Number of answers to the next step that are sampled for each summary; 0 uses one greedy answer. In an episode,
+    the agent's own next answer is used instead, and none are sampled."""
 
 
 class HistorySummaryReward:
