@@ -51,7 +51,9 @@ def test_tasks_are_single_steps_with_the_screenshot_and_the_earlier_actions(fold
     assert [task.id for task in tasks] == ["aitw/a/0", "aitw/a/2", "aitw/a/3", "aitw/b/0"]
     assert data.skipped("train") == 1
     text = tasks[1].messages[0].text
-    click, back = (ACTIONS.render(action) for action in (steps_of(tasks[0])[0].action, ACTIONS.parse('{"action": "PRESS BACK"}')))
+    click, back = (
+        ACTIONS.render(action) for action in (steps_of(tasks[0])[0].action, ACTIONS.parse('{"action": "PRESS BACK"}'))
+    )
     assert text.endswith(f'Task: open "Clock"\nHistory summary: Step 1: {click} Step 2: {back}')
     assert tasks[0].messages[0].text.endswith("History summary: none")
     image = (folder / "images/a/a_2.png").read_bytes()

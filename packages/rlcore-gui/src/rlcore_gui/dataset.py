@@ -48,8 +48,8 @@ class GuiDataConfig(Table):
     episodes: bool = False
     """Whether a task is a whole episode, in which the agent's own summaries are its memory, or a single step."""
     memory: Literal["none", "actions", "oracle"] = "actions"
-    """History in the prompt of a single step: none, the earlier actions, or ``oracle``, the summary of the previous step
-    that a teacher wrote (``rlcore data prepare`` with ``memory``)."""
+    """History in the prompt of a single step: none, the earlier actions, or ``oracle``, what a teacher wrote about the
+    previous step (``rlcore data prepare`` with ``memory``)."""
     history: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     """Number of earlier actions in the prompt (``memory = "actions"``); None shows all."""
     next_step: bool = False
@@ -69,6 +69,8 @@ class GuiDataset:
     """Tasks from prepared files. A plugin defines the prompt, and may override `generated`."""
 
     style: ClassVar[PromptStyle]
+    benchmark: ClassVar[str]
+    """The name of the data set, which its tasks have as a field."""
 
     def __init__(self, config: GuiDataConfig) -> None:
         self._config = config
@@ -178,13 +180,15 @@ class GuiDataset:
         path = Path(name).expanduser()
         folder = Path(self._config.images or prepared.origin(path).images).expanduser()
         for steps in prepared.read(path, images=folder):
-            yield [step if step.image is None else Shown(step=step, screenshot=_screenshot(step, folder)) for step in steps]
+            yield [
+                step if step.image is None else Shown(step=step, screenshot=_screenshot(step, folder)) for step in steps
+            ]
 
     def _tasks_of(self, recorded: Recorded, shown: Sequence[Shown]) -> Iterator[Task]:
         config = self._config
         if config.episodes:
             if shown:
-                yield episode_task(shown, instructions=self._instructions)
+                yield episode_task(shown, instructions=self._instructions, benchmark=self.benchmark)
             return
         following = dict(zip((each.step.row_id for each in shown), shown[1:], strict=False)) if config.next_step else {}
         before: list[Action] = []
@@ -194,6 +198,7 @@ class GuiDataset:
                 yield step_task(
                     each,
                     instructions=self._instructions,
+                    benchmark=self.benchmark,
                     memory=config.memory,
                     history=self._history(step, before),
                     following=following.get(step.row_id),
