@@ -26,6 +26,9 @@ OF_GEM = frozenset(
 )
 """GEM and what its puzzles need."""
 
+OF_SCREENS = frozenset({"numpy", "pillow", "pyarrow"})
+"""Actions of whole data sets are matched at once, screenshots are decoded, and prepared data is parquet."""
+
 BUDGET = {
     "rlcore": CORE
     | TOKENIZERS
@@ -37,15 +40,20 @@ BUDGET = {
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "pillow"},
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,
+    "rlcore-gui": CORE | OF_SCREENS,
+    "rl-plugin-aitw": CORE | OF_SCREENS,
     "rl-plugin-gem": CORE | OF_GEM,
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-gymnasium": CORE | {"gymnasium", "numpy", "cloudpickle", "farama-notifications"},
+    "rl-plugin-mind2web": CORE | OF_SCREENS,
     "rl-plugin-string-equal": CORE,
 }
 """Third-party distributions by member. A new dependency needs a reason and a line here."""
 
-OF_ADAPTERS = {"rl-plugin-gymnasium": {"numpy"}, "rl-plugin-gem": {"numpy"}}
-"""What the libraries that an adapter connects need themselves."""
+OF_ADAPTERS = {
+    name: {"numpy"} for name in ("rl-plugin-gymnasium", "rl-plugin-gem", "rl-plugin-aitw", "rl-plugin-mind2web")
+}
+"""What the libraries that an adapter connects need themselves, and what matching whole batches of actions needs."""
 
 OF_TORCH = ("nvidia-", "cuda-", "triton")
 """GPU libraries of torch. Their names change with its version, so they count as torch."""

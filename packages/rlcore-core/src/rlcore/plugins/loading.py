@@ -96,7 +96,10 @@ def resource(target: str) -> Traversable:
 
 PUBLISHED = False
 """Whether the distributions of rlcore are on the package index. Until then they are installed from a clone."""
-OWN = frozenset({*CHECKED, "rl-plugin-gem", "rl-plugin-gsm8k-tools", "rl-plugin-gymnasium", "rl-plugin-string-equal"})
+OWN = frozenset(
+    {*CHECKED, "rlcore-gui", "rl-plugin-aitw", "rl-plugin-gem", "rl-plugin-gsm8k-tools", "rl-plugin-gymnasium"}
+    | {"rl-plugin-mind2web", "rl-plugin-string-equal"}
+)
 """The distributions of a clone."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(\[[^\]]*\])?")
 

@@ -1,0 +1,1 @@
+"""What GUI environments of rlcore share: actions, answers, steps, and their data."""

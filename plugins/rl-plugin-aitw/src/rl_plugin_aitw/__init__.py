@@ -1,0 +1,1 @@
+"""Android in the Wild (AITW): phone screens for rlcore."""

@@ -1,0 +1,1 @@
+"""Mind2Web: web pages for rlcore."""

@@ -1,0 +1,20 @@
+"""The actions of Mind2Web."""
+
+from __future__ import annotations
+
+from rlcore_gui.actions import ActionKind, ActionTable
+
+CLICK, TYPE, SELECT = "CLICK", "TYPE", "SELECT"
+
+ACTIONS = ActionTable(
+    (
+        ActionKind(
+            name=CLICK,
+            takes_position=True,
+            meaning="click an element of the page.",
+            aliases=("HOVER", "ENTER"),
+        ),
+        ActionKind(name=TYPE, takes_value=True, takes_position=True, meaning="type a text into a field."),
+        ActionKind(name=SELECT, takes_value=True, takes_position=True, meaning="select an option, given as value."),
+    )
+)
