@@ -66,9 +66,12 @@ class DataConfig(Table):
     count: int = 4
     """How many tasks."""
 class PrepareConfig(Table):
+    FLAGS = {"output_path": "out", "subset_size": "rows"}
     out: Path
     """File that is written."""
     rows: int = 2
+    title: str = ""
+    extra: bool = False
 class LabelConfig(Table):
     teacher: str
     """Model that is asked."""
@@ -117,7 +120,8 @@ class Dataset:
     def texts(self): return ["0?", "1?"]
 def prepare(config):
     config.out.write_text("{}\\n" * config.rows)
-    return {"rows": config.rows, "file": str(config.out)}
+    given = {"title": config.title} if config.title else {}
+    return {"rows": config.rows, "file": str(config.out), **given, **({"extra": True} if config.extra else {})}
 def label(config):
     return {"labelled": config.rows, "teacher": config.teacher}
 class Exact:

@@ -343,6 +343,23 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "empty has no stored rollouts" in rlcore("data", "show", "empty").err
 
 
+def test_data_prepare_accepts_flags_of_other_programs(rlcore: Call) -> None:
+    done = rlcore("data", "prepare", "toy", "--output_path", "x.jsonl", "--subset-size=3", "--extra", "--title", "1")
+    assert (done.status, done.out) == (0, "rows   3\nfile   x.jsonl\ntitle  1\nextra  True\n")
+    mixed = rlcore("data", "prepare", "toy", "title=t", "--extra", "--json", "--out", "y=1.jsonl", "--rows", "1")
+    assert json.loads(mixed.out) == {"rows": 1, "file": "y=1.jsonl", "title": "t", "extra": True}
+
+
+def test_unknown_and_incomplete_flags_are_reported_together(rlcore: Call) -> None:
+    done = rlcore("data", "prepare", "toy", "--output_pat", "x", "--rows", "--title", "rows")
+    assert done.status == 2
+    assert "did you mean '--output_path'?" in done.err
+    assert "--rows VALUE" in done.err
+    wrong = rlcore("data", "prepare", "toy", "--out", "x", "--rows", "many")
+    assert (wrong.status, "command line: --rows many" in wrong.err) == (2, True)
+    assert rlcore("data", "prepare", "toy", "x").status == 2
+
+
 def test_data_label_asks_the_dataset_and_prints_its_summary(rlcore: Call) -> None:
     done = rlcore("data", "label", "toy", "teacher=large", "rows=3")
     assert (done.status, done.out) == (0, "labelled  3\nteacher   large\n")

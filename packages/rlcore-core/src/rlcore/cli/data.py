@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from rlcore.cli.flags import option_layers
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.rescore import newest_rollouts, rescore
 from rlcore.cli.row_lines import Shown, row_lines
@@ -69,10 +70,12 @@ def list_() -> None:
 
 
 @data.command(
+    context_settings={"ignore_unknown_options": True},
     epilog="""\b
     Examples:
       rlcore data prepare gsm8k-tools --help-options
-      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl""",
+      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl
+      rlcore data prepare gsm8k-tools --source gsm8k.jsonl --out train.jsonl""",
 )
 @click.argument("name")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
@@ -85,6 +88,7 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
 
 
 @data.command(
+    context_settings={"ignore_unknown_options": True},
     epilog="""\b
     Examples:
       rlcore data label NAME --help-options
@@ -119,7 +123,8 @@ def _work(verb: str, name: str, options: tuple[str, ...], *, help_options: bool,
 
         say(*(field_rows(model, "") if model is not None else ["this dataset takes no options"]))
         return
-    values = validate_options(model, override_layers(options), subject=f"the options of rlcore data {verb} {name}")
+    layers = option_layers(options, model)
+    values = validate_options(model, layers, subject=f"the options of rlcore data {verb} {name}")
     function = registry.load_for("dataset", spec, target)
     what = f"{verb} of {registry.named('dataset', name)}"
     summary = worked(what, function, *(() if values is None else (values,))) or {}
