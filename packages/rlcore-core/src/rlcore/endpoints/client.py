@@ -55,7 +55,7 @@ class ChatEndpoints:
     def __init__(self, config: EndpointTable, *, keys: str = "") -> None:
         self.requests = 0
         """Number of requests that were sent, including retries."""
-        self.retried: Counter[FailureKind] = Counter()
+        self.retried: Counter[str] = Counter()
         """Number of failed requests that were repeated, by the kind of failure."""
         self._config, self._prefix = config, keys
         self._key = read_key(config.api_key_env, config.base_url, keys=keys)

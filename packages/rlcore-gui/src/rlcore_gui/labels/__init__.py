@@ -3,7 +3,7 @@
 `rlcore_gui.labels.labelling` needs the extra ``label``.
 """
 
-from rlcore_gui.labels.config import LabelTable
+from rlcore_gui.labels.config import LabelTable, SourceLabelTable
 from rlcore_gui.labels.sections import StepLabels
 
-__all__ = ["LabelTable", "StepLabels"]
+__all__ = ["LabelTable", "SourceLabelTable", "StepLabels"]

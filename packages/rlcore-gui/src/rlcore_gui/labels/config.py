@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 from rlcore.config.schema import LARGEST
 from rlcore.endpoints.options import EndpointTable
+
+from rlcore_gui.prepare_config import Files
 
 
 def _lines(name: str) -> str:
@@ -38,3 +41,14 @@ class LabelTable(EndpointTable):
     """Longest side of an image in pixels. Larger screenshots are made smaller."""
     jpeg_quality: Annotated[int, Field(ge=30, le=100)] = 90
     """Quality of the JPEG images that are sent. A screenshot that is a small enough JPEG is sent unchanged."""
+
+
+class SourceLabelTable(LabelTable):
+    """Keys of ``rlcore data label`` for recorded episodes."""
+
+    FLAGS: ClassVar[Mapping[str, str]] = {"imgs_dir": "images", "output_path": "out"}
+
+    source: Files
+    """Files of recorded episodes (.json), the same as for ``rlcore data prepare``."""
+    images: str
+    """Folder of the screenshots. Their names must not leave it."""

@@ -23,7 +23,7 @@ from rlcore_gui.steps import GuiStep
 
 MOST_FAILED = 24
 """Failed steps in a row after which nothing more is asked, if fewer are asked at a time."""
-NO_IMAGE, SECTIONS = "no image", "invalid sections"
+NO_IMAGE, NO_ACTION, SECTIONS = "no image", "unknown action", "invalid sections"
 """Kinds of failures beside those of endpoints."""
 
 
@@ -100,7 +100,7 @@ class Teacher:
                 await self._step(step, memory, since)
             if (summary := self._file.summary(key)) is not None:
                 memory, since = summary, []
-            else:
+            elif step.action.name:
                 since.append(step.action)
 
     async def _step(self, step: GuiStep, memory: str | None, since: Sequence[Action]) -> None:
@@ -152,6 +152,8 @@ class Teacher:
 
     async def _image(self, step: GuiStep) -> str:
         path, config = step.image, self._config
+        if not step.action.name:
+            raise _Failed(NO_ACTION, "the recorded action is unknown")
         if path is None:
             raise _Failed(NO_IMAGE, "the step has no screenshot")
         try:
@@ -161,7 +163,7 @@ class Teacher:
 
     def _check_row(self, kind: str) -> None:
         """Stop when the teacher answers no question any more, so that no time and money is spent in vain."""
-        self._failed_in_row += kind != NO_IMAGE
+        self._failed_in_row += kind not in {NO_IMAGE, NO_ACTION}
         if self._failed_in_row >= self._most_failed:
             text = f"the last {self._failed_in_row} steps could not be labelled, for example: {self._tally.detail}"
             fix = "add retry_failed=true to ask again about these steps" if kind == SECTIONS else ""
