@@ -31,7 +31,7 @@ from rlcore_gui.prepare_config import PrepareConfig
 from rlcore_gui.report import Report
 from rlcore_gui.schema import LABEL, Origin, schema_of
 from rlcore_gui.screenshots import Flaw, ImageFolder, Size
-from rlcore_gui.sources import Columns, Source, SourceEpisode, UnreadableEpisode
+from rlcore_gui.sources import Columns, Source, SourceEpisode, UnreadableEpisode, points_column
 
 CHUNK = 2048
 """Steps that are completed and written at a time, as one row group. Episodes are never divided."""
@@ -188,9 +188,7 @@ class _Preparation:
             "skipped": pa.array(flaw_N, pa.string()),
             "action": pa.array(columns.action_N, pa.string()),
             "value": pa.array(columns.value_N, pa.string()),
-            "position": pa.FixedSizeListArray.from_arrays(
-                pa.array(columns.position_N2.ravel()), 2, mask=pa.array(np.isnan(columns.position_N2[:, 0]))
-            ),
+            "position": points_column(columns.position_N2),
             "boxes": pa.ListArray.from_arrays(
                 pa.array(4 * np.concatenate(([0], np.cumsum(columns.boxes_N))), pa.int32()),
                 pa.array(columns.boxes_B4.ravel()),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from rlcore_gui.screenshots import Flaw, Size
-from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode
+from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode, points_column
 
 from rl_plugin_aitw.actions import CLICK, COMPLETE, IMPOSSIBLE, PRESS_BACK, PRESS_ENTER, PRESS_HOME, SCROLLS, TYPE
 
@@ -98,10 +98,8 @@ class AitwSource:
             lift_N2 = np.where(negative_N2, lift_N2, lift_N2 / scale_N2)
             boxes_B4 = boxes_B4 / np.repeat(scale_N2[:, [1, 0, 1, 0]], counts_N, axis=0)
         action_N = [
-            _USUAL.get(pair) or _name(*pair, touch, lift)
-            if isinstance(pair[0], int) and isinstance(pair[1], str)
-            else _name(*pair, touch, lift)
-            for pair, touch, lift in zip(zip(id_N, text_N, strict=True), touch_N2, lift_N2, strict=True)
+            _usual(number, text) or _name(number, text, touch, lift)
+            for number, text, touch, lift in zip(id_N, text_N, touch_N2, lift_N2, strict=True)
         ]
         click_N = np.array([name == CLICK for name in action_N], dtype=bool)
         position_N2 = np.where(click_N[:, None], (touch_N2 + lift_N2) / 2, np.nan)
@@ -111,8 +109,8 @@ class AitwSource:
             [
                 pa.array([_whole(number) for number in id_N], pa.int32()),
                 pa.array([text if isinstance(text, str) else None for text in text_N], pa.string()),
-                pa.FixedSizeListArray.from_arrays(pa.array(touch_N2.ravel()), 2),
-                pa.FixedSizeListArray.from_arrays(pa.array(lift_N2.ravel()), 2),
+                points_column(touch_N2),
+                points_column(lift_N2),
             ],
             fields=list(self.extra),
         )
@@ -158,15 +156,23 @@ def _points(points_N: Sequence[Any]) -> Floats:
         points_N2 = np.array(points_N, dtype=np.float64)
         if points_N2.shape == (len(points_N), 2):
             return points_N2
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     return np.array([_point(point) for point in points_N], dtype=np.float64).reshape(-1, 2)
 
 
 def _point(point: Any) -> tuple[float, float]:
-    if isinstance(point, (list, tuple)) and len(point) == 2 and all(map(_is_number, point)):
-        return float(point[0]), float(point[1])
+    if isinstance(point, (list, tuple)) and len(point) == 2:
+        return _number(point[0]), _number(point[1])
     return math.nan, math.nan
+
+
+def _number(value: Any) -> float:
+    """As numpy converts it, or else not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, Any]]:
@@ -176,7 +182,7 @@ def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.
         flat = np.array(list(chain.from_iterable(boxes_N)), dtype=np.float64)
         if flat.ndim == 1 and not (lengths_N % 4).any():
             return flat.reshape(-1, 4), lengths_N // 4, np.zeros(len(lengths_N), dtype=bool)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     lists = [_numbers(boxes) for boxes in boxes_N]
     lengths_N = np.array(list(map(len, lists)), dtype=np.int64)
@@ -187,7 +193,8 @@ def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.
 def _numbers(boxes: Any) -> list[float]:
     """The numbers of a flat or nested list. Anything else is not a number."""
     if isinstance(boxes, (list, tuple)):
-        return [number for item in boxes for number in (_numbers(item) if isinstance(item, (list, tuple)) else [item])]
+        parts = (_numbers(item) if isinstance(item, (list, tuple)) else [_number(item)] for item in boxes)
+        return list(chain.from_iterable(parts))
     return []
 
 
@@ -228,6 +235,10 @@ def _on_screen(position_N2: Floats) -> np.ndarray[Any, Any]:
     return on_N
 
 
+def _usual(number: Any, text: Any) -> str | None:
+    return _USUAL.get((number, text)) if type(number) is int and type(text) is str else None
+
+
 def _name(number: Any, text: Any, touch: Floats, lift: Floats) -> str:
     """The action of unusual values; empty if it is unknown. The text decides for gestures, else the number."""
     folded = " ".join(text.replace("_", " ").split()).casefold() if isinstance(text, str) else ""
@@ -255,10 +266,6 @@ def _whole(number: Any) -> int | None:
         return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None
     whole = isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < 2**31
     return int(number) if whole and number == int(number) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _text(value: Any) -> str:
