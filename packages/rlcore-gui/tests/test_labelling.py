@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from rlcore.errors import DataError, EngineError, UserError
 from rlcore.secrecy import forget
 from rlcore_gui.actions import Action, ActionKind, ActionTable
 from rlcore_gui.labels import LabelTable, StepLabels
-from rlcore_gui.labels.file import opened
+from rlcore_gui.labels.file import Record, opened
 from rlcore_gui.labels.labelling import label
 from rlcore_gui.labels.prompt import sections
 from rlcore_gui.labels.teacher import MOST_FAILED
@@ -256,6 +257,23 @@ def test_file_has_one_writer_at_a_time(endpoint: Endpoint, tmp_path: Path) -> No
     out = tmp_path / "labels.jsonl"
     with opened(out, again=frozenset()), pytest.raises(UserError, match="another process"):
         run(endpoint, recorded(tmp_path, 1, 1), out)
+
+
+def test_full_disk_leaves_only_whole_lines(tmp_path: Path) -> None:
+    out = tmp_path / "labels.jsonl"
+    labels = StepLabels(progress="a", reasoning="b", summary="c" * 100)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with opened(out, again=frozenset()) as file:
+        file.append(Record(key=("e", 0), labels=labels))
+        before = out.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 50, hard))
+        try:
+            with pytest.raises(UserError, match="cannot be used"):
+                file.append(Record(key=("e", 1), labels=labels))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert out.read_bytes() == before
+        assert ("e", 1) not in file
 
 
 SCRIPT = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 
 pytest.importorskip("httpx2", reason="the extra label is not installed")
 
-from chat_server import Endpoint, reply
+from chat_server import KEY, Endpoint, failing, reply
+from PIL import Image
 from rl_plugin_aitw.label import AitwLabelConfig, label
+from rlcore.cli import main
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
 from rlcore_gui.pseudo_labels import PseudoLabels
@@ -72,3 +75,27 @@ def test_unusual_steps_are_counted_and_not_asked(endpoint: Endpoint, tmp_path: P
 def test_option_names_of_earlier_scripts_are_accepted() -> None:
     flags = {"aitw_data_path": "source", "imgs_dir": "images", "output_path": "out"}
     assert flags.items() <= AitwLabelConfig.FLAGS.items()
+
+
+def test_command_ends_with_status_2_when_the_key_is_rejected(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.new("RGB", (20, 40), "red").save(tmp_path / "a.png")
+    step = {"ep_id": "7", "goal": "Open it", "img_filename": "a", "action_type_id": 6, "action_type_text": "press home"}
+    (tmp_path / "aitw.json").write_text(json.dumps({"install": [[{**step, "step": n} for n in range(3)]]}), "utf-8")
+    arguments = ["--aitw_data_path", f"{tmp_path}/aitw.json", "--imgs_dir", str(tmp_path), f"out={tmp_path}/l.jsonl"]
+    arguments += ["model=m", f"base_url={endpoint.url}", "api_key_env=MY_KEY", "--json"]
+    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.setattr(sys, "argv", ["rlcore", "data", "label", "aitw", *arguments])
+    teach = endpoint.answer
+    assert teach is not None
+    endpoint.answer = lambda body: teach(body) if len(endpoint.bodies) < 3 else failing(401, f"wrong: {KEY}")
+    assert main() == 2
+    said = capsys.readouterr()
+    assert "the endpoint rejected the key" in said.err
+    assert "2 steps are labelled" in said.err
+    assert KEY not in said.out + said.err
+    endpoint.answer = teach
+    assert main() == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["labelled before"], found["labelled"], found["episodes"]) == (2, 1, 1)

@@ -86,16 +86,21 @@ class LabelFile:
         return Counter(record.model or "unknown" for record in self._records.values() if record.labels)
 
     def append(self, record: Record) -> None:
-        """Write a record to the disk.
+        """Write a record to the disk, or leave the file as it was.
 
         Raises:
             UserError: the file cannot be written.
         """
         line = f"{to_line(record.as_json())}\n".encode()
         with _told(self.path):
-            while line:
-                line = line[os.write(self._end, line) :]
-            os.fsync(self._end)
+            size = os.fstat(self._end).st_size
+            try:
+                while line:
+                    line = line[os.write(self._end, line) :]
+                os.fsync(self._end)
+            except OSError:
+                os.ftruncate(self._end, size)
+                raise
         self._records[record.key] = record
 
     def close(self) -> None:
