@@ -32,7 +32,9 @@ def prepare(source: Path, images: Path, labels: Path, out: Path) -> int:
                 with Image.open(image) as opened:
                     width, height = opened.size
                 action = action_of(step)
-                history = "".join(f"Step{number}, previous action: {earlier}. " for number, earlier in enumerate(actions))
+                history = "".join(
+                    f"Step{number}, previous action: {earlier}. " for number, earlier in enumerate(actions)
+                )
                 before = known.get((step["ep_id"], step["step"] - 1))
                 memory = before["history_summary"] if before else ""
                 question = prompt_text(PROMPT, task=step["goal"], memory=memory)

@@ -53,7 +53,7 @@ def _step(rng: random.Random, episode: str, index: int, domain: str) -> dict[str
 def _label(step: dict[str, Any]) -> dict[str, Any]:
     texts = {
         "progress_estimation": "The app is open, and its settings are not visible yet. One or two steps are left.",
-        "decision_reasoning": f"The entry of the settings is visible, so the next action is {step['action_type_text']}.",
+        "decision_reasoning": f"The entry of the settings is visible, so {step['action_type_text']} is next.",
         "history_summary": f"Opened the app and went through {step['step'] + 1} screens. The settings come next.",
     }
     return {"annotation_id": step["ep_id"], "step_id": step["step"], "pseudo_labels": texts}

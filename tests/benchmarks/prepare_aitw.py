@@ -19,6 +19,14 @@ STEPS, FEW_STEPS = 50_000, 5_000
 MOST_MB = 24.0
 """Growth of the peak memory from 5,000 to 50,000 steps: the places of labels, ids of episodes, and noise."""
 
+ONE_RUN = """
+import resource, sys
+from pathlib import Path
+import prepare_aitw
+prepare_aitw.ours(Path(sys.argv[1]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
 
 def ours(folder: Path) -> float:
     """Prepare with the memory of the labels; the seconds of all steps."""
@@ -48,11 +56,8 @@ def peer(folder: Path, count: int) -> float:
 
 def peak_mb(folder: Path) -> float:
     """The peak memory of a process that prepares once."""
-    command = "import sys, resource; from pathlib import Path; import prepare_aitw; prepare_aitw.ours(Path(sys.argv[1])); "
-    command += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
-    done = subprocess.run(
-        [sys.executable, "-c", command, str(folder)], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", ONE_RUN, str(folder)]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 

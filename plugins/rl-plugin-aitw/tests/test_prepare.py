@@ -24,7 +24,11 @@ TYPED = {"action_type_id": 3, "action_type_text": "type", "touch": [-1.0, -1.0],
 
 def prepared_steps(folder: Path, **changes: Any) -> tuple[list[GuiStep], Mapping[str, object]]:
     """The steps of the written file, and the summary of the command."""
-    defaults = {"source": str(folder / "data.json"), "images": str(folder / "images"), "out": str(folder / "out.parquet")}
+    defaults = {
+        "source": str(folder / "data.json"),
+        "images": str(folder / "images"),
+        "out": str(folder / "out.parquet"),
+    }
     summary = prepare(AitwPrepareConfig(**{**defaults, **changes}))
     return [step for episode in prepared.read(folder / "out.parquet") for step in episode], summary
 
@@ -53,7 +57,12 @@ def test_rows_have_the_actions_boxes_and_places_of_the_source(tmp_path: Path) ->
     assert first.memory is None
     assert [step.row_id for step in found] == [f"aitw/7/{index}" for index in range(4)]
     assert [step.next_row_id for step in found] == ["aitw/7/1", "aitw/7/2", "aitw/7/3", None]
-    assert [(step.is_first, step.is_last) for step in found] == [(True, False), (False, False), (False, False), (False, True)]
+    assert [(step.is_first, step.is_last) for step in found] == [
+        (True, False),
+        (False, False),
+        (False, False),
+        (False, True),
+    ]
     assert last.boxes == ()
     assert (summary["rows"], summary["steps"], summary["episodes"]) == (4, 4, 1)
     assert all(ACTIONS.parse(ACTIONS.render(step.action)) for step in found)
@@ -65,11 +74,21 @@ def test_steps_without_image_stay_in_the_history_and_are_reported(tmp_path: Path
     found, summary = prepared_steps(tmp_path)
     assert [step.image is None for step in found] == [True, False, False, True]
     assert [step.action.name for step in found] == ["CLICK"] * 4
-    assert [(step.is_first, step.is_last) for step in found] == [(False, False), (True, False), (False, True), (False, False)]
+    assert [(step.is_first, step.is_last) for step in found] == [
+        (False, False),
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
     assert [step.next_row_id for step in found] == [None, "aitw/e/2", None, None]
     assert (summary["rows"], summary["steps"]) == (2, 4)
     assert summary["not rows, kept in the history"] == "image missing: 2 (aitw/e/0, aitw/e/3)"
-    assert pq.read_table(tmp_path / "out.parquet")["skipped"].to_pylist() == ["image missing", None, None, "image missing"]
+    assert pq.read_table(tmp_path / "out.parquet")["skipped"].to_pylist() == [
+        "image missing",
+        None,
+        None,
+        "image missing",
+    ]
     assert prepared.count_skipped(tmp_path / "out.parquet") == 2
 
 
@@ -96,7 +115,7 @@ def test_every_unusable_step_has_its_reason(tmp_path: Path) -> None:
     }
     steps = [aitw_step("e", index, **changes) for index, changes in enumerate(cases.values())]
     steps += [aitw_step("e", 10, annot_position=[100, 200, 50, 60]), "no step"]
-    write_aitw(tmp_path, {"general": [steps]})
+    write_aitw(tmp_path, {"general": [steps]}, missing=["none"])
     found, _ = prepared_steps(tmp_path)
     reasons = pq.read_table(tmp_path / "out.parquet")["skipped"].to_pylist()
     assert reasons == [*cases, "coordinates in pixels", "no image"]
@@ -158,7 +177,13 @@ def test_steps_out_of_order_are_numbered_again(tmp_path: Path) -> None:
 def test_memory_is_the_summary_of_the_step_before(tmp_path: Path) -> None:
     steps = [aitw_step(12, index) for index in range(4)]
     write_aitw(tmp_path, {"general": [steps], "single": [[aitw_step(13, 0)]]}, missing=["12/12_1"])
-    lines = [label("12", 0, "first"), label(12, 1, "second"), label(12, "2"), label(12, 3, "unused"), label(9, 0, "other")]
+    lines = [
+        label("12", 0, "first"),
+        label(12, 1, "second"),
+        label(12, "2"),
+        label(12, 3, "unused"),
+        label(9, 0, "other"),
+    ]
     labels = str(write_labels(tmp_path, lines))
     found, summary = prepared_steps(tmp_path, labels=labels, memory=True)
     assert [step.memory for step in found] == [None, "first", "second", None, None]

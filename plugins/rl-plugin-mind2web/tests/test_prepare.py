@@ -18,9 +18,11 @@ from rlcore_gui.actions import Action
 from rlcore_gui.steps import GuiStep
 
 
-def prepared_steps(folder: Path, source: Path, **changes: Any) -> tuple[list[GuiStep], Mapping[str, object]]:
+def prepared_steps(folder: Path, *sources: Path, **changes: Any) -> tuple[list[GuiStep], Mapping[str, object]]:
     """The steps of the written file, and the summary of the command."""
-    defaults = {"source": str(source), "images": str(folder / "images"), "out": str(folder / "out.parquet")}
+    names = {"images": "images", "out": "out.parquet"}
+    defaults: dict[str, Any] = {key: str(folder / name) for key, name in names.items()}
+    defaults["source"] = [str(source) for source in sources]
     summary = prepare(Mind2WebPrepareConfig(**{**defaults, **changes}))
     return [step for episode in prepared.read(folder / "out.parquet") for step in episode], summary
 
@@ -51,7 +53,12 @@ def test_rows_have_the_operation_and_the_box_relative_to_the_screenshot(tmp_path
     assert found[3].source["original_operation"] == "HOVER"
     assert found[2].source["action_repr"] == "[button]  Element 2 -> CLICK"
     assert (found[0].source["website"], found[0].source["subdomain"]) == ("thumbtack", None)
-    assert [(step.is_first, step.is_last) for step in found] == [(True, False), (False, False), (False, False), (False, True)]
+    assert [(step.is_first, step.is_last) for step in found] == [
+        (True, False),
+        (False, False),
+        (False, False),
+        (False, True),
+    ]
     assert (summary["rows"], summary["steps"]) == (4, 4)
 
 
@@ -101,7 +108,7 @@ def test_group_is_the_split_of_the_file(tmp_path: Path) -> None:
         write_mind2web(tmp_path, [mind2web_episode(name, [mind2web_action("a")])], name=f"mind2web_data_{name}.json")
         for name in ("test_task", "test_website")
     ]
-    found, summary = prepared_steps(tmp_path, sources[0], source=[str(source) for source in sources])
+    found, summary = prepared_steps(tmp_path, *sources)
     assert [step.group for step in found] == ["test_task", "test_website"]
     assert summary["  test_task"] == "1 row of 1 step in 1 episode"
 

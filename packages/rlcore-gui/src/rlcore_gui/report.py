@@ -129,7 +129,9 @@ class Report:
         for (counted_kind, reason), count in self._counts.most_common():
             if counted_kind == kind and count:
                 shown = ", ".join(examples.get(reason, ()))
-                lines.append(f"{reason}: {count:,}" + (f" ({shown}{', ...' if count > EXAMPLES else ''})" if shown else ""))
+                lines.append(
+                    f"{reason}: {count:,}" + (f" ({shown}{', ...' if count > EXAMPLES else ''})" if shown else "")
+                )
         return lines
 
 

@@ -18,6 +18,7 @@ class AitwData(GuiDataset):
     """Tasks from prepared files of `aitw`."""
 
     style = PROMPT
+    benchmark = "aitw"
 
 
 __all__ = ["AitwData", "AitwDataConfig"]

@@ -1,8 +1,8 @@
 """The JSON format of AITW that SeeClick published: domains, each a list of episodes, each a list of steps.
 
-A step has ``ep_id``, ``step``, ``goal``, ``img_filename`` (without its suffix), ``action_type_id``, ``action_type_text``,
-``touch`` and ``lift`` (x, y), ``type_text`` and ``annot_position``, the flat list of all boxes (y, x, height, width).
-Numbers and texts are accepted for each other, and missing values are replaced by neutral ones and counted.
+A step has ``ep_id``, ``step``, ``goal``, ``img_filename`` (without its suffix), ``action_type_id``,
+``action_type_text``, ``touch`` and ``lift`` (x, y), ``type_text`` and ``annot_position``, the flat list of all boxes
+(y, x, height, width). Numbers and texts are accepted for each other, and missing values are replaced by neutral ones.
 
 Axes: ``N`` the steps of some episodes, ``B`` all of their boxes.
 """
@@ -118,9 +118,7 @@ class AitwSource:
             index_N=_indices(index_N),
             task_N=[goal if isinstance(goal, str) else "" for goal in goal_N],
             action_N=action_N,
-            value_N=[
-                _text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)
-            ],
+            value_N=[_text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)],
             position_N2=position_N2,
             boxes_B4=boxes_B4,
             boxes_N=counts_N,
@@ -147,7 +145,9 @@ def _image(step: Any) -> str | None:
 
 def _indices(index_N: Sequence[Any]) -> list[int]:
     """Step numbers. One that is none is -1, so that its episode is numbered again."""
-    return [index if type(index) is int else number if (number := _whole(index)) is not None else -1 for index in index_N]
+    return [
+        index if type(index) is int else number if (number := _whole(index)) is not None else -1 for index in index_N
+    ]
 
 
 def _points(points_N: Sequence[Any]) -> Floats:
@@ -231,8 +231,7 @@ def _any(owner: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
 
 def _on_screen(position_N2: Floats) -> np.ndarray[Any, Any]:
     with np.errstate(invalid="ignore"):
-        on_N: np.ndarray[Any, Any] = ((position_N2 >= 0) & (position_N2 <= 1)).all(axis=1)
-    return on_N
+        return np.asarray(((position_N2 >= 0) & (position_N2 <= 1)).all(axis=1))
 
 
 def _usual(number: Any, text: Any) -> str | None:

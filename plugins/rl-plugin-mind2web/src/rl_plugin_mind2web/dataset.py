@@ -18,6 +18,7 @@ class Mind2WebData(GuiDataset):
     """Tasks from prepared files of `mind2web`."""
 
     style = PROMPT
+    benchmark = "mind2web"
 
 
 __all__ = ["Mind2WebData", "Mind2WebDataConfig"]
