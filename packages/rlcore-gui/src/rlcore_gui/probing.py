@@ -5,7 +5,7 @@ Opening a file takes as long as parsing its step, and threads of one process wou
 
 from __future__ import annotations
 
-import pickle
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from pathlib import Path
 from rlcore_gui.screenshots import Flaw, ImageFolder, Size
 
 COMMAND = "from rlcore_gui.probing import serve; serve()"
-FAILURES = (OSError, EOFError, pickle.UnpicklingError)
+FAILURES = (OSError, ValueError)
 """What is raised when the process has ended."""
 
 
@@ -39,7 +39,7 @@ class Prober:
         self._names_N, self._asked = names_N, False
         if self._process is not None and self._process.stdin is not None:
             with suppress(*FAILURES):
-                pickle.dump(list(names_N), self._process.stdin, protocol=5)
+                self._process.stdin.write(json.dumps(names_N).encode() + b"\n")
                 self._process.stdin.flush()
                 self._asked = True
 
@@ -47,9 +47,9 @@ class Prober:
         """The sizes, as `ImageFolder.sizes` returns them. If the process has ended, they are read in this one."""
         if self._asked and self._process is not None and self._process.stdout is not None:
             with suppress(*FAILURES):
-                sizes_N: list[Size | Flaw] = pickle.load(self._process.stdout)  # written by `serve`
-                if len(sizes_N) == len(self._names_N):
-                    return sizes_N
+                answer = json.loads(self._process.stdout.readline())
+                if len(answer) == len(self._names_N):
+                    return [size if isinstance(size, str) else (size[0], size[1]) for size in answer]
         return self._folder.sizes(self._names_N)
 
     def close(self) -> None:
@@ -71,12 +71,12 @@ def prober(folder: ImageFolder, *, process: bool) -> Iterator[Prober]:
 
 
 def serve() -> None:
-    """Answer lists of names on stdin with their sizes on stdout, until stdin ends. The argument is the folder."""
+    """Answer each line of stdin, a list of names, with a line of their sizes. The argument is the folder."""
     folder = ImageFolder(Path(sys.argv[1]))
-    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        while True:
-            pickle.dump(folder.sizes(pickle.load(sys.stdin.buffer)), sys.stdout.buffer, protocol=5)
-            sys.stdout.buffer.flush()
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        for line in sys.stdin:
+            sys.stdout.write(json.dumps(folder.sizes(json.loads(line))) + "\n")
+            sys.stdout.flush()
 
 
 __all__ = ["Prober", "prober", "serve"]

@@ -136,9 +136,7 @@ def _label(found: Any) -> Mapping[str, str] | None:
     """The texts of a label; None if it has no summary."""
     if not isinstance(found, dict):
         return None
-    texts = {name: found.get(name) for name in TEXTS}
-    if any(type(text) is not str for text in texts.values()):
-        texts = {name: text if isinstance(text, str) else "" for name, text in texts.items()}
+    texts = {name: text if isinstance(text := found.get(name), str) else "" for name in TEXTS}
     return texts if texts[SUMMARY].strip() else None
 
 
