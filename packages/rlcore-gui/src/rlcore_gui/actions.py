@@ -166,11 +166,11 @@ class ActionTable:
 def _point(found: Any) -> Point | None:
     if found is None:
         return None
-    numbers = found if isinstance(found, list) and len(found) == 2 else [None]
-    if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+    numbers = found if isinstance(found, list) else []
+    x, y = numbers if len(numbers) == 2 else (None, None)
+    if type(x) not in (int, float) or type(y) not in (int, float):
         raise UnreadableAction("position is not two numbers")
-    x, y = (float(number) for number in numbers)
-    return x, y
+    return float(x), float(y)
 
 
 def _check_range(position: Iterable[float]) -> None:

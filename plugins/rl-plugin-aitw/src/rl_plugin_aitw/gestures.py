@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ class Gestures:
     def taps_N(self) -> npt.NDArray[np.bool_]:
         """Whether each gesture is a tap. Actions without a gesture count as taps."""
         across_N2 = self.touches_N2 - self.lifts_N2
-        return np.linalg.norm(across_N2, axis=-1) <= np.float32(TAP_DISTANCE)
+        taps_N: npt.NDArray[np.bool_] = np.linalg.norm(across_N2, axis=-1) <= np.float32(TAP_DISTANCE)
+        return taps_N
 
 
 def predicted_gestures(actions: Sequence[Action | None]) -> Gestures:
@@ -123,4 +125,4 @@ def _gesture(action: Action) -> tuple[int, Point, Point]:
 
 
 def _points(points: list[Point]) -> Floats:
-    return np.array(points, dtype=np.float32).reshape(-1, 2)
+    return np.fromiter(chain.from_iterable(points), np.float32, count=2 * len(points)).reshape(-1, 2)
