@@ -43,12 +43,6 @@ def same_text(one: str | None, other: str | None) -> bool:
     return _plain(one) == _plain(other)
 
 
-def step_reward(answer: ParsedAnswer, step: GuiStep) -> float:
-    """The reward of one turn of an episode: 1 for a strict match, else 0."""
-    (match,) = match_all([answer.action], [step])
-    return float(match.strict)
-
-
 def score_action(text: str, step: GuiStep) -> AnswerScore:
     """1 if the action matches officially, else 0."""
     _, match, components = _judged(text, step)

@@ -10,12 +10,6 @@ from rl_plugin_mind2web.actions import ACTIONS
 from rl_plugin_mind2web.matching import Match, match
 
 
-def step_reward(answer: ParsedAnswer, step: GuiStep) -> float:
-    """The reward of one turn of an episode: the F1 of the operation on the right element, else 0."""
-    found = match(answer.action, step)
-    return found.element * found.operation_f1
-
-
 def score_action(text: str, step: GuiStep) -> AnswerScore:
     """1 if the step succeeds, else 0."""
     _, found, components = _judged(text, step)
@@ -40,8 +34,8 @@ class Mind2Web(AnswerReward):
         self.weight = config.format_weight
 
     def _weighted(self, text: str, step: GuiStep) -> AnswerScore:
-        answer, _, components = _judged(text, step)
-        value = blend(step_reward(answer, step), float(answer.strict), self.weight)
+        answer, found, components = _judged(text, step)
+        value = blend(found.element * found.operation_f1, float(answer.strict), self.weight)
         return AnswerScore(value=value, components={**components, "format": float(answer.strict)})
 
 
