@@ -166,10 +166,9 @@ class ActionTable:
 def _point(found: Any) -> Point | None:
     if found is None:
         return None
-    numbers = found if isinstance(found, list) else []
-    x, y = numbers if len(numbers) == 2 else (None, None)
-    if type(x) not in (int, float) or type(y) not in (int, float):
+    if not isinstance(found, list) or len(found) != 2 or any(type(number) not in {int, float} for number in found):
         raise UnreadableAction("position is not two numbers")
+    x, y = found
     return float(x), float(y)
 
 
