@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_plugin_aitw.actions import ACTIONS, PROMPT
 from rl_plugin_aitw.legacy import score_legacy
@@ -48,8 +48,8 @@ def case(text: str, action: Action, value: float) -> RewardCase:
 
 def legacy_answer(action: str, reasoning: str = "Decision Making") -> str:
     return (
-        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n<action>{action}</action>\n"
-        "<History Summary>s</History Summary>\n</think>"
+        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n"
+        f"<action>{action}</action>\n<History Summary>s</History Summary>\n</think>"
     )
 
 
@@ -116,6 +116,7 @@ def scored(reward: Any, task: Task, *texts: str) -> RewardResult:
 
 
 @pytest.mark.parametrize("kind", ACTIONS.kinds, ids=lambda kind: kind.name)
+@settings(max_examples=20)
 @given(value=st.text(alphabet="aB é'\"\\{}", min_size=1, max_size=20), x=st.integers(0, 1000), y=st.integers(0, 1000))
 def test_perfect_answer_scores_the_maximum_and_an_empty_one_the_minimum(
     kind: ActionKind, value: str, x: int, y: int

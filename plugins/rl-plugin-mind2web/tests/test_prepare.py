@@ -12,6 +12,7 @@ import pytest
 from recorded_episodes import label, mind2web_action, mind2web_episode, write_labels, write_mind2web
 from rl_plugin_mind2web.actions import ACTIONS
 from rl_plugin_mind2web.prepare import Mind2WebPrepareConfig, prepare
+from rl_plugin_mind2web.scoring import score_action
 from rlcore.errors import DataError
 from rlcore_gui import prepared
 from rlcore_gui.actions import Action
@@ -130,7 +131,7 @@ def test_real_step_is_prepared(tmp_path: Path) -> None:
     assert summary["rows"] == 1
     assert (step.image_size, step.action.name, step.source["website"]) == ((1280, 2529), "CLICK", "thumbtack")
     assert step.action.position == pytest.approx(((587 + 93 / 2) / 1280, (596.59375 + 54 / 2) / 2529))
-    assert ACTIONS.parse(ACTIONS.render(step.action)).name == "CLICK"
+    assert score_action(ACTIONS.render(step.action), step).value == 1
 
 
 def test_real_tasks_without_screenshots_have_no_rows(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_plugin_mind2web.actions import ACTIONS, PROMPT
 from rl_plugin_mind2web.legacy import score_legacy
@@ -43,8 +43,8 @@ def case(text: str, action: Action, value: float) -> RewardCase:
 def legacy_answer(position: str, reasoning: str = "Decision Making", name: str = "CLICK") -> str:
     action = f"{{'action': '{name}', 'value': 'any', 'position': {position}}}"
     return (
-        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n<action>{action}</action>\n"
-        "<History Summary>s</History Summary>\n</think>"
+        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n"
+        f"<action>{action}</action>\n<History Summary>s</History Summary>\n</think>"
     )
 
 
@@ -75,6 +75,7 @@ def test_legacy_reward_gives_the_published_scores(text: str, value: float) -> No
 
 
 @pytest.mark.parametrize("kind", ACTIONS.kinds, ids=lambda kind: kind.name)
+@settings(max_examples=20)
 @given(value=st.text(alphabet="aB é'\"\\{}", max_size=20), x=st.integers(100, 400), y=st.integers(200, 250))
 def test_perfect_answer_scores_the_maximum_and_an_empty_one_the_minimum(
     kind: ActionKind, value: str, x: int, y: int

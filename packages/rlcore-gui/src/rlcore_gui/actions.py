@@ -166,11 +166,10 @@ class ActionTable:
 def _point(found: Any) -> Point | None:
     if found is None:
         return None
-    numbers = found if isinstance(found, list) and len(found) == 2 else [None]
-    if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+    if not isinstance(found, list) or len(found) != 2 or any(type(number) not in {int, float} for number in found):
         raise UnreadableAction("position is not two numbers")
-    x, y = (float(number) for number in numbers)
-    return x, y
+    x, y = found
+    return float(x), float(y)
 
 
 def _check_range(position: Iterable[float]) -> None:

@@ -13,6 +13,7 @@ _OBJECT = re.compile(r"\s*\{\s*")
 _END = re.compile(r"\s*,?\s*\}\s*")
 _COLON = re.compile(r"\s*:\s*")
 _COMMA = re.compile(r"\s*,\s*")
+_SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"None|null|True|true|False|false")
 _WORDS = {"None": None, "null": None, "True": True, "true": True, "False": False, "false": False}
 _NUMBER = re.compile(r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,3})?(?![\w.])")
@@ -81,7 +82,7 @@ class _Reader:
         closing = _CLOSING[self.text[place]]
         place, items = place + 1, list[Any]()
         while not (ended := closing.match(self.text, place)):
-            place = self._after(_COMMA, place, "a comma") if items else self._after(re.compile(r"\s*"), place, "")
+            place = self._after(_COMMA if items else _SPACE, place, "a comma")
             item, place = self.scalar(place)
             items.append(item)
         return items, ended.end()

@@ -32,7 +32,10 @@ class StepScores:
 
 def without_repeats(scores: Iterable[StepScores]) -> list[StepScores]:
     """The first scores of each row. Rows that several processes evaluated count once."""
-    return list({each.row_id: each for each in reversed(list(scores))}.values())[::-1]
+    first: dict[str, StepScores] = {}
+    for each in scores:
+        first.setdefault(each.row_id, each)
+    return list(first.values())
 
 
 def means(scores: Iterable[StepScores]) -> Metrics:

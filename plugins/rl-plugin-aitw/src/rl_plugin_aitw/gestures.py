@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rlcore_gui.actions import Action, Point
+from rlcore_gui.actions import Action
 from rlcore_gui.steps import GuiStep
 
 from rl_plugin_aitw.actions import CLICK, COMPLETE, IMPOSSIBLE, PRESS_BACK, PRESS_ENTER, PRESS_HOME, TYPE
@@ -36,15 +37,16 @@ TYPE_IDS = {
     IMPOSSIBLE: 11,
 }
 """The official type id of each action."""
-_NOWHERE = (-1.0, -1.0)
-_NOTHING = (NO_TYPE, _NOWHERE, _NOWHERE)
-_SCROLLS: dict[str, tuple[Point, Point]] = {
-    "SCROLL DOWN": ((0.8, 0.5), (0.2, 0.5)),
-    "SCROLL UP": ((0.2, 0.5), (0.8, 0.5)),
-    "SCROLL LEFT": ((0.5, 0.2), (0.5, 0.8)),
-    "SCROLL RIGHT": ((0.5, 0.8), (0.5, 0.2)),
+Row = tuple[float, float, float, float]
+"""``(y, x)`` of the touch, then of the lift."""
+_NOWHERE: Row = (-1.0, -1.0, -1.0, -1.0)
+_SCROLLS: dict[str, Row] = {
+    "SCROLL DOWN": (0.8, 0.5, 0.2, 0.5),
+    "SCROLL UP": (0.2, 0.5, 0.8, 0.5),
+    "SCROLL LEFT": (0.5, 0.2, 0.5, 0.8),
+    "SCROLL RIGHT": (0.5, 0.8, 0.5, 0.2),
 }
-"""Touch and lift of each scroll, ``(y, x)``: the finger moves against the direction."""
+"""The finger moves against the direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +69,14 @@ class Gestures:
     def taps_N(self) -> npt.NDArray[np.bool_]:
         """Whether each gesture is a tap. Actions without a gesture count as taps."""
         across_N2 = self.touches_N2 - self.lifts_N2
-        return np.linalg.norm(across_N2, axis=-1) <= np.float32(TAP_DISTANCE)
+        taps_N: npt.NDArray[np.bool_] = np.linalg.norm(across_N2, axis=-1) <= np.float32(TAP_DISTANCE)
+        return taps_N
 
 
 def predicted_gestures(actions: Sequence[Action | None]) -> Gestures:
     """The gestures of predicted actions. None stands for an answer without a readable action."""
-    rows = [_NOTHING if action is None else _gesture(action) for action in actions]
-    return Gestures(
-        types_N=np.array([kind for kind, _, _ in rows], dtype=np.int64).reshape(-1),
-        touches_N2=_points([touch for _, touch, _ in rows]),
-        lifts_N2=_points([lift for _, _, lift in rows]),
-    )
+    types = [NO_TYPE if action is None else TYPE_IDS[action.name] for action in actions]
+    return _gestures(types, [_NOWHERE if action is None else _row(action) for action in actions])
 
 
 def reference_gestures(steps: Sequence[GuiStep]) -> Gestures:
@@ -96,31 +95,26 @@ def reference_gestures(steps: Sequence[GuiStep]) -> Gestures:
 
 def recorded_gestures(steps: Sequence[GuiStep]) -> Gestures:
     """As `reference_gestures`, but a click whose touch and lift are not near each other is a drag."""
-    gestures = predicted_gestures([step.action for step in steps])
-    clicks_K = [index for index, step in enumerate(steps) if _is_recorded_click(step)]
-    if clicks_K:
-        gestures.touches_N2[clicks_K] = _points([_flipped(steps[index].source["touch"]) for index in clicks_K])
-        gestures.lifts_N2[clicks_K] = _points([_flipped(steps[index].source["lift"]) for index in clicks_K])
-    return gestures
+    types = [TYPE_IDS[step.action.name] for step in steps]
+    return _gestures(types, [_recorded_row(step) for step in steps])
 
 
-def _is_recorded_click(step: GuiStep) -> bool:
-    source = step.source
-    return step.action.name == CLICK and source.get("touch") is not None and source.get("lift") is not None
-
-
-def _flipped(point: Sequence[float]) -> Point:
-    x, y = point
-    return y, x
-
-
-def _gesture(action: Action) -> tuple[int, Point, Point]:
-    kind = TYPE_IDS[action.name]
+def _row(action: Action) -> Row:
     if action.position is not None:
         x, y = action.position
-        return kind, (y, x), (y, x)
-    return kind, *_SCROLLS.get(action.name, (_NOWHERE, _NOWHERE))
+        return y, x, y, x
+    return _SCROLLS.get(action.name, _NOWHERE)
 
 
-def _points(points: list[Point]) -> Floats:
-    return np.array(points, dtype=np.float32).reshape(-1, 2)
+def _recorded_row(step: GuiStep) -> Row:
+    if step.action.name == CLICK:
+        touch, lift = step.source.get("touch"), step.source.get("lift")
+        if touch is not None and lift is not None:
+            return touch[1], touch[0], lift[1], lift[0]
+    return _row(step.action)
+
+
+def _gestures(types: Sequence[int], rows: Sequence[Row]) -> Gestures:
+    ends_N4 = np.fromiter(chain.from_iterable(rows), np.float32, count=4 * len(rows)).reshape(-1, 4)
+    types_N = np.fromiter(types, np.int64, count=len(types))
+    return Gestures(types_N=types_N, touches_N2=ends_N4[:, :2], lifts_N2=ends_N4[:, 2:])

@@ -40,7 +40,7 @@ def official_matches(predicted: Gestures, reference: Gestures, boxes: Sequence[S
     taps_N, reference_taps_N = predicted.taps_N, reference.taps_N
     distances_N = np.linalg.norm(predicted.touches_N2 - reference.touches_N2, axis=-1)
     both_tap_N = both_dual_N & taps_N & reference_taps_N
-    matches_N = same_type_N & ~both_dual_N
+    matches_N: Bools = same_type_N & ~both_dual_N
     matches_N |= both_tap_N & (distances_N <= np.float32(NEAR))
     both_drag_N = both_dual_N & ~taps_N & ~reference_taps_N
     matches_N |= both_drag_N & (_axes(predicted) == _axes(reference))
@@ -61,7 +61,8 @@ def enlarged(boxes_M4: Floats) -> Floats:
     top = np.maximum(np.float32(0), y - more_height / 2)
     left = np.maximum(np.float32(0), x - more_width / 2)
     taller, wider = (np.minimum(np.float32(1), each) for each in (height + more_height, width + more_width))
-    return np.stack([top, left, taller, wider], axis=-1)
+    found_M4: Floats = np.stack([top, left, taller, wider], axis=-1)
+    return found_M4
 
 
 def _in_one_box(first: Gestures, second: Gestures, boxes: Sequence[Sequence[Box]]) -> Bools:
@@ -71,7 +72,8 @@ def _in_one_box(first: Gestures, second: Gestures, boxes: Sequence[Sequence[Box]
     boxes_M4 = enlarged(numbers.reshape(-1, 4))
     pairs_M = np.repeat(np.arange(len(boxes)), counts_N)
     both_M = _contains(boxes_M4, first.touches_N2[pairs_M]) & _contains(boxes_M4, second.touches_N2[pairs_M])
-    return np.bincount(pairs_M[both_M], minlength=len(boxes)) > 0
+    shared_N: Bools = np.bincount(pairs_M[both_M], minlength=len(boxes)) > 0
+    return shared_N
 
 
 def _contains(boxes_M4: Floats, points_M2: Floats) -> Bools:
