@@ -48,7 +48,8 @@ def case(text: str, action: Action, value: float) -> RewardCase:
 
 def legacy_answer(action: str, reasoning: str = "Decision Making") -> str:
     return (
-        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n<action>{action}</action>\n"
+        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n"
+        f"<action>{action}</action>\n"
         "<History Summary>s</History Summary>\n</think>"
     )
 

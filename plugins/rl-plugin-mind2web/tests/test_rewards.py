@@ -43,7 +43,8 @@ def case(text: str, action: Action, value: float) -> RewardCase:
 def legacy_answer(position: str, reasoning: str = "Decision Making", name: str = "CLICK") -> str:
     action = f"{{'action': '{name}', 'value': 'any', 'position': {position}}}"
     return (
-        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n<action>{action}</action>\n"
+        f"<think><Progress Estimation>p</Progress Estimation>\n<{reasoning}>r</{reasoning}>\n"
+        f"<action>{action}</action>\n"
         "<History Summary>s</History Summary>\n</think>"
     )
 
