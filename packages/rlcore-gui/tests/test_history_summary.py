@@ -23,7 +23,7 @@ class Summaries(HistorySummaryReward):
 
 
 class Model:
-    """Gives prepared answers, and remembers what it was asked."""
+    """Gives the given answers, and remembers the questions."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = answers
