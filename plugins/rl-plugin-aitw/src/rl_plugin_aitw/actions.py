@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlcore_gui.actions import ActionKind, ActionTable
+from rlcore_gui.actions import Action, ActionKind, ActionTable
+from rlcore_gui.prompts import PromptStyle
 
 CLICK = "CLICK"
 TYPE = "TYPE"
@@ -25,3 +26,10 @@ ACTIONS = ActionTable(
         ActionKind(name=IMPOSSIBLE, meaning="the task cannot be done."),
     )
 )
+
+PROMPT = PromptStyle(
+    role="You are an assistant that navigates a mobile phone.",
+    table=ACTIONS,
+    example=Action(name=CLICK, position=(0.5, 0.25)),
+)
+"""The style of the prompts."""
