@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rlcore_gui.answers import Answer
+from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
 from rlcore_gui.drawn.screens import SIDE, Element, Screen, ScreenKind, draw_screen
+from rlcore_gui.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
 
 
@@ -17,7 +20,7 @@ class DrawnStep:
     """An episode of one step on a drawn screen."""
 
     step: GuiStep
-    """The step, without the path of an image."""
+    """The step. The path of its image names no file."""
     image: bytes
     """The screen as a PNG."""
     answer: Answer
@@ -33,6 +36,7 @@ def draw_steps(
     held_out: bool,
     guesses: float = 0.0,
     blank: bool = False,
+    target_box_only: bool = False,
 ) -> Iterator[DrawnStep]:
     """Yield steps without end, each kind of screen equally often.
 
@@ -44,6 +48,7 @@ def draw_steps(
         held_out: whether to use the screens that do not occur in training
         guesses: fraction of the answers that act on a random element of the screen
         blank: leave the elements out of the pictures
+        target_box_only: whether a step has the box of its target instead of those of all elements
     """
     number = 0
     while True:
@@ -51,7 +56,7 @@ def draw_steps(
             screen = draw_screen(rng, kind, rng.randint(*elements), held_out=held_out)
             chosen = rng.choice(screen.elements) if rng.random() < guesses else screen.target
             yield DrawnStep(
-                step=_step(f"{name}-{number}", screen),
+                step=_step(f"{name}-{number}", screen, target_box_only),
                 image=picture(screen, rng, blank=blank),
                 answer=answer(screen, chosen),
             )
@@ -73,20 +78,22 @@ def answer(screen: Screen, chosen: Element) -> Answer:
     )
 
 
-def _step(name: str, screen: Screen) -> GuiStep:
+def _step(name: str, screen: Screen, target_box_only: bool) -> GuiStep:
     place = list(screen.target.center)
+    right = answer(screen, screen.target)
+    label = {PROGRESS: right.progress, REASONING: right.reasoning, SUMMARY: right.summary}
     return GuiStep(
         row_id=name,
         episode_id=name,
         step_index=0,
         group=screen.kind.name,
         task=screen.instruction,
-        image=None,
+        image=Path(f"{name}.png"),
         image_size=(SIDE, SIDE),
         action=screen.action_on(screen.target),
-        boxes=tuple(element.box for element in screen.elements),
+        boxes=tuple(one.box for one in ((screen.target,) if target_box_only else screen.elements)),
         memory=None,
         is_first=True,
         is_last=True,
-        source={"touch": place, "lift": place},
+        source={"touch": place, "lift": place, LABEL: label},
     )
