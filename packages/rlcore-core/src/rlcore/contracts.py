@@ -5,9 +5,9 @@ Methods of environments, tools and rewards may be plain or ``async``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlcore.errors import UserError
 from rlcore.types import (
@@ -78,6 +78,21 @@ class Reward(Protocol):
 
     async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult | float:
         """The result; a float is short for ``RewardResult(value=…)``. An exception means *not scored*, not zero."""
+        ...
+
+
+class Complete(Protocol):
+    """Samples further completions of the run's model, which are not part of a trajectory and not trained on."""
+
+    async def __call__(
+        self,
+        messages: Sequence[Message],
+        *,
+        images: Iterable[bytes] = (),
+        count: int = 1,
+        sampling: Mapping[str, Any] = FrozenDict(),
+    ) -> Sequence[ChatCompletion]:
+        """As `EpisodeContext.complete`."""
         ...
 
 

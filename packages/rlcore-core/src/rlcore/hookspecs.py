@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
+    from rlcore.sheets.notes import TurnNote
     from rlcore.specs import (
         CheckSpec,
         CommandSpec,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
         ToolSpec,
         TrackerSpec,
     )
-    from rlcore.types import Group, Trajectory
+    from rlcore.types import Group, Task, Trajectory
 
 hookspec = pluggy.HookspecMarker("rlcore")
 hookimpl = pluggy.HookimplMarker("rlcore")
@@ -78,6 +79,11 @@ def rlcore_dialects() -> Iterable[DialectSpec]:  # type: ignore[empty-body]
 @hookspec(firstresult=True)
 def rlcore_render(trajectory: Trajectory) -> Any:
     """Claim the rendering of a trajectory in the viewer; return None to pass."""
+
+
+@hookspec(firstresult=True)
+def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> Sequence[TurnNote | None] | None:
+    """Claim the notes of a sheet about the turns of a trajectory, such as marks on images; return None to pass."""
 
 
 @hookspec

@@ -65,13 +65,19 @@ def prompt_text(style: PromptStyle, *, task: str, memory: str | None) -> str:
         task: the instruction of the episode.
         memory: the history summary; None or an empty text in the first step.
     """
-    summary = _one_line(memory or "") or NO_MEMORY
-    return f"{instructions(style)}\n\nTask: {_one_line(task)}\nHistory summary: {summary}"
+    return step_text(instructions(style), task=task, memory=memory)
 
 
-def prompt_message(text: str, screenshot: bytes) -> Message:
-    """The only user message of a step: the screenshot, then the text."""
-    return Message(role="user", content=(ImagePart.of(screenshot), TextPart(text=text)))
+def step_text(instructions: str, *, task: str, memory: str | None) -> str:
+    """As `prompt_text`, with any instructions; an empty text omits them."""
+    head = f"{instructions}\n\n" if instructions else ""
+    return f"{head}Task: {_one_line(task)}\nHistory summary: {_one_line(memory or '') or NO_MEMORY}"
+
+
+def prompt_message(text: str, screenshot: bytes, *, earlier: Sequence[bytes] = ()) -> Message:
+    """The only user message of a step: earlier screenshots of the episode, the screenshot, then the text."""
+    images = [ImagePart.of(image) for image in (*earlier, screenshot)]
+    return Message(role="user", content=(*images, TextPart(text=text)))
 
 
 def action_history(actions: Sequence[Action], table: ActionTable, *, last: int | None = None) -> str:

@@ -19,8 +19,9 @@ from rlcore.cli.training import Request
 from rlcore.config.layers import PYTHON
 from rlcore.config.write import toml_value
 from rlcore.episodes.evaluation import Summary
+from rlcore.plugins.registry import Registry
 from rlcore.runs.output import Output
-from rlcore.sheets import write_sheet
+from rlcore.sheets import notes_of_plugins, write_sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Evaluation:
         Raises:
             UserError: the file cannot be written.
         """
-        write_sheet(Path(path), self._found.groups, sheet_facts(self._found))
+        write_sheet(Path(path), self._found.groups, sheet_facts(self._found), notes_of_plugins(Registry()))
 
 
 def evaluate(

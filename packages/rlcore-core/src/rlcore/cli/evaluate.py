@@ -28,7 +28,7 @@ from rlcore.session.checks import check_run
 from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
-from rlcore.sheets import Facts, write_sheet
+from rlcore.sheets import Facts, notes_of_plugins, write_sheet
 from rlcore.specs import EngineSpec
 from rlcore.terminal import say
 from rlcore.types import Group
@@ -87,7 +87,7 @@ def evaluate(
         if save is not None:
             write_groups(save, found.groups)
         if sheet is not None:
-            write_sheet(sheet, found.groups, sheet_facts(found))
+            write_sheet(sheet, found.groups, sheet_facts(found), notes_of_plugins(Registry()))
     except BaseException as error:
         if as_json and not isinstance(error, UserError):
             print_json({"finished": False})

@@ -9,10 +9,11 @@ import click
 from rlcore.cli.rescore import newest_rollouts, purpose_and_step
 from rlcore.config.schema import EvaluationTable
 from rlcore.errors import DataError, UserError
+from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import config_layer, recipe_of
 from rlcore.runs.records import read_groups
 from rlcore.session.exits import exits_reported
-from rlcore.sheets import Facts, write_sheet
+from rlcore.sheets import Facts, notes_of_plugins, write_sheet
 from rlcore.terminal import say
 from rlcore.wording import counted
 
@@ -45,7 +46,7 @@ def sheet(source: str, out: Path) -> None:
     if not out.parent.is_dir():
         raise UserError(f"the folder {out.parent} does not exist", where="--out", fix="create it")
     groups = list(read_groups(path))
-    write_sheet(out, groups, _facts(path))
+    write_sheet(out, groups, _facts(path), notes_of_plugins(Registry()))
     say(f"written   {out}: {counted(len(groups), 'task')} of {path}")
 
 

@@ -8,13 +8,17 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlcore.types import Task, derive_seed
+from rlcore.errors import EngineError
+from rlcore.types import ChatCompletion, FrozenDict, Message, Task, derive_seed
+
+if TYPE_CHECKING:
+    from rlcore.contracts import Complete
 
 log = logging.getLogger("rlcore.episode")
 
@@ -29,6 +33,7 @@ class EpisodeContext:
         sibling: index among the trajectories of its group
         seed: of `random`; siblings of a group have different seeds
         timeout_s: time limit for the whole episode in seconds, starting at creation
+        complete: samples for `complete`; None if there is no model
 
     Attributes:
         task: as given
@@ -38,18 +43,55 @@ class EpisodeContext:
         logger: adds the task and the sibling to each record
     """
 
-    def __init__(self, task: Task, *, sibling: int = 0, seed: int = 0, timeout_s: float = float("inf")) -> None:
+    def __init__(
+        self,
+        task: Task,
+        *,
+        sibling: int = 0,
+        seed: int = 0,
+        timeout_s: float = float("inf"),
+        complete: Complete | None = None,
+    ) -> None:
         self.task = task
         self.sibling = sibling
         self.deadline = time.monotonic() + timeout_s
         self.logger = logging.LoggerAdapter(log, {"task": task.key, "sibling": sibling})
         self._seed = seed
         self._scratch: Path | None = None
+        self._complete = complete
 
     @cached_property
     def random(self) -> random.Random:
         """The generator, created on first access."""
         return random.Random(derive_seed(self._seed, "episode", self.task.key, self.sibling))
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        images: Iterable[bytes] = (),
+        count: int = 1,
+        sampling: Mapping[str, Any] = FrozenDict(),
+    ) -> Sequence[ChatCompletion]:
+        """Sample further completions of the run's model, such as for a reward that depends on what the model does next.
+
+        They are not part of the trajectory and not trained on. Each one costs about as much as a turn of an episode;
+        the metrics ``completions`` and ``completed_tokens`` of the trajectory count them. Equal calls give equal
+        completions.
+
+        Args:
+            messages: the conversation to continue, which ends with a user message
+            images: encoded images that the messages refer to
+            count: number of completions
+            sampling: fields of `Sampling` that override those of the episode, such as ``{"temperature": 0.0}``
+
+        Raises:
+            EngineError: there is no model, as for a stored trajectory, or it failed.
+            ContextFullError: the messages leave no room for a completion.
+        """
+        if self._complete is None:
+            raise EngineError("further completions need the model of a run, which stored trajectories do not have")
+        return await self._complete(messages, images=images, count=count, sampling=sampling)
 
     @property
     def remaining_s(self) -> float:

@@ -121,7 +121,7 @@ class RunSession(RunComponents):
         if self.directory is not None:
             write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
             if purpose == "evaluation":
-                write_evaluation_sheet(self.directory.path, step, groups, self.plan)
+                write_evaluation_sheet(self.directory.path, step, groups, self.plan, self.registry)
         hook = "rlcore_rollouts_scored"
         self._measured |= self._observers.tell(hook, run=self, step=step, purpose=purpose, groups=groups)
         for name, tracker in list(self.trackers):

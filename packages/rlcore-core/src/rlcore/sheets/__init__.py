@@ -4,6 +4,16 @@ A sheet is self-contained and has no scripts. Everything in it that a model, a d
 escaped, images are encoded again, and its content security policy forbids everything except its own style and images.
 """
 
+from rlcore.sheets.notes import Mark, NotesOf, TurnNote, notes_of_plugins
 from rlcore.sheets.page import Facts, has_images, sheet, write_sheet
 
-__all__ = ["Facts", "has_images", "sheet", "write_sheet"]
+__all__ = [
+    "Facts",
+    "Mark",
+    "NotesOf",
+    "TurnNote",
+    "has_images",
+    "notes_of_plugins",
+    "sheet",
+    "write_sheet",
+]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rlcore.containment import value_text
 from rlcore.escaping import printable
 from rlcore.sheets.answers import parts_of
+from rlcore.sheets.notes import Mark, TurnNote
 from rlcore.sheets.pictures import Album
 from rlcore.types import ImagePart, Message, TextPart, ToolCall, thaw
 from rlcore.wording import counted
@@ -31,15 +32,28 @@ def text(value: str, limit: int = LONGEST) -> str:
     return shown + (f'<span class="cut"> … {left:,} more characters</span>' if left else "")
 
 
-def messages(spoken: Iterable[Message], images: Mapping[str, bytes], album: Album, *, answer: str = "") -> str:
-    """Messages in order. A text that only repeats the answer, which is shown above them, is left out."""
-    return "".join(_message(message, images, album, answer) for message in spoken)
+def messages(
+    spoken: Iterable[Message],
+    images: Mapping[str, bytes],
+    album: Album,
+    *,
+    answer: str = "",
+    marks: Sequence[Mark] = (),
+) -> str:
+    """Messages in order, with the marks on their last image.
+
+    A text that only repeats the answer, which is shown above them, is left out.
+    """
+    spoken = list(spoken)
+    marked = max((index for index, message in enumerate(spoken) if message.images), default=None)
+    parts = (_message(one, images, album, answer, marks if i == marked else ()) for i, one in enumerate(spoken))
+    return "".join(parts)
 
 
-def _message(message: Message, images: Mapping[str, bytes], album: Album, answer: str) -> str:
+def _message(message: Message, images: Mapping[str, bytes], album: Album, answer: str, marks: Sequence[Mark]) -> str:
     role = message.role if message.role in ("system", "user", "assistant", "tool") else "user"
     name = f"{role} · {text(message.name, 80)}" if message.name else role
-    body = _policy(message, answer) if role == "assistant" else _outside(message, images, album)
+    body = _policy(message, answer) if role == "assistant" else _outside(message, images, album, marks)
     if not body:  # only the answer, which is shown above
         return ""
     if role == "system":
@@ -61,14 +75,15 @@ def _policy(message: Message, answer: str) -> str:
     return "".join([*rows, *map(_call, message.tool_calls)]) or empty
 
 
-def _outside(message: Message, images: Mapping[str, bytes], album: Album) -> str:
+def _outside(message: Message, images: Mapping[str, bytes], album: Album, marks: Sequence[Mark]) -> str:
     """The text of a task, an environment or a tool, with its images in place."""
     parts = (TextPart(text=message.content),) if isinstance(message.content, str) else message.content
-    rows, row, count = [], list[str](), 0
+    rows, row, count, total = [], list[str](), 0, len(message.images)
     for part in parts:
         if isinstance(part, ImagePart):
             count += 1
-            row += [album.figure(part.sha256, images)] if count <= MOST_IMAGES else []
+            if count <= MOST_IMAGES:
+                row.append(album.figure(part.sha256, images, marks if count == min(total, MOST_IMAGES) else ()))
         elif part.text.strip():
             rows += [_figures(row), _block(part.text.strip("\n"))]
             row = []
@@ -84,10 +99,17 @@ def _block(value: str) -> str:
     return f'<p class="text">{text(value)}</p>'
 
 
+def note_lines(note: TurnNote) -> str:
+    """The lines of a note about a turn, and whether the turn is right."""
+    rows = [f"<span>{text(name, 80)} <b>{text(value, 400)}</b></span>" for name, value in note.lines]
+    kind = "" if note.right is None else " right" if note.right else " wrong"
+    return f'<p class="turn{kind}">{"".join(rows)}</p>' if rows else ""
+
+
 def _call(call: ToolCall) -> str:
     given = json.dumps(thaw(call.arguments), ensure_ascii=False, default=value_text) if call.arguments else ""
     wrong = f'<p class="text error">{text(call.error, 400)}</p>' if call.error else ""
     return f'<p class="text call"><b>{text(call.name, 80)}</b>({text(given, 2000)})</p>{wrong}'
 
 
-__all__ = ["messages", "text"]
+__all__ = ["messages", "note_lines", "text"]

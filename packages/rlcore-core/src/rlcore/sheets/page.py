@@ -14,7 +14,8 @@ from typing import Literal
 from rlcore.atomic_files import told, write_whole
 from rlcore.episodes.evaluation import Summary, summarise
 from rlcore.sheets.answers import expected_answer, final_answer
-from rlcore.sheets.conversation import messages, text
+from rlcore.sheets.conversation import messages, note_lines, text
+from rlcore.sheets.notes import Mark, NotesOf, TurnNote, no_notes
 from rlcore.sheets.pictures import Album
 from rlcore.sheets.style import STYLE
 from rlcore.types import Group, Message, Trajectory
@@ -25,6 +26,7 @@ MOST_TRAJECTORIES = 120
 """Limits of a page. Further tasks are counted, but not shown."""
 LONGEST_ANSWER = 160
 """Limit of an answer in the first line of a trajectory, in characters."""
+LEGEND = "A ring marks the expected place on an image, a cross that of the model's answer."
 Verdict = Literal["right", "wrong", "unscored"]
 LABELS: dict[Verdict, str] = {"right": "Right", "wrong": "Wrong", "unscored": "Not scored"}
 
@@ -41,30 +43,37 @@ class Facts:
     """A trajectory is right if its reward is at least this number."""
 
 
-def write_sheet(path: Path, groups: Sequence[Group], facts: Facts) -> None:
+def write_sheet(path: Path, groups: Sequence[Group], facts: Facts, notes: NotesOf = no_notes) -> None:
     """Write a sheet atomically. Its folder is created.
+
+    Args:
+        path: of the page
+        groups: of scored trajectories
+        facts: for the header
+        notes: what to add to each turn, such as `notes_of_plugins`
 
     Raises:
         UserError: the file cannot be written.
     """
-    page = sheet(groups, facts)
+    page = sheet(groups, facts, notes)
     with told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
 
 
-def sheet(groups: Sequence[Group], facts: Facts) -> str:
-    """The HTML of a sheet. Equal groups give an equal page."""
+def sheet(groups: Sequence[Group], facts: Facts, notes: NotesOf = no_notes) -> str:
+    """The HTML of a sheet. Equal groups with equal notes give an equal page."""
     summary, album = summarise(groups, success=facts.success), Album()
     cards, shown = [], 0
     for number, group in enumerate(islice(groups, MOST_TASKS), start=1):
         if shown and shown + len(group.trajectories) > MOST_TRAJECTORIES:
             break
-        cards.append(_card(number, group, facts.success, album))
+        cards.append(_card(number, group, facts.success, album, notes))
         shown += len(group.trajectories)
     left = summary.tasks - len(cards)
-    notes = [f"{counted(left, 'task')} of {summary.tasks:,} left out to limit the size of this page"] if left else []
-    notes += [note] if (note := album.note()) else []
+    lines = [f"{counted(left, 'task')} of {summary.tasks:,} left out to limit the size of this page"] if left else []
+    lines += [note] if (note := album.note()) else []
+    lines += [LEGEND] if album.marked else []
     counts = Counter(verdict(one, facts.success) for group in groups[: len(cards)] for one in group.trajectories)
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(STYLE)}'; base-uri 'none'; form-action 'none'"
     return "".join(
@@ -76,7 +85,7 @@ def sheet(groups: Sequence[Group], facts: Facts) -> str:
             f"<title>{text(facts.title, 200)}</title><style>{STYLE}</style></head><body>\n",
             _header(facts, summary),
             _filters(counts),
-            "".join(f'<p class="note">{note}</p>' for note in notes),
+            "".join(f'<p class="note">{line}</p>' for line in lines),
             f"<main>{''.join(cards)}</main>",
             '<p class="note none">No trajectory of this kind.</p></body></html>\n',
         ]
@@ -126,16 +135,19 @@ def _filters(counts: Counter[Verdict]) -> str:
     )
 
 
-def _card(number: int, group: Group, success: float, album: Album) -> str:
+def _card(number: int, group: Group, success: float, album: Album, notes: NotesOf) -> str:
     """A task: its prompt once, and what each trajectory did."""
     prompts = {_prompt(one) for one in group.trajectories}
     shared = next(iter(prompts)) if len(prompts) == 1 else ()
     task, expected = group.task, expected_answer(group.task.fields)
     images = {sha256: data for one in group.trajectories for sha256, data in one.images.items()}
-    prompt = messages(shared, images, album)
+    noted = [_Turns(notes(group.task, one)) for one in group.trajectories]
+    marks = tuple(dict.fromkeys(mark for each in noted for mark in each.marks(0)))
+    prompt = messages(shared, images, album, marks=marks)
     wanted = f'<p class="expected">Expected <b>{text(expected, 400)}</b></p>' if expected is not None else ""
     where = f" · {text(task.environment, 80)}" if task.environment else ""
-    each = "".join(_episode(one, bool(shared), expected, success, album) for one in group.trajectories)
+    pairs = zip(group.trajectories, noted, strict=True)
+    each = "".join(_episode(one, bool(shared), success, album, turns) for one, turns in pairs)
     title = f"<h2><span>{number}</span> {text(task.id, 120)}{where}</h2>"
     return f'<article>{title}<div class="task">{prompt}{wanted}</div><div class="episodes">{each}</div></article>\n'
 
@@ -145,19 +157,36 @@ def _prompt(trajectory: Trajectory) -> tuple[Message, ...]:
     return first[0].messages if first and first[0].kind == "observation" else ()
 
 
-def _episode(one: Trajectory, skips_prompt: bool, expected: str | None, success: float, album: Album) -> str:
+class _Turns:
+    """The notes of one trajectory by the index of the turn of the policy."""
+
+    def __init__(self, notes: Sequence[TurnNote | None]) -> None:
+        self._notes = notes
+
+    def __getitem__(self, turn: int) -> TurnNote:
+        return (self._notes[turn] if turn < len(self._notes) else None) or TurnNote()
+
+    def marks(self, turn: int) -> tuple[Mark, ...]:
+        return self[turn].marks
+
+
+def _episode(one: Trajectory, skips_prompt: bool, success: float, album: Album, notes: _Turns) -> str:
     kind = verdict(one, success)
     answer = final_answer(one)
     said = f"<b>{text(answer, LONGEST_ANSWER)}</b>" if answer else "<i>no answer</i>"
     facts = [] if one.reward is None else [f"reward {one.reward:.3g}"]
     facts += [str(one.stop), *([counted(one.sampled_tokens, "token")] if one.sampled_tokens else [])]
     head = f'<h3><span class="verdict">{LABELS[kind]}</span> {said}</h3><p class="facts">{", ".join(facts)}</p>'
-    parts = []
+    parts, count = [], 0
     for number, segment in enumerate(one.segments):
         if number:
             parts.append(f'<p class="note">Context rewritten to {counted(len(segment.context), "message")}</p>')
-        turns = segment.turns[1:] if skips_prompt and not number else segment.turns
-        parts += [messages(turn.messages, one.images, album, answer=answer) for turn in turns]
+        for turn in segment.turns[1:] if skips_prompt and not number else segment.turns:
+            acts = turn.kind == "policy"
+            marks = () if acts else notes.marks(count)
+            parts.append(messages(turn.messages, one.images, album, answer=answer, marks=marks))
+            parts += [note_lines(notes[count])] if acts else []
+            count += acts
     failure = f'<p class="text error">{text(str(one.failure), 2000)}</p>' if one.failure is not None else ""
     return f'<section class="{kind}">{head}{"".join(parts)}{failure}{_rewards(one)}</section>'
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.images.encoding import data_uri, decode_image, open_image
+from rlcore.sheets.marks import drawn
+from rlcore.sheets.notes import Mark
 from rlcore.wording import counted
 
 LARGEST_SIDE = 1600
@@ -20,15 +22,19 @@ SMALL_SIDE = 160
 
 
 class Album:
-    """Writes the figures of a sheet, and counts the images that it leaves out."""
+    """Writes the figures of a sheet, counts the images that it leaves out, and knows whether any has marks."""
 
     def __init__(self) -> None:
         self.left_out = 0
+        self.marked = False
         self._bytes = self._figures = 0
         self._known: dict[str, tuple[str, int, int] | str] = {}
 
-    def figure(self, sha256: str, images: Mapping[str, bytes]) -> str:
-        """A thumbnail that fills the window when it is selected, or a box with the reason why there is none."""
+    def figure(self, sha256: str, images: Mapping[str, bytes], marks: Sequence[Mark] = ()) -> str:
+        """A thumbnail that fills the window when it is selected, or a box with the reason why there is none.
+
+        The marks are drawn over the image.
+        """
         if sha256 not in self._known:
             self._known[sha256] = self._encoded(images.get(sha256))
         shown = self._known[sha256]
@@ -41,11 +47,13 @@ class Album:
         uri, width, height = shown
         self._bytes += len(uri)
         self._figures += 1
+        self.marked |= bool(marks)
         id, label = f"picture-{self._figures}", f"{width} × {height}"
         small = ' class="small"' if max(width, height) < SMALL_SIDE else ""
         image = f'<img src="{uri}" width="{width}" height="{height}" alt="Image of {width} by {height} pixels">'
         return (
-            f'<figure id="{id}"{small}><a href="#{id}" class="open" title="Enlarge">{image}</a>'
+            f'<figure id="{id}"{small}><a href="#{id}" class="open" title="Enlarge">{image}'
+            f"{drawn(marks, width, height)}</a>"
             f'<a href="#-" class="close" title="Close">{image_place(label)}</a>'
             f"<figcaption>{label} <code>{name}</code></figcaption></figure>"
         )

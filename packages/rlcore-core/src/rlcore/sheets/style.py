@@ -81,7 +81,16 @@ figure.small img{width:192px;image-rendering:pixelated}
 figcaption{font-size:11px;color:var(--soft)}
 .missing div{display:grid;place-items:center;min-width:140px;min-height:90px;padding:10px;border:1px dashed var(--line);
 border-radius:8px;color:var(--soft);font-size:12px}
-.open{display:block;cursor:zoom-in}
+.open{display:block;position:relative;width:fit-content;max-width:100%;cursor:zoom-in}
+.marks{position:absolute;inset:0;width:100%;height:100%;overflow:visible}
+.marks *{fill:none;vector-effect:non-scaling-stroke;stroke-linecap:round;stroke-width:2.5px}
+.marks .halo{stroke:#fff;stroke-width:5.5px}
+.marks .expected{stroke:#12924a}.marks .given{stroke:#e0218a}
+.marks rect.expected,.marks rect.given{stroke-dasharray:6 5}
+.turn{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px;color:var(--soft);overflow-wrap:anywhere}
+.turn b{color:var(--ink);font-weight:600}
+.turn.right::before{content:"✓";color:var(--right);font-weight:700}
+.turn.wrong::before{content:"✗";color:var(--wrong);font-weight:700}
 .close{display:none}
 figure:target{position:fixed;inset:0;z-index:5;display:grid;place-items:center;padding:16px;background:#000d}
 figure:target img{width:auto;height:auto;max-width:96vw;max-height:88vh;object-fit:contain}

@@ -37,6 +37,7 @@ from rlcore.types import (
     derive_seed,
 )
 
+from rlcore_rollout.completions import Completions
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
@@ -208,19 +209,33 @@ class LocalExecutor:
             }
         )
 
+        key = (request.seed, request.purpose)
+
         async def trajectory(task: Task, index: int, sibling: int, images: ImagePool) -> Trajectory:
             with ExitStack() as stack:
+                own = replace(sampling, seed=derive_seed(*key, request.step, task.key, sibling))
+                completions = Completions(
+                    model_client=self._client,
+                    sampling=own,
+                    session=f"{request.purpose}-{request.step}-{index:08d}-{sibling:06d}",
+                    images=images,
+                    slots=slots,
+                    timeout_s=rollout.engine_timeout_s,
+                )
                 async with places[task.environment], slots:
                     context = EpisodeContext(
                         task,
                         sibling=sibling,
-                        seed=derive_seed(request.seed, request.purpose, request.step),
+                        seed=derive_seed(*key, request.step),
                         timeout_s=rollout.trajectory_timeout_s,
+                        complete=completions,
                     )
                     stack.enter_context(closing(context))
-                    ended = await self._act(request, sampling, context, index, images)
+                    ended = await self._act(request, completions, context)
                 meter.advance(tokens=ended.sampled_tokens)
-                return await scorers[task.environment].score(ended, task, context)
+                scored = await scorers[task.environment].score(ended, task, context)
+                counts = completions.counts
+                return scored.replace(metrics={**scored.metrics, **counts}) if counts else scored
 
         async def group(task: Task, index: int) -> Group:
             images = ImagePool(self._client.fit)
@@ -235,20 +250,17 @@ class LocalExecutor:
             if request.purpose == "train" and isinstance(self._engine, SleepingEngine):
                 await self._engine.sleep()
 
-    async def _act(
-        self, request: RolloutRequest, sampling: Sampling, context: EpisodeContext, index: int, images: ImagePool
-    ) -> Trajectory:
+    async def _act(self, request: RolloutRequest, given: Completions, context: EpisodeContext) -> Trajectory:
         """Run one trajectory. The names of sessions sort in logical order, which an engine may use."""
         task, sibling = context.task, context.sibling
         stage = self._stages[task.environment]
-        sampling_seed = derive_seed(request.seed, request.purpose, request.step, task.key, sibling)
         try:
             ended = await stage.agent_loop.run(
                 context,
                 environment_seed=derive_seed(request.seed, "environment", request.step, task.key),
-                sampling=replace(sampling, seed=sampling_seed),
-                session=f"{request.purpose}-{request.step}-{index:08d}-{sibling:06d}",
-                images=images,
+                sampling=given.sampling,
+                session=given.session,
+                images=given.images,
             )
         except asyncio.CancelledError:
             raise
