@@ -66,8 +66,15 @@ class DataConfig(Table):
     count: int = 4
     """How many tasks."""
 class PrepareConfig(Table):
+    FLAGS = {"output_path": "out", "subset_size": "rows"}
     out: Path
     """File that is written."""
+    rows: int = 2
+    title: str = ""
+    extra: bool = False
+class LabelConfig(Table):
+    teacher: str
+    """Model that is asked."""
     rows: int = 2
 class TrainerConfig(Table):
     learning_rate: float = 1e-3
@@ -113,7 +120,10 @@ class Dataset:
     def texts(self): return ["0?", "1?"]
 def prepare(config):
     config.out.write_text("{}\\n" * config.rows)
-    return {"rows": config.rows, "file": str(config.out)}
+    given = {"title": config.title} if config.title else {}
+    return {"rows": config.rows, "file": str(config.out), **given, **({"extra": True} if config.extra else {})}
+def label(config):
+    return {"labelled": config.rows, "teacher": config.teacher}
 class Exact:
     def __init__(self, config): self.config = config
     async def __call__(self, trajectory, task): return 1.0
@@ -203,7 +213,8 @@ def rlcore_environments():
 @hookimpl
 def rlcore_datasets():
     yield specs.DatasetSpec(id="toy", target=f"{M}:Dataset", config=f"{M}:DataConfig", summary="numbers",
-                            prepare=f"{M}:prepare", prepare_config=f"{M}:PrepareConfig")
+                            prepare=f"{M}:prepare", prepare_config=f"{M}:PrepareConfig",
+                            label=f"{M}:label", label_config=f"{M}:LabelConfig")
 @hookimpl
 def rlcore_rewards():
     yield specs.RewardSpec(id="exact", target=f"{M}:Exact", config=f"{M}:RewardConfig")

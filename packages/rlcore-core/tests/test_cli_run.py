@@ -321,7 +321,7 @@ def test_config_show_schema_and_diff(rlcore: Call) -> None:
 
 
 def test_data_list_prepare_and_show(rlcore: Call) -> None:
-    assert "toy   numbers  (prepare, show; toy-rl 0.3)" in rlcore("data", "list").out
+    assert "toy   numbers  (prepare, label, show; toy-rl 0.3)" in rlcore("data", "list").out
     done = rlcore("data", "prepare", "toy", "out=x.jsonl", "rows=3")
     assert (done.out, Path("x.jsonl").read_text(encoding="utf-8")) == ("rows  3\nfile  x.jsonl\n", "{}\n{}\n{}\n")
     assert "rows: int = 2" in rlcore("data", "prepare", "toy", "--help-options").out
@@ -343,6 +343,38 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "empty has no stored rollouts" in rlcore("data", "show", "empty").err
 
 
+def test_data_prepare_accepts_flags_of_other_programs(rlcore: Call) -> None:
+    done = rlcore("data", "prepare", "toy", "--output_path", "x.jsonl", "--subset-size=3", "--extra", "--title", "1")
+    assert (done.status, done.out) == (0, "rows   3\nfile   x.jsonl\ntitle  1\nextra  True\n")
+    mixed = rlcore("data", "prepare", "toy", "title=t", "--extra", "--json", "--out", "y=1.jsonl", "--rows", "1")
+    assert json.loads(mixed.out) == {"rows": 1, "file": "y=1.jsonl", "title": "t", "extra": True}
+
+
+def test_unknown_and_incomplete_flags_are_reported_together(rlcore: Call) -> None:
+    done = rlcore("data", "prepare", "toy", "--output_pat", "x", "--rows", "--title", "rows")
+    assert done.status == 2
+    assert "did you mean '--output_path'?" in done.err
+    assert "--rows VALUE" in done.err
+    wrong = rlcore("data", "prepare", "toy", "--out", "x", "--rows", "many")
+    assert (wrong.status, "command line: --rows many" in wrong.err) == (2, True)
+    assert rlcore("data", "prepare", "toy", "x").status == 2
+
+
+def test_data_label_asks_the_dataset_and_prints_its_summary(rlcore: Call) -> None:
+    done = rlcore("data", "label", "toy", "teacher=large", "rows=3")
+    assert (done.status, done.out) == (0, "labelled  3\nteacher   large\n")
+    assert json.loads(rlcore("data", "label", "toy", "teacher=large", "--json").out)["teacher"] == "large"
+    assert "teacher: str" in rlcore("data", "label", "toy", "--help-options").out
+    assert "missing key  teacher" in rlcore("data", "label", "toy").err
+
+
+def test_dataset_without_labels_names_those_that_have_some(rlcore: Call) -> None:
+    done = rlcore("data", "label", "chat")
+    assert done.status == 2
+    assert "the dataset 'chat' has nothing to label" in done.err
+    assert "rlcore data label toy" in done.err
+
+
 def test_data_show_names_a_bad_line_and_escapes_control_characters(rlcore: Call) -> None:
     Path("a.jsonl").write_text('{"question": "\\u001b[2J1+1?"}\n{"question": \n', encoding="utf-8")
     done = rlcore("data", "show", "a.jsonl")
@@ -352,7 +384,9 @@ def test_data_show_names_a_bad_line_and_escapes_control_characters(rlcore: Call)
     assert "there is no file b.jsonl" in rlcore("data", "show", "b.jsonl").err
 
 
-@pytest.mark.parametrize("command", ["run", "eval", "data", "data list", "data prepare", "data show", "config show"])
+@pytest.mark.parametrize(
+    "command", ["run", "eval", "data", "data list", "data prepare", "data label", "data show", "config show"]
+)
 def test_help_has_examples(rlcore: Call, command: str) -> None:
     done = rlcore(*command.split(), "--help")
     assert done.status == 0

@@ -82,12 +82,16 @@ def test_invalid_target_is_reported(target: str, cause: str, install: Install, t
 
 def test_all_import_paths_of_a_spec_are_checked(install: Install) -> None:
     source = "@hookimpl\ndef rlcore_datasets():\n    yield DatasetSpec(id='rows', target='math:sqrt', config='math:a', "
-    install("acme-rl", HEAD + source + "prepare='math:b', prepare_config='math:c')\n")
+    source += "prepare='math:b', prepare_config='math:c', label='math:d', "
+    source += "label_config='math:f')\n"
+    install("acme-rl", HEAD + source)
     assert [problem.partition(":")[0] for problem in problems()] == [
         "target of the dataset 'rows'",
         "config of the dataset 'rows'",
         "prepare of the dataset 'rows'",
         "prepare_config of the dataset 'rows'",
+        "label of the dataset 'rows'",
+        "label_config of the dataset 'rows'",
     ][1:]
 
 

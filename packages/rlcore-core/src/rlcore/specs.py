@@ -65,11 +65,17 @@ class ToolSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSpec(Spec):
-    """A dataset, created with ``target(config)``. ``prepare`` implements ``rlcore data prepare ID``."""
+    """A dataset, created with ``target(config)``.
+
+    ``prepare`` implements ``rlcore data prepare ID``, and ``label`` implements ``rlcore data label ID``.
+    """
 
     prepare: str | None = None
     """``module:attribute`` of ``prepare(config) -> Mapping[str, object]`` (a summary to print)."""
     prepare_config: str | None = None
+    label: str | None = None
+    """``module:attribute`` of ``label(config) -> Mapping[str, object]`` (a summary to print)."""
+    label_config: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

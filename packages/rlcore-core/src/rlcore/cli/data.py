@@ -1,4 +1,4 @@
-"""``rlcore data``: list, prepare and show datasets. `rlcore.cli.rescore` implements rescoring."""
+"""``rlcore data``: list, prepare, label and show datasets. `rlcore.cli.rescore` implements rescoring."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from rlcore.cli.flags import option_layers
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.rescore import newest_rollouts, rescore
 from rlcore.cli.row_lines import Shown, row_lines
@@ -23,11 +24,10 @@ from rlcore.config.tables import validate_options
 from rlcore.containment import value_text
 from rlcore.errors import DataError, NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.json_files import json_lines, parse_json, read_json
-from rlcore.plugins.registry import Registry, asked, make_component
+from rlcore.plugins.registry import Registry, make_component, worked
 from rlcore.runs.records import blobs_of
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.exits import exits_reported
-from rlcore.specs import DatasetSpec
 from rlcore.terminal import say
 from rlcore.types import media_hash, to_json
 from rlcore.wording import counted
@@ -40,6 +40,7 @@ from rlcore.wording import counted
       rlcore data list
       rlcore data prepare gsm8k-tools --help-options
       rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl
+      rlcore data label NAME --help-options
       rlcore data show train.jsonl -n 2
       rlcore data show runs/NAME/rollouts/evaluation-000000.jsonl.gz
       rlcore data show gsm8k-tools
@@ -64,15 +65,17 @@ def list_() -> None:
     width = max((len(offer.spec.id) for offer in offers), default=0)
     for offer in offers:
         spec = offer.spec
-        prepare = "prepare, show" if isinstance(spec, DatasetSpec) and spec.prepare else "show"
-        say(f"{spec.id:<{width}}  {spec.summary}  ({prepare}; {offer.plugin.origin})")
+        verbs = [verb for verb in ("prepare", "label") if getattr(spec, verb, None)]
+        say(f"{spec.id:<{width}}  {spec.summary}  ({', '.join([*verbs, 'show'])}; {offer.plugin.origin})")
 
 
 @data.command(
+    context_settings={"ignore_unknown_options": True},
     epilog="""\b
     Examples:
       rlcore data prepare gsm8k-tools --help-options
-      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl""",
+      rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl
+      rlcore data prepare gsm8k-tools --source gsm8k.jsonl --out train.jsonl""",
 )
 @click.argument("name")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
@@ -81,20 +84,50 @@ def list_() -> None:
 @exits_reported()
 def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
     """Convert raw files to training data. Options depend on the dataset."""
+    _work("prepare", name, options, help_options=help_options, as_json=as_json)
+
+
+@data.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="""\b
+    Examples:
+      rlcore data label NAME --help-options
+      rlcore data label NAME model=qwen2.5-vl-72b base_url=http://localhost:8000/v1 out=labels.jsonl dry_run=true
+      rlcore data label NAME model=qwen2.5-vl-72b base_url=http://localhost:8000/v1 out=labels.jsonl
+
+    \b
+    NAME is a dataset that rlcore data list marks with "label". The same command again continues where it stopped.""",
+)
+@click.argument("name")
+@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--help-options", is_flag=True, help="List the options of this dataset.")
+@json_option("Print the summary as JSON.")
+@exits_reported()
+def label(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
+    """Let a teacher model write labels for recorded data. Options depend on the dataset."""
+    _work("label", name, options, help_options=help_options, as_json=as_json)
+
+
+def _work(verb: str, name: str, options: tuple[str, ...], *, help_options: bool, as_json: bool) -> None:
+    """Run the function of a dataset that implements a command, and print its summary."""
     registry = Registry()
     spec = registry.spec("dataset", name)
-    if not isinstance(spec, DatasetSpec) or spec.prepare is None:
-        raise UserError(f"the dataset {name!r} has nothing to prepare", fix=f"rlcore data show {name}")
-    model = registry.load_for("dataset", spec, spec.prepare_config) if spec.prepare_config else None
+    target: str | None = getattr(spec, verb, None)
+    if target is None:
+        able = [f"rlcore data {verb} {other.id}" for other in registry.specs("dataset") if getattr(other, verb, None)]
+        raise UserError(f"the dataset {name!r} has nothing to {verb}", fix=", or ".join(able) or "rlcore data list")
+    path: str | None = getattr(spec, f"{verb}_config")
+    model = registry.load_for("dataset", spec, path) if path else None
     if help_options:
         from rlcore.cli.config import field_rows
 
         say(*(field_rows(model, "") if model is not None else ["this dataset takes no options"]))
         return
-    values = validate_options(model, override_layers(options), subject=f"the options of rlcore data prepare {name}")
-    function = registry.load_for("dataset", spec, spec.prepare)
-    what = f"prepare of {registry.named('dataset', name)}"
-    summary = asked(what, function, *(() if values is None else (values,))) or {}
+    layers = option_layers(options, model)
+    values = validate_options(model, layers, subject=f"the options of rlcore data {verb} {name}")
+    function = registry.load_for("dataset", spec, target)
+    what = f"{verb} of {registry.named('dataset', name)}"
+    summary = worked(what, function, *(() if values is None else (values,))) or {}
     if not isinstance(summary, Mapping):
         raise PluginError(f"{what} must return a summary", found=value_text(summary), fix="return a dict")
     summary = {str(key): value for key, value in summary.items()}

@@ -56,20 +56,20 @@ def is_string_list(annotation: Any) -> bool:
 
 def number_type(annotation: Any) -> str | None:
     """``int`` or ``float`` when an annotation accepts numbers but not booleans, else None."""
-    inside = list(_members(annotation))
+    inside = list(union_members(annotation))
     if bool in inside:
         return None
     return next((kind.__name__ for kind in (float, int) if kind in inside), None)
 
 
-def _members(annotation: Any) -> Iterator[Any]:
+def union_members(annotation: Any) -> Iterator[Any]:
     """The types of a union, without the metadata of annotated types."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
-        yield from _members(typing.get_args(annotation)[0])
+        yield from union_members(typing.get_args(annotation)[0])
     elif origin in {typing.Union, types.UnionType}:
         for argument in typing.get_args(annotation):
-            yield from _members(argument)
+            yield from union_members(argument)
     else:
         yield annotation
 

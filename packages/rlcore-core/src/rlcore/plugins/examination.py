@@ -42,7 +42,7 @@ def examine(registry: Registry) -> dict[Key, tuple[Complaint, ...]]:
 
 def _check_targets(kind: str, offer: Offer) -> Iterator[Complaint]:
     spec, plugin = offer.spec, offer.plugin
-    for name in ("target", "config", "prepare", "prepare_config"):
+    for name in ("target", "config", "prepare", "prepare_config", "label", "label_config"):
         target = getattr(spec, name, None)
         if target is None:
             continue

@@ -16,7 +16,7 @@ from rlcore.plugins.loading import load_attribute, pip_line, resource, source_li
 from rlcore.plugins.spec_fields import wrong_field
 from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, Spec
 
-__all__ = ["KINDS", "Kind", "Registry", "asked", "load_attribute", "make"]
+__all__ = ["KINDS", "Kind", "Registry", "asked", "load_attribute", "make", "worked"]
 
 Value = TypeVar("Value")
 
@@ -265,13 +265,22 @@ def make_component(what: str, target: Any, options: Any) -> Any:
 
 
 def asked(what: str, function: Callable[..., Value], *arguments: Any, **keywords: Any) -> Value:
-    """The answer of a component, which ``what`` names.
+    """The answer of a component, which ``what`` names. It is named as slow after some seconds.
 
     Raises:
         PluginError: it raised an exception other than `RlcoreError`.
     """
+    return _asked(what, what, function, *arguments, **keywords)
+
+
+def worked(what: str, function: Callable[..., Value], *arguments: Any) -> Value:
+    """The result of a component's long work, as from `asked`, without the remark that it is slow."""
+    return _asked(what, "", function, *arguments)
+
+
+def _asked(what: str, slow: str, function: Callable[..., Value], *arguments: Any, **keywords: Any) -> Value:
     try:
-        with plugin_code(what):
+        with plugin_code(slow):
             return function(*arguments, **keywords)
     except RlcoreError:
         raise

@@ -120,9 +120,9 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
             _dialect_reads_what_its_spec_says(spec, target, what, findings)
         models = {"config": spec.config}
         if isinstance(spec, DatasetSpec):
-            models["prepare_config"] = spec.prepare_config
-            if spec.prepare:
-                load_attribute(spec.prepare)
+            models |= {"prepare_config": spec.prepare_config, "label_config": spec.label_config}
+            for function in filter(None, (spec.prepare, spec.label)):
+                load_attribute(function)
         if isinstance(spec, TrainerSpec):
             models |= dict(spec.tables)
         for path in filter(None, models.values()):

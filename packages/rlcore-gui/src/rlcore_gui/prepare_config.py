@@ -1,0 +1,55 @@
+"""Configuration of ``rlcore data prepare`` for data sets of recorded episodes on screens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from rlcore.config.schema import LARGEST, Table
+
+Files = Annotated[
+    list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value), Field(min_length=1)
+]
+
+
+class PrepareConfig(Table):
+    """Keys that data sets share. Their names in earlier scripts are accepted as ``--name value``."""
+
+    FLAGS: ClassVar[Mapping[str, str]] = {
+        "imgs_dir": "images",
+        "thinking_results_path": "labels",
+        "output_path": "out",
+        "output_subset_path": "subset",
+        "using_memory_input": "memory",
+    }
+
+    source: Files
+    """Files of recorded episodes (.json)."""
+    images: str
+    """Folder of the screenshots. Their names must not leave it."""
+    labels: str | None = None
+    """File of pseudo-labels (.jsonl), for the memory and for supervised training."""
+    memory: bool = False
+    """Give each step the summary of the previous step as memory. Needs ``labels``."""
+    out: str
+    """Parquet file to write."""
+    subset: str | None = None
+    """Parquet file for held-out episodes, which are then not in ``out``."""
+    subset_size: Annotated[int, Field(ge=1, le=LARGEST)] = 300
+    """Number of held-out rows. Whole episodes reach it as closely as possible, with equal shares of each domain."""
+    seed: int = 0
+    """Seed of the choice of held-out episodes."""
+    strict: bool = False
+    """Write nothing and fail if a step or label cannot be used. Otherwise such steps are only part of the history."""
+    overwrite: bool = False
+    """Replace existing files."""
+
+    @model_validator(mode="after")
+    def _needs_labels(self) -> Self:
+        if self.memory and self.labels is None:
+            raise ValueError("memory needs labels: the file of pseudo-labels that contain the summaries")
+        return self
+
+
+__all__ = ["Files", "PrepareConfig"]

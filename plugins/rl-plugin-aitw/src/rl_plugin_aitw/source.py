@@ -1,0 +1,268 @@
+"""The JSON format of AITW that SeeClick published: domains, each a list of episodes, each a list of steps.
+
+A step has ``ep_id``, ``step``, ``goal``, ``img_filename`` (without its suffix), ``action_type_id``, ``action_type_text``,
+``touch`` and ``lift`` (x, y), ``type_text`` and ``annot_position``, the flat list of all boxes (y, x, height, width).
+Numbers and texts are accepted for each other, and missing values are replaced by neutral ones and counted.
+
+Axes: ``N`` the steps of some episodes, ``B`` all of their boxes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rlcore_gui.screenshots import Flaw, Size
+from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode
+
+from rl_plugin_aitw.actions import CLICK, COMPLETE, IMPOSSIBLE, PRESS_BACK, PRESS_ENTER, PRESS_HOME, SCROLLS, TYPE
+
+TAP_DISTANCE = 0.04
+"""Length of a gesture, relative to the screen, up to which it is a tap."""
+LARGEST = 1.5
+"""Relative coordinates and sizes beyond this are pixels."""
+
+_UP, _DOWN, _LEFT, _RIGHT = SCROLLS
+_DUAL_POINT = 4
+_BY_ID = {3: TYPE, 5: PRESS_BACK, 6: PRESS_HOME, 7: PRESS_ENTER, 10: COMPLETE, 11: IMPOSSIBLE}
+_SCROLLS_BY_ID = {0: _DOWN, 1: _UP, 8: _LEFT, 9: _RIGHT}
+"""Numbers that SeeClick uses for scrolls in answers."""
+_BY_TEXT = {name.lower(): name for name in (CLICK, TYPE, *SCROLLS, *_BY_ID.values())}
+_USUAL = {
+    **{(number, name.lower()): name for number, name in _BY_ID.items()},
+    **{(_DUAL_POINT, name.lower()): name for name in (CLICK, *SCROLLS)},
+}
+
+_DEFAULTS: Mapping[str, Any] = {
+    "step": None,
+    "goal": None,
+    "action_type_id": None,
+    "action_type_text": "",
+    "type_text": "",
+    "touch": None,
+    "lift": None,
+    "annot_position": None,
+}
+_values = itemgetter(*_DEFAULTS)
+
+
+class AitwSource:
+    """Reads episodes of AITW."""
+
+    dataset = "aitw"
+    extra = pa.struct(
+        [
+            pa.field("action_type_id", pa.int32()),
+            pa.field("action_type_text", pa.string()),
+            pa.field("touch", pa.list_(pa.float64(), 2)),
+            pa.field("lift", pa.list_(pa.float64(), 2)),
+        ]
+    )
+
+    def __init__(self, *, pixels: bool = False) -> None:
+        """``pixels``: all coordinates of the source are in pixels of the screenshot."""
+        self._pixels = pixels
+
+    def episode(self, key: str | None, item: Any, *, name: str) -> SourceEpisode:
+        """The episode of a list of steps, or of an object with the list in ``steps``."""
+        steps = item.get("steps") if isinstance(item, Mapping) else item
+        if not isinstance(steps, list) or not steps:
+            raise UnreadableEpisode("not a list of steps")
+        ids = {str(step["ep_id"]): None for step in steps if isinstance(step, dict) and step.get("ep_id") is not None}
+        if len(ids) != 1:
+            raise UnreadableEpisode("several episode ids" if ids else "no episode id")
+        domain = key or name
+        return SourceEpisode(
+            id=next(iter(ids)), group=domain, stratum=domain, steps=steps, images=[_image(step) for step in steps]
+        )
+
+    def columns(self, steps_N: Sequence[Any], sizes_N: Sequence[Size | Flaw]) -> Columns:
+        """What these steps are. Raises nothing: what cannot be read is a flaw of its step."""
+        try:
+            values_N = list(map(_values, steps_N))
+        except (KeyError, TypeError):
+            steps_N = [step if isinstance(step, dict) else {} for step in steps_N]
+            values_N = [_values({**_DEFAULTS, **step}) for step in steps_N]
+        index_N, goal_N, id_N, text_N, typed_N, touch_N, lift_N, boxes_N = zip(*values_N, strict=True)
+        touch_N2, lift_N2 = _points(touch_N), _points(lift_N)
+        boxes_B4, counts_N, odd_N = _boxes(boxes_N)
+        scale_N2 = np.array([(1, 1) if isinstance(size, str) else size for size in sizes_N], dtype=np.float64)
+        if self._pixels:
+            negative_N2 = (touch_N2 < 0) | (lift_N2 < 0)  # no gesture
+            touch_N2 = np.where(negative_N2, touch_N2, touch_N2 / scale_N2)
+            lift_N2 = np.where(negative_N2, lift_N2, lift_N2 / scale_N2)
+            boxes_B4 = boxes_B4 / np.repeat(scale_N2[:, [1, 0, 1, 0]], counts_N, axis=0)
+        action_N = [
+            _USUAL.get(pair) or _name(*pair, touch, lift)
+            if isinstance(pair[0], int) and isinstance(pair[1], str)
+            else _name(*pair, touch, lift)
+            for pair, touch, lift in zip(zip(id_N, text_N, strict=True), touch_N2, lift_N2, strict=True)
+        ]
+        click_N = np.array([name == CLICK for name in action_N], dtype=bool)
+        position_N2 = np.where(click_N[:, None], (touch_N2 + lift_N2) / 2, np.nan)
+        flaw_N = _flaws(action_N, click_N, position_N2, boxes_B4, counts_N)
+        position_N2[~_on_screen(position_N2)] = np.nan
+        source = pa.StructArray.from_arrays(
+            [
+                pa.array([_whole(number) for number in id_N], pa.int32()),
+                pa.array([text if isinstance(text, str) else None for text in text_N], pa.string()),
+                pa.FixedSizeListArray.from_arrays(pa.array(touch_N2.ravel()), 2),
+                pa.FixedSizeListArray.from_arrays(pa.array(lift_N2.ravel()), 2),
+            ],
+            fields=list(self.extra),
+        )
+        return Columns(
+            index_N=_indices(index_N),
+            task_N=[goal if isinstance(goal, str) else "" for goal in goal_N],
+            action_N=action_N,
+            value_N=[
+                _text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)
+            ],
+            position_N2=position_N2,
+            boxes_B4=boxes_B4,
+            boxes_N=counts_N,
+            flaw_N=[
+                flaw or (None if isinstance(goal, str) and goal.strip() else "no task")
+                for flaw, goal in zip(flaw_N, goal_N, strict=True)
+            ],
+            source=source,
+            notes={
+                "clicks on screens without boxes, which only their distance can match": int(
+                    (click_N & (counts_N == 0)).sum()
+                ),
+                "steps with an incomplete last box, which was dropped": int(odd_N.sum()),
+            },
+        )
+
+
+def _image(step: Any) -> str | None:
+    name = step.get("img_filename") if isinstance(step, dict) else None
+    if not isinstance(name, str) or not name.strip():
+        return None
+    return name if name.endswith((".png", ".jpg", ".jpeg")) else f"{name}.png"
+
+
+def _indices(index_N: Sequence[Any]) -> list[int]:
+    """Step numbers. One that is none is -1, so that its episode is numbered again."""
+    return [index if type(index) is int else number if (number := _whole(index)) is not None else -1 for index in index_N]
+
+
+def _points(points_N: Sequence[Any]) -> Floats:
+    """Points as an array; not a number where there is none."""
+    try:
+        points_N2 = np.array(points_N, dtype=np.float64)
+        if points_N2.shape == (len(points_N), 2):
+            return points_N2
+    except (TypeError, ValueError):
+        pass
+    return np.array([_point(point) for point in points_N], dtype=np.float64).reshape(-1, 2)
+
+
+def _point(point: Any) -> tuple[float, float]:
+    if isinstance(point, (list, tuple)) and len(point) == 2 and all(map(_is_number, point)):
+        return float(point[0]), float(point[1])
+    return math.nan, math.nan
+
+
+def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, Any]]:
+    """All boxes, the number of each step, and which steps had an incomplete box."""
+    try:
+        lengths_N = np.array([len(boxes) for boxes in boxes_N], dtype=np.int64)
+        flat = np.array(list(chain.from_iterable(boxes_N)), dtype=np.float64)
+        if flat.ndim == 1 and not (lengths_N % 4).any():
+            return flat.reshape(-1, 4), lengths_N // 4, np.zeros(len(lengths_N), dtype=bool)
+    except (TypeError, ValueError):
+        pass
+    lists = [_numbers(boxes) for boxes in boxes_N]
+    lengths_N = np.array(list(map(len, lists)), dtype=np.int64)
+    flat = np.array([number for numbers in lists for number in numbers[: len(numbers) // 4 * 4]], dtype=np.float64)
+    return flat.reshape(-1, 4), lengths_N // 4, lengths_N % 4 != 0
+
+
+def _numbers(boxes: Any) -> list[float]:
+    """The numbers of a flat or nested list. Anything else is not a number."""
+    if isinstance(boxes, (list, tuple)):
+        return [number for item in boxes for number in (_numbers(item) if isinstance(item, (list, tuple)) else [item])]
+    return []
+
+
+def _flaws(
+    action_N: Sequence[str],
+    click_N: np.ndarray[Any, Any],
+    position_N2: Floats,
+    boxes_B4: Floats,
+    counts_N: np.ndarray[Any, Any],
+) -> list[str | None]:
+    flaw_N: list[str | None] = [None if name else "unknown action" for name in action_N]
+    wrong_N = click_N & ~_on_screen(position_N2)
+    with np.errstate(invalid="ignore"):
+        pixels_N = click_N & (position_N2 > LARGEST).any(axis=1)
+        pixels_B = (boxes_B4 > LARGEST).any(axis=1)
+        finite_B = np.isfinite(boxes_B4).all(axis=1)
+    owner_B = np.repeat(np.arange(len(counts_N)), counts_N)
+    reasons = (
+        (wrong_N, "click off the screen"),
+        (_any(owner_B[~finite_B], len(counts_N)), "box without numbers"),
+        (pixels_N | _any(owner_B[pixels_B], len(counts_N)), "coordinates in pixels"),
+    )
+    for found_N, reason in reasons:
+        for number in np.flatnonzero(found_N).tolist():
+            flaw_N[number] = reason
+    return flaw_N
+
+
+def _any(owner: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    found_N = np.zeros(count, dtype=bool)
+    found_N[owner] = True
+    return found_N
+
+
+def _on_screen(position_N2: Floats) -> np.ndarray[Any, Any]:
+    with np.errstate(invalid="ignore"):
+        on_N: np.ndarray[Any, Any] = ((position_N2 >= 0) & (position_N2 <= 1)).all(axis=1)
+    return on_N
+
+
+def _name(number: Any, text: Any, touch: Floats, lift: Floats) -> str:
+    """The action of unusual values; empty if it is unknown. The text decides for gestures, else the number."""
+    folded = " ".join(text.replace("_", " ").split()).casefold() if isinstance(text, str) else ""
+    number = _whole(number)
+    if number == _DUAL_POINT:
+        return _BY_TEXT.get(folded) or _gesture(touch, lift)
+    return _BY_ID.get(number or -1) or _BY_TEXT.get(folded) or _SCROLLS_BY_ID.get(-1 if number is None else number, "")
+
+
+def _gesture(touch: Floats, lift: Floats) -> str:
+    """A tap, or the scroll by the direction of the finger: a finger that moves up scrolls down."""
+    if not (np.isfinite(touch).all() and np.isfinite(lift).all()):
+        return ""
+    right, down = (lift - touch).tolist()
+    if math.hypot(right, down) <= TAP_DISTANCE:
+        return CLICK
+    if abs(down) >= abs(right):
+        return _UP if down > 0 else _DOWN
+    return _LEFT if right > 0 else _RIGHT
+
+
+def _whole(number: Any) -> int | None:
+    if isinstance(number, str):
+        number = number.strip()
+        return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None
+    whole = isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < 2**31
+    return int(number) if whole and number == int(number) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+__all__ = ["AitwSource"]
