@@ -3,12 +3,59 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 
 from PIL import Image, ImageDraw
-from rlcore_gui.actions import Action
+from rlcore_gui.actions import Action, ActionKind, ActionTable
+from rlcore_gui.answers import Answer, ParsedAnswer, render
+from rlcore_gui.benchmark import Benchmark
+from rlcore_gui.metrics import Metrics, StepScores, by_group, episode_success, means
 from rlcore_gui.steps import GuiStep
 from rlcore_gui.tasks import Shown
+
+TABLE = ActionTable(
+    (
+        ActionKind(name="CLICK", takes_position=True, meaning="tap."),
+        ActionKind(name="TYPE", takes_value=True, meaning="type."),
+        ActionKind(name="HOME", meaning="go home."),
+    )
+)
+CLICK, TYPE, HOME = Action(name="CLICK", position=(0.25, 0.5)), Action(name="TYPE", value="don't"), Action(name="HOME")
+
+
+def _score(action: Action | None, step: GuiStep) -> float:
+    return float(action == step.action)
+
+
+def _measure(answers: Sequence[ParsedAnswer], steps: Sequence[GuiStep]) -> list[StepScores]:
+    return [
+        StepScores.of(step, {"action": _score(answer.action, step), step.action.name: _score(answer.action, step)})
+        for answer, step in zip(answers, steps, strict=True)
+    ]
+
+
+def _summarize(scores: Sequence[StepScores]) -> Metrics:
+    groups = {f"{group}/{name}": value for group, part in by_group(scores).items() for name, value in part.items()}
+    return {**means(scores), **groups, "episode_success": episode_success(scores, "action") or 0.0}
+
+
+TOY = Benchmark(
+    name="toy",
+    table=TABLE,
+    score=_score,
+    measure=_measure,
+    summarize=_summarize,
+    right="action",
+    shown=("action", "episode_success"),
+)
+"""A benchmark in which an action is right if it equals the recorded one."""
+
+
+def said(action: Action, summary: str = "a summary") -> str:
+    """A well-formed answer."""
+    return render(Answer(progress="p", reasoning="r", action=action, summary=summary), TABLE)
+
 
 SIZE = (84, 112)
 """Width and height of a screenshot in pixels."""

@@ -15,7 +15,8 @@ from rlcore.config.schema import Table
 from rlcore.types import Message, Observation, Step, Task
 
 from rlcore_gui.actions import ActionTable
-from rlcore_gui.answers import Answer, ParsedAnswer, parse, render
+from rlcore_gui.answers import Answer, parse, render
+from rlcore_gui.benchmark import Benchmark
 from rlcore_gui.steps import GuiStep
 from rlcore_gui.tasks import GuiTask
 
@@ -30,19 +31,15 @@ class GuiEnvironmentConfig(Table):
 
 
 class GuiEnvironment:
-    """Recorded screens. A plugin defines the table of actions and the reward of a step."""
+    """Recorded screens. The reward of a turn, which ``algorithm.turn_rewards`` can train on, is that of its action."""
 
-    table: ClassVar[ActionTable]
+    benchmark: ClassVar[Benchmark]
 
     def __init__(self, config: GuiEnvironmentConfig) -> None:
         self.config = config
         self._task: GuiTask | None = None
         self._turn = 0
         self._memory: str | None = None
-
-    def reward(self, step: GuiStep, answer: ParsedAnswer) -> float:
-        """The reward of one answer in [0, 1], which ``algorithm.turn_rewards`` can train on."""
-        raise NotImplementedError
 
     def reset(self, task: Task, *, seed: int) -> Observation:
         """Show the first screen."""
@@ -59,8 +56,8 @@ class GuiEnvironment:
             raise RuntimeError("step was called before reset")
         if self._turn >= len(self._task.steps):
             return Step(terminated=True)
-        answer = parse(action.text, self.table)
-        reward = self.reward(self._task.steps[self._turn], answer)
+        answer = parse(action.text, self.benchmark.table)
+        reward = self.benchmark.score(answer.action, self._task.steps[self._turn])
         info = {"unreadable_answers": float(answer.action is None), "missing_summaries": float(answer.summary is None)}
         if answer.unreadable is not None:
             info[f"unreadable/{answer.unreadable.replace(' ', '_')}"] = 1.0
@@ -77,7 +74,7 @@ class GuiEnvironment:
     def oracle(self, task: Task) -> Sequence[Message]:
         """The recorded actions, in well-formed answers."""
         return [
-            Message(role="assistant", content=ideal_answer(step, number, self.table))
+            Message(role="assistant", content=ideal_answer(step, number, self.benchmark.table))
             for number, step in enumerate(GuiTask.of(task).steps, start=1)
         ]
 

@@ -6,6 +6,7 @@ The fields of a task:
   is the screenshot of the n-th step.
 - ``instructions``: the beginning of every prompt of the task, so that later prompts are rendered like the first one.
 - ``memory``: where the history in the prompts comes from, as `Memory`.
+- ``benchmark``: the name of the data set.
 - ``next_step``: the step after the last one of ``steps``, whose screenshot is the last image; None without one, or if
   it is not needed.
 """
@@ -26,7 +27,7 @@ Memory = Literal["none", "actions", "oracle", "own"]
 """The history in the prompts: none, the recorded actions, the summaries that a teacher wrote with knowledge of the
 recorded actions, or the agent's own summaries. Scores with different memories are not comparable."""
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
-INSTRUCTIONS, MEMORY, NEXT_STEP = "instructions", "memory", "next_step"
+INSTRUCTIONS, BENCHMARK, MEMORY, NEXT_STEP = "instructions", "benchmark", "memory", "next_step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ def step_task(
     shown: Shown,
     *,
     instructions: str,
+    benchmark: str = "",
     memory: Memory = "none",
     history: str | None = None,
     following: Shown | None = None,
@@ -50,6 +52,7 @@ def step_task(
     Args:
         shown: the step
         instructions: the beginning of the prompt, as of `rlcore_gui.prompts.instructions`
+        benchmark: the name of the data set
         memory: what ``history`` is
         history: the memory in the prompt; None or an empty text in the first step
         following: the next step of the episode, for rewards that depend on it; None for the last step
@@ -69,6 +72,7 @@ def step_task(
         fields={
             STEPS: [step.as_fields()],
             INSTRUCTIONS: instructions,
+            BENCHMARK: benchmark,
             MEMORY: memory,
             NEXT_STEP: None if following is None else following.step.as_fields(),
         },
@@ -76,12 +80,13 @@ def step_task(
     )
 
 
-def episode_task(shown: Sequence[Shown], *, instructions: str) -> Task:
+def episode_task(shown: Sequence[Shown], *, instructions: str, benchmark: str = "") -> Task:
     """Return the task to answer all recorded steps of an episode, with the agent's own summaries as memory.
 
     Args:
         shown: the steps with a screenshot, in order
         instructions: as in `step_task`
+        benchmark: as in `step_task`
 
     Raises:
         ValueError: there is no step, or the steps are not of one episode in order.
@@ -101,6 +106,7 @@ def episode_task(shown: Sequence[Shown], *, instructions: str) -> Task:
         fields={
             STEPS: [step.as_fields() for step in steps],
             INSTRUCTIONS: instructions,
+            BENCHMARK: benchmark,
             MEMORY: "own",
             NEXT_STEP: None,
         },
@@ -114,6 +120,7 @@ class GuiTask:
 
     steps: tuple[GuiStep, ...]
     instructions: str
+    benchmark: str
     memory: Memory
     next_step: GuiStep | None
     images: tuple[bytes, ...]
@@ -138,6 +145,7 @@ class GuiTask:
         return cls(
             steps=steps,
             instructions=instructions,
+            benchmark=str(task.fields.get(BENCHMARK, "")),
             memory=memory,
             next_step=None if following is None else GuiStep.from_fields(fields[NEXT_STEP]),
             images=task.images,

@@ -23,6 +23,7 @@ class Metric(NamedTuple):
 METRICS = (
     Metric("reward/mean", "Mean reward of the scored trajectories of a step.", "max"),
     Metric("reward/ID", "Mean value of one reward, also of one with weight 0.", "max"),
+    Metric("reward/ID/COMPONENT", "Mean of a component over the trajectories that have it.", None),
     Metric("accuracy", "Share of scored trajectories with a reward of at least `evaluation.success`.", "max"),
     Metric("not_scored", "Trajectories without a score; they are not trained on.", "min"),
     Metric("turns/mean", "Policy turns per trajectory."),

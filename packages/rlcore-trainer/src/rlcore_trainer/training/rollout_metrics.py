@@ -27,7 +27,7 @@ def _metrics_of(groups: Sequence[Group], success: float) -> dict[str, float]:
     metrics: dict[str, float] = {}
     if summary.reward is not None and summary.accuracy is not None:
         metrics |= {"reward/mean": summary.reward, "accuracy": summary.accuracy}
-    metrics |= {f"reward/{id}": value for id, value in summary.rewards.items()}
+    metrics |= {f"reward/{id}": value for id, value in [*summary.rewards.items(), *summary.components.items()]}
     metrics |= {"tokens/sampled": summary.tokens * summary.trajectories, "turns/mean": summary.turns}
     metrics |= {f"stop/{reason}": float(count) for reason, count in summary.stops.items()}
     metrics |= {f"failure/{boundary}": float(count) for boundary, count in summary.failures.items()}
