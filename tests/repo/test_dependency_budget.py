@@ -26,8 +26,9 @@ OF_GEM = frozenset(
 )
 """GEM and what its puzzles need."""
 
-OF_SCREENS = frozenset({"numpy", "pillow", "pyarrow"})
-"""Actions of whole data sets are matched at once, screenshots are decoded, and prepared data is parquet."""
+OF_SCREENS = frozenset({"numpy", "orjson", "pillow", "pyarrow"})
+"""Actions of whole data sets are matched at once, screenshots are decoded, prepared data is parquet, and the JSON files
+of recorded episodes are large."""
 
 BUDGET = {
     "rlcore": CORE

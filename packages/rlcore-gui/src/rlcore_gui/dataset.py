@@ -9,7 +9,7 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from rlcore.config.schema import LARGEST, Table
 from rlcore.errors import DataError
 from rlcore.images import check_image, encode_image
@@ -18,7 +18,7 @@ from rlcore.types import Demonstration, Message, Task
 from rlcore_gui import prepared
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import Answer, render
-from rlcore_gui.prepare_config import Files
+from rlcore_gui.prepare_config import Files, as_list
 from rlcore_gui.prompts import PromptStyle, action_history, instructions
 from rlcore_gui.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep, steps_of
@@ -41,15 +41,15 @@ class GuiDataConfig(Table):
     """Id of the dataset."""
     train: Files
     """Files of ``rlcore data prepare`` (.parquet)."""
-    evaluation: Files | list[str] = []
+    evaluation: Annotated[list[str], BeforeValidator(as_list)] = []
     """Files of held-out episodes."""
     images: str | None = None
     """Folder of the screenshots, if it is not the one that the files name."""
     episodes: bool = False
     """Whether a task is a whole episode, in which the agent's own summaries are its memory, or a single step."""
     memory: Literal["none", "actions", "oracle"] = "actions"
-    """History in the prompt of a single step: none, the earlier actions, or ``oracle``, the summary of the previous step
-    that a teacher wrote (``rlcore data prepare`` with ``memory``)."""
+    """History in the prompt of a single step: none, the earlier actions, or ``oracle``, what a teacher wrote about the
+    previous step (``rlcore data prepare`` with ``memory``)."""
     history: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     """Number of earlier actions in the prompt (``memory = "actions"``); None shows all."""
     next_step: bool = False
@@ -69,6 +69,8 @@ class GuiDataset:
     """Tasks from prepared files. A plugin defines the prompt, and may override `generated`."""
 
     style: ClassVar[PromptStyle]
+    benchmark: ClassVar[str]
+    """The name of the data set, which its tasks have as a field."""
 
     def __init__(self, config: GuiDataConfig) -> None:
         self._config = config
@@ -178,13 +180,15 @@ class GuiDataset:
         path = Path(name).expanduser()
         folder = Path(self._config.images or prepared.origin(path).images).expanduser()
         for steps in prepared.read(path, images=folder):
-            yield [step if step.image is None else Shown(step=step, screenshot=_screenshot(step, folder)) for step in steps]
+            yield [
+                step if step.image is None else Shown(step=step, screenshot=_screenshot(step, folder)) for step in steps
+            ]
 
     def _tasks_of(self, recorded: Recorded, shown: Sequence[Shown]) -> Iterator[Task]:
         config = self._config
         if config.episodes:
             if shown:
-                yield episode_task(shown, instructions=self._instructions)
+                yield episode_task(shown, instructions=self._instructions, benchmark=self.benchmark)
             return
         following = dict(zip((each.step.row_id for each in shown), shown[1:], strict=False)) if config.next_step else {}
         before: list[Action] = []
@@ -194,6 +198,7 @@ class GuiDataset:
                 yield step_task(
                     each,
                     instructions=self._instructions,
+                    benchmark=self.benchmark,
                     memory=config.memory,
                     history=self._history(step, before),
                     following=following.get(step.row_id),

@@ -31,6 +31,8 @@ _KEY = re.compile(rb'"(?:[^"\\]|\\.)*"\s*:\s*')
 def items(path: Path, *, read: Callable[[int], object] | None = None) -> Iterator[tuple[str | None, Any]]:
     """Yield the items of a JSON file that is a list, or an object of lists, each with the key of its list.
 
+    Integers beyond 64 bits become floats.
+
     Args:
         path: the file; a byte order mark is ignored
         read: called with the number of bytes that were read so far

@@ -8,9 +8,13 @@ from typing import Annotated, ClassVar, Self
 from pydantic import BeforeValidator, Field, model_validator
 from rlcore.config.schema import LARGEST, Table
 
-Files = Annotated[
-    list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value), Field(min_length=1)
-]
+
+def as_list(value: object) -> object:
+    """A single name as a list."""
+    return [value] if isinstance(value, str) else value
+
+
+Files = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
 
 
 class PrepareConfig(Table):
@@ -52,4 +56,4 @@ class PrepareConfig(Table):
         return self
 
 
-__all__ = ["Files", "PrepareConfig"]
+__all__ = ["Files", "PrepareConfig", "as_list"]

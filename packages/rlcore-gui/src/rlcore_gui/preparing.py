@@ -1,8 +1,8 @@
 """``rlcore data prepare`` for recorded episodes on screens: source files to prepared parquet files.
 
 Episodes are read, completed and written a few thousand steps at a time, so memory does not grow with the data. Every
-step becomes one row of the file. A step that cannot be trained on has its reason in the column ``skipped`` and no image;
-it stays part of the history. Histories are derived from the rows of an episode when they are needed, and never stored.
+step becomes one row of the file. A step that cannot be trained on has its reason in the column ``skipped`` and no
+image; it stays part of the history. Histories are derived from the rows of an episode when they are needed.
 
 Axes: ``N`` the steps of some episodes, in order.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,12 +27,12 @@ from rlcore.terminal import overwrite
 
 from rlcore_gui import json_stream
 from rlcore_gui.holdout import HoldOut
-from rlcore_gui.pseudo_labels import SUMMARY, PseudoLabels
 from rlcore_gui.prepare_config import PrepareConfig
+from rlcore_gui.pseudo_labels import SUMMARY, PseudoLabels
 from rlcore_gui.report import Report
 from rlcore_gui.schema import LABEL, Origin, schema_of
 from rlcore_gui.screenshots import Flaw, ImageFolder, Size
-from rlcore_gui.sources import Columns, Source, SourceEpisode, UnreadableEpisode
+from rlcore_gui.sources import Columns, Source, SourceEpisode, UnreadableEpisode, points_column
 
 CHUNK = 2048
 """Steps that are completed and written at a time, as one row group. Episodes are never divided."""
@@ -53,8 +54,8 @@ def prepare(source: Source, config: PrepareConfig) -> Mapping[str, object]:
     with ExitStack() as stack:
         writer = stack.enter_context(_Writer(out, preparation.schema(held_out=False)))
         held_out = stack.enter_context(_Writer(subset, preparation.schema(held_out=True))) if subset else None
-        for batch in preparation.batches():
-            writer.write(batch)
+        for batches in preparation.batches():
+            writer.write(*batches)
         if held_out is not None:
             held, passed = preparation.hold_out.divide()
             writer.write(*passed)
@@ -82,12 +83,12 @@ class _Preparation:
         )
         return self.rows.with_metadata(dict(origin.as_metadata()))
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows that are not held out, except for those that still wait."""
+    def batches(self) -> Iterator[list[pa.RecordBatch]]:
+        """All rows that are not held out, except for those that still wait, as the contents of row groups."""
         for episodes in self.chunks():
             batch, rows_E = self.complete(episodes)
             if self.config.subset is None:
-                yield batch
+                yield [batch]
                 continue
             passes_N = np.ones(len(batch), dtype=bool)
             start = 0
@@ -96,8 +97,8 @@ class _Preparation:
                 copy = partial(_copied, batch, start, steps)
                 passes_N[start : start + steps] = not self.hold_out.offer(episode.id, episode.stratum, rows, copy)
                 start += steps
-            yield batch if passes_N.all() else batch.filter(pa.array(passes_N))
-            yield from self.hold_out.passed()
+            kept = batch if passes_N.all() else batch.filter(pa.array(passes_N))
+            yield [kept, *self.hold_out.passed()]
 
     def chunks(self) -> Iterator[list[SourceEpisode]]:
         """Readable episodes, a few thousand steps at a time."""
@@ -188,9 +189,7 @@ class _Preparation:
             "skipped": pa.array(flaw_N, pa.string()),
             "action": pa.array(columns.action_N, pa.string()),
             "value": pa.array(columns.value_N, pa.string()),
-            "position": pa.FixedSizeListArray.from_arrays(
-                pa.array(columns.position_N2.ravel()), 2, mask=pa.array(np.isnan(columns.position_N2[:, 0]))
-            ),
+            "position": points_column(columns.position_N2),
             "boxes": pa.ListArray.from_arrays(
                 pa.array(4 * np.concatenate(([0], np.cumsum(columns.boxes_N))), pa.int32()),
                 pa.array(columns.boxes_B4.ravel()),
@@ -244,7 +243,7 @@ class _Places:
     def add(self, episode: SourceEpisode, unique: str, index_N: Sequence[int], flaw_N: Sequence[str | None]) -> None:
         start, count = len(self.row_id_N), len(episode.steps)
         indices = index_N[start : start + count]
-        if any(index <= before for before, index in zip(indices, indices[1:], strict=False)) or indices[:1] < [0]:
+        if any(index <= before for before, index in pairwise(indices)) or indices[0] < 0:
             self.report.note("episodes whose step numbers do not increase, and were numbered again", episode.id)
             indices = range(count)
         row_ids = [f"{self.dataset}/{unique}/{index}" for index in indices]
@@ -260,7 +259,7 @@ class _Places:
         first, last, following = [False] * count, [False] * count, [None] * count
         if kept:
             first[kept[0]] = last[kept[-1]] = True
-            for number, after in zip(kept, kept[1:], strict=False):
+            for number, after in pairwise(kept):
                 following[number] = row_ids[after]  # type: ignore[call-overload]
         self.is_first_N += first
         self.is_last_N += last

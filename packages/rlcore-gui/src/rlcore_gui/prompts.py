@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlcore.types import ImagePart, Message, TextPart
 
-from rlcore_gui.actions import Action, ActionTable
+from rlcore_gui.actions import DECIMALS, Action, ActionTable
 from rlcore_gui.answers import ACTION, PROGRESS, REASONING, SUMMARY, skeleton
+from rlcore_gui.literals import to_json_text
 
 MEANINGS = {
     PROGRESS: "estimate which part of the task is done, from the summary and the screenshot.",
@@ -89,7 +91,17 @@ def action_history(actions: Sequence[Action], table: ActionTable, *, last: int |
         last: how many of them to keep; None for all. Numbers count from the beginning of the episode.
     """
     numbered = list(enumerate(actions, start=1))
-    return " ".join(f"Step {number}: {table.render(action)}" for number, action in numbered[-last if last else 0 :])
+    return " ".join(f"Step {number}: {_recorded(action, table)}" for number, action in numbered[-last if last else 0 :])
+
+
+def _recorded(action: Action, table: ActionTable) -> str:
+    """As `ActionTable.render`, also for a recorded action without the position or value that it should have."""
+    try:
+        return table.render(action)
+    except ValueError:
+        position = None if action.position is None else [round(number, DECIMALS) for number in action.position]
+        plain = {"action": action.name, "value": action.value, "position": position}
+        return to_json_text({name: json.dumps(value, ensure_ascii=False) for name, value in plain.items()})
 
 
 def _one_line(text: str) -> str:

@@ -1,7 +1,8 @@
 """Pseudo-labels: what a teacher wrote about recorded steps, joined by episode and step.
 
-A file has one JSON object per line: ``annotation_id`` (the id of the episode), ``step_id`` and ``pseudo_labels``, which is
-null if the teacher failed, or an object with ``progress_estimation``, ``decision_reasoning`` and ``history_summary``.
+A file has one JSON object per line: ``annotation_id`` (the id of the episode), ``step_id`` and ``pseudo_labels``, which
+is null if the teacher failed, or an object with the texts ``progress_estimation``, ``decision_reasoning`` and
+``history_summary``.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ class Report:
         table: dict[str, object] = {"episodes": totals["episodes"], "steps": totals["steps"], "rows": totals["rows"]}
         if len(self._groups) > 1:
             for group, counts in self._groups.items():
-                steps, episodes = counted(counts["steps"], "step"), counted(counts["episodes"], "episode")
-                table[f"  {group or '(no group)'}"] = f"{counts['rows']:,} rows of {steps} in {episodes}"
+                rows, steps, episodes = (counted(counts[f"{word}s"], word) for word in ("row", "step", "episode"))
+                table[f"  {group or '(no group)'}"] = f"{rows} of {steps} in {episodes}"
         table["not rows, kept in the history"] = "; ".join(self._lines("skipped", self._skipped)) or "none"
         if unreadable := self._lines("unreadable", self._unreadable):
             table["not episodes"] = "; ".join(unreadable)
@@ -129,7 +129,9 @@ class Report:
         for (counted_kind, reason), count in self._counts.most_common():
             if counted_kind == kind and count:
                 shown = ", ".join(examples.get(reason, ()))
-                lines.append(f"{reason}: {count:,}" + (f" ({shown}{', ...' if count > EXAMPLES else ''})" if shown else ""))
+                lines.append(
+                    f"{reason}: {count:,}" + (f" ({shown}{', ...' if count > EXAMPLES else ''})" if shown else "")
+                )
         return lines
 
 

@@ -40,7 +40,9 @@ class ImageFolder:
         """Raises `DataError` if there is no such folder."""
         if not folder.is_dir():
             found = "a file" if folder.exists() else "no such folder"
-            raise DataError("the images must be in a folder", found=found, where=str(folder.absolute()), fix="correct it")
+            raise DataError(
+                "the images must be in a folder", found=found, where=str(folder.absolute()), fix="correct it"
+            )
         self.path = folder.resolve()
         self._inside: dict[str, bool] = {"": True}
 

@@ -87,4 +87,10 @@ class Source(Protocol):
         ...
 
 
-__all__ = ["Columns", "Floats", "Source", "SourceEpisode", "UnreadableEpisode"]
+def points_column(points_N2: Floats) -> pa.FixedSizeListArray:
+    """Points as a column. One that is not a number is null."""
+    missing = pa.array(~np.isfinite(points_N2).all(axis=1))
+    return pa.FixedSizeListArray.from_arrays(pa.array(points_N2.ravel()), 2, mask=missing)
+
+
+__all__ = ["Columns", "Floats", "Source", "SourceEpisode", "UnreadableEpisode", "points_column"]

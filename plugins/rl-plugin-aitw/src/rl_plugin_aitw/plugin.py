@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import EnvironmentSpec, RewardSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 if TYPE_CHECKING:
     from rlcore.sheets import TurnNote
@@ -82,3 +82,16 @@ def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | Non
     from rl_plugin_aitw.benchmark import AITW
 
     return turn_notes(AITW, task, trajectory)
+
+
+@hookimpl
+def rlcore_datasets() -> Iterable[DatasetSpec]:
+    """Recorded episodes."""
+    yield DatasetSpec(
+        id="aitw",
+        target=f"{_PACKAGE}.dataset:AitwData",
+        config=f"{_PACKAGE}.dataset:AitwDataConfig",
+        prepare=f"{_PACKAGE}.prepare:prepare",
+        prepare_config=f"{_PACKAGE}.prepare:AitwPrepareConfig",
+        summary="Recorded episodes on Android phones (AITW), from prepared files.",
+    )

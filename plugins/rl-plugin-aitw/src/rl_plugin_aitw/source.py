@@ -1,8 +1,8 @@
 """The JSON format of AITW that SeeClick published: domains, each a list of episodes, each a list of steps.
 
-A step has ``ep_id``, ``step``, ``goal``, ``img_filename`` (without its suffix), ``action_type_id``, ``action_type_text``,
-``touch`` and ``lift`` (x, y), ``type_text`` and ``annot_position``, the flat list of all boxes (y, x, height, width).
-Numbers and texts are accepted for each other, and missing values are replaced by neutral ones and counted.
+A step has ``ep_id``, ``step``, ``goal``, ``img_filename`` (without its suffix), ``action_type_id``,
+``action_type_text``, ``touch`` and ``lift`` (x, y), ``type_text`` and ``annot_position``, the flat list of all boxes
+(y, x, height, width). Numbers and texts are accepted for each other, and missing values are replaced by neutral ones.
 
 Axes: ``N`` the steps of some episodes, ``B`` all of their boxes.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from rlcore_gui.screenshots import Flaw, Size
-from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode
+from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode, points_column
 
 from rl_plugin_aitw.actions import CLICK, COMPLETE, IMPOSSIBLE, PRESS_BACK, PRESS_ENTER, PRESS_HOME, SCROLLS, TYPE
 
@@ -98,10 +98,8 @@ class AitwSource:
             lift_N2 = np.where(negative_N2, lift_N2, lift_N2 / scale_N2)
             boxes_B4 = boxes_B4 / np.repeat(scale_N2[:, [1, 0, 1, 0]], counts_N, axis=0)
         action_N = [
-            _USUAL.get(pair) or _name(*pair, touch, lift)
-            if isinstance(pair[0], int) and isinstance(pair[1], str)
-            else _name(*pair, touch, lift)
-            for pair, touch, lift in zip(zip(id_N, text_N, strict=True), touch_N2, lift_N2, strict=True)
+            _usual(number, text) or _name(number, text, touch, lift)
+            for number, text, touch, lift in zip(id_N, text_N, touch_N2, lift_N2, strict=True)
         ]
         click_N = np.array([name == CLICK for name in action_N], dtype=bool)
         position_N2 = np.where(click_N[:, None], (touch_N2 + lift_N2) / 2, np.nan)
@@ -111,8 +109,8 @@ class AitwSource:
             [
                 pa.array([_whole(number) for number in id_N], pa.int32()),
                 pa.array([text if isinstance(text, str) else None for text in text_N], pa.string()),
-                pa.FixedSizeListArray.from_arrays(pa.array(touch_N2.ravel()), 2),
-                pa.FixedSizeListArray.from_arrays(pa.array(lift_N2.ravel()), 2),
+                points_column(touch_N2),
+                points_column(lift_N2),
             ],
             fields=list(self.extra),
         )
@@ -120,9 +118,7 @@ class AitwSource:
             index_N=_indices(index_N),
             task_N=[goal if isinstance(goal, str) else "" for goal in goal_N],
             action_N=action_N,
-            value_N=[
-                _text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)
-            ],
+            value_N=[_text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)],
             position_N2=position_N2,
             boxes_B4=boxes_B4,
             boxes_N=counts_N,
@@ -149,7 +145,9 @@ def _image(step: Any) -> str | None:
 
 def _indices(index_N: Sequence[Any]) -> list[int]:
     """Step numbers. One that is none is -1, so that its episode is numbered again."""
-    return [index if type(index) is int else number if (number := _whole(index)) is not None else -1 for index in index_N]
+    return [
+        index if type(index) is int else number if (number := _whole(index)) is not None else -1 for index in index_N
+    ]
 
 
 def _points(points_N: Sequence[Any]) -> Floats:
@@ -158,15 +156,23 @@ def _points(points_N: Sequence[Any]) -> Floats:
         points_N2 = np.array(points_N, dtype=np.float64)
         if points_N2.shape == (len(points_N), 2):
             return points_N2
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     return np.array([_point(point) for point in points_N], dtype=np.float64).reshape(-1, 2)
 
 
 def _point(point: Any) -> tuple[float, float]:
-    if isinstance(point, (list, tuple)) and len(point) == 2 and all(map(_is_number, point)):
-        return float(point[0]), float(point[1])
+    if isinstance(point, (list, tuple)) and len(point) == 2:
+        return _number(point[0]), _number(point[1])
     return math.nan, math.nan
+
+
+def _number(value: Any) -> float:
+    """As numpy converts it, or else not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, Any]]:
@@ -176,7 +182,7 @@ def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.
         flat = np.array(list(chain.from_iterable(boxes_N)), dtype=np.float64)
         if flat.ndim == 1 and not (lengths_N % 4).any():
             return flat.reshape(-1, 4), lengths_N // 4, np.zeros(len(lengths_N), dtype=bool)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     lists = [_numbers(boxes) for boxes in boxes_N]
     lengths_N = np.array(list(map(len, lists)), dtype=np.int64)
@@ -187,7 +193,8 @@ def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.
 def _numbers(boxes: Any) -> list[float]:
     """The numbers of a flat or nested list. Anything else is not a number."""
     if isinstance(boxes, (list, tuple)):
-        return [number for item in boxes for number in (_numbers(item) if isinstance(item, (list, tuple)) else [item])]
+        parts = (_numbers(item) if isinstance(item, (list, tuple)) else [_number(item)] for item in boxes)
+        return list(chain.from_iterable(parts))
     return []
 
 
@@ -224,8 +231,11 @@ def _any(owner: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
 
 def _on_screen(position_N2: Floats) -> np.ndarray[Any, Any]:
     with np.errstate(invalid="ignore"):
-        on_N: np.ndarray[Any, Any] = ((position_N2 >= 0) & (position_N2 <= 1)).all(axis=1)
-    return on_N
+        return np.asarray(((position_N2 >= 0) & (position_N2 <= 1)).all(axis=1))
+
+
+def _usual(number: Any, text: Any) -> str | None:
+    return _USUAL.get((number, text)) if type(number) is int and type(text) is str else None
 
 
 def _name(number: Any, text: Any, touch: Floats, lift: Floats) -> str:
@@ -255,10 +265,6 @@ def _whole(number: Any) -> int | None:
         return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None
     whole = isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < 2**31
     return int(number) if whole and number == int(number) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _text(value: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import EnvironmentSpec, RewardSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 if TYPE_CHECKING:
     from rlcore.sheets import TurnNote
@@ -82,3 +82,16 @@ def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | Non
     from rl_plugin_mind2web.benchmark import MIND2WEB
 
     return turn_notes(MIND2WEB, task, trajectory)
+
+
+@hookimpl
+def rlcore_datasets() -> Iterable[DatasetSpec]:
+    """Recorded episodes."""
+    yield DatasetSpec(
+        id="mind2web",
+        target=f"{_PACKAGE}.dataset:Mind2WebData",
+        config=f"{_PACKAGE}.dataset:Mind2WebDataConfig",
+        prepare=f"{_PACKAGE}.prepare:prepare",
+        prepare_config=f"{_PACKAGE}.prepare:Mind2WebPrepareConfig",
+        summary="Recorded episodes on web pages (Mind2Web), from prepared files.",
+    )

@@ -1,8 +1,8 @@
 """The JSON format of Mind2Web that SeeClick published: a list of episodes.
 
 An episode has ``annotation_id``, ``confirmed_task``, ``website``, ``domain``, ``subdomain``, ``action_reprs`` and
-``actions``. An action has ``action_uid``, ``operation`` (``op``, ``original_op`` and ``value``) and ``bbox``, in pixels of
-its screenshot; many have no ``bbox``. The screenshot is ``ANNOTATION_ID-ACTION_UID.jpg``.
+``actions``. An action has ``action_uid``, ``operation`` (``op``, ``original_op`` and ``value``) and ``bbox``, in pixels
+of its screenshot; many have no ``bbox``. The screenshot is ``ANNOTATION_ID-ACTION_UID.jpg``.
 
 Axes: ``N`` the steps of some episodes, ``B`` all of their boxes.
 """
@@ -134,8 +134,7 @@ def _value(action: Mapping[str, Any]) -> str | None:
 
 
 def _box(found: Any, size: Size | Flaw) -> tuple[tuple[float, float, float, float] | None, bool, str | None]:
-    """The visible part of a box, ``(y, x, height, width)`` relative to the screenshot, whether it was cut, and why there
-    is none."""
+    """The visible part of a box, relative to the screenshot as y, x, height, width; whether it was cut; its flaw."""
     if not isinstance(found, Mapping):
         return None, False, "no box"
     numbers = [found.get(name) for name in ("x", "y", "width", "height")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
+import json
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,6 +14,7 @@ from typing import Any
 
 import click
 
+from rlcore.cli.file_images import FileImages
 from rlcore.cli.flags import option_layers
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.rescore import newest_rollouts, rescore
@@ -161,7 +164,7 @@ def _work(verb: str, name: str, options: tuple[str, ...], *, help_options: bool,
 def show(source: str, options: tuple[str, ...], count: int, split: str, images: Path | None) -> None:
     """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset.
 
-    The images of rollouts and of a dataset's tasks are drawn in terminals with the protocols of kitty or iTerm2, or
+    The images of rows, rollouts and tasks are drawn in terminals with the protocols of kitty or iTerm2, or
     with sixel. Elsewhere, those of a file are written to the folder FILE.images.
     """
     path = Path(source).expanduser()
@@ -171,8 +174,7 @@ def show(source: str, options: tuple[str, ...], count: int, split: str, images: 
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
         raise _source_not_found(source)
-    blobs = blobs_of(path)
-    rows = ((row, blobs.get) for row in _file_rows(path)) if is_file else _tasks(source, options, split)
+    rows = _rows_with_images(path) if is_file else _tasks(source, options, split)
     pictures = ShownImages(images, path.with_name(f"{path.name}.images") if is_file else None)
     shown = 0
     for number, (row, read) in enumerate(itertools.islice(rows, count), start=1):
@@ -185,6 +187,21 @@ def show(source: str, options: tuple[str, ...], count: int, split: str, images: 
         shown = number
     if not shown:
         say("no rows")
+
+
+def _rows_with_images(path: Path) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
+    images = FileImages(_image_folder(path), blobs_of(path))
+    return ((row, images.read) for row in images.marked(_file_rows(path)))
+
+
+def _image_folder(path: Path) -> Path:
+    """The folder that the paths of images are relative to: that of the file, unless its metadata names another."""
+    if path.suffix == ".parquet" and path.is_file():
+        with contextlib.suppress(ImportError, OSError, ValueError, KeyError, TypeError):
+            import pyarrow.parquet
+
+            return Path(json.loads(pyarrow.parquet.read_schema(path).metadata[b"rlcore"])["images"])
+    return path.parent
 
 
 def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:

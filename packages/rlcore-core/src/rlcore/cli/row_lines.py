@@ -30,11 +30,21 @@ def row_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:
         if key == "messages" and isinstance(value, list):
             yield "  messages"
             yield from (line for message in value for line in _message_lines(message))
+        elif images := _images_in(value):
+            yield f"  {key}"
+            yield from images
         else:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=value_text)
             first, *others = excerpt(text)
             yield f"  {key}: {first}"
             yield from (f"    {line}" for line in others)
+
+
+def _images_in(value: Any) -> list[str | Shown]:
+    """The images of a column of `FileImages`; empty for any other value."""
+    parts = value if isinstance(value, list) else [value]
+    shown = [_part(part) for part in parts if isinstance(part, Mapping) and set(part) == {"sha256"}]
+    return shown if len(shown) == len(parts) else []
 
 
 def _group_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:

@@ -1,0 +1,52 @@
+"""Pseudo-labels by episode and step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recorded_episodes import label, write_labels
+from rlcore.errors import DataError
+from rlcore_gui.pseudo_labels import SUMMARY, PseudoLabels
+
+
+def summaries(labels: PseudoLabels, keys: list[tuple[str, int] | None]) -> list[str | None]:
+    return [found[SUMMARY] if found else None for found in labels.find(keys)]
+
+
+def test_ids_and_steps_may_be_numbers_or_texts(tmp_path: Path) -> None:
+    lines = [label(7, 0, "a"), label("7", "1", "b"), label("8", 0, "c"), label('q"', 0, "d"), label("ä", 0, "e")]
+    labels = PseudoLabels(write_labels(tmp_path, lines))
+    keys = [("7", 0), ("7", 1), ("8", 0), ('q"', 0), ("ä", 0), ("8", 1), None]
+    assert summaries(labels, keys) == ["a", "b", "c", "d", "e", None, None]
+    assert labels.counts["lines"] == 5
+
+
+def test_null_repeated_and_unreadable_lines_are_counted(tmp_path: Path) -> None:
+    lines = [
+        label(1, 0, "old"),
+        label(1, 1, "kept"),
+        label(1, 0, "new"),
+        label(1, 1),
+        label(1, 2),
+        label(1, 3, ""),
+        "{",
+        "3",
+        '{"annotation_id": null, "step_id": 1, "pseudo_labels": {}}',
+        '{"step_id": 4, "annotation_id": "1", "pseudo_labels": {"history_summary": "moved"}}',
+    ]
+    labels = PseudoLabels(write_labels(tmp_path, lines))
+    keys = [("1", step) for step in range(5)]
+    assert summaries(labels, list(keys)) == ["new", "kept", None, None, "moved"]
+    assert dict(labels.counts) == {"lines": 10, "null": 2, "repeated": 1, "unreadable": 3}
+
+
+def test_last_repeated_label_with_a_summary_counts(tmp_path: Path) -> None:
+    labels = PseudoLabels(write_labels(tmp_path, [label(1, 0, "good"), label(1, 0, "")]))
+    assert summaries(labels, [("1", 0)]) == ["good"]
+
+
+def test_empty_and_missing_files(tmp_path: Path) -> None:
+    assert PseudoLabels(write_labels(tmp_path, [])).find([("1", 0)]) == [None]
+    with pytest.raises(DataError, match="cannot be read"):
+        PseudoLabels(tmp_path / "none.jsonl")
