@@ -3,8 +3,8 @@
     python examples/gui/draw_episodes.py aitw data/aitw
     python examples/gui/draw_episodes.py mind2web data/mind2web --episodes 200
 
-An episode has two screens, and its task names what to do on each of them. The folder receives ``train.json``, ``labels.jsonl``
-and ``images/``, the input of ``rlcore data prepare``.
+An episode has two screens, and its task names what to do on each of them. The folder receives ``train.json``,
+``labels.jsonl`` and ``images/``, the input of ``rlcore data prepare``.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ SETS = {
     "algorithm.advantage.id": "grpo",
     "algorithm.entropy": 0,
     "algorithm.kl.coefficient": 0.01,
-    "algorithm.kl.estimator": "low_var_kl",
+    "algorithm.kl.estimator": "k3",
     "checkpoint.every": 40,
     "rollout.group_size": 16,
     "rollout.max_context_tokens": 10240,
@@ -89,7 +89,9 @@ def test_variants_of_a_recipe_differ_only_in_their_tables(plugin: str, size: str
             *(["lora", "trainer"] if "lora" in variant else []),
         }
         assert other["trainer"] | {"learning_rate": plain["trainer"]["learning_rate"]} == plain["trainer"]
-        assert other["algorithm"] | {key: plain["algorithm"][key] for key in ("loss", "aggregation")} == plain["algorithm"]
+        assert (
+            other["algorithm"] | {key: plain["algorithm"][key] for key in ("loss", "aggregation")} == plain["algorithm"]
+        )
 
 
 @pytest.mark.parametrize(("plugin", "size"), [(plugin, size) for plugin in PLUGINS for size in SIZES])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from rl_plugin_mind2web.dataset import Mind2WebData, Mind2WebDataConfig
-from rl_plugin_mind2web.scoring import match_all, score_action
+from rl_plugin_mind2web.matching import match
+from rl_plugin_mind2web.scoring import score_action
 from rl_plugin_mind2web.screens import KINDS
 from rlcore.errors import DataError
-from rlcore_gui.actions import Action
 from rlcore_gui.answers import parse
 from rlcore_gui.drawn.screens import CELLS
 from rlcore_gui.drawn.steps import draw_steps
@@ -25,12 +26,13 @@ def data(**keys: object) -> Mind2WebData:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_tap_on_another_cell_never_matches(kind: str) -> None:
-    drawn = draw_steps(random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), held_out=False)
-    taps = [Action(name="CLICK", position=center) for center in CENTERS]
+def test_only_the_cell_of_the_target_is_the_right_element(kind: str) -> None:
+    drawn = draw_steps(
+        random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), held_out=False, target_box_only=True
+    )
     for _, one in zip(range(60), drawn, strict=False):
-        matches = match_all(taps, [one.step] * len(taps))
-        assert [match.official for match in matches] == [center == one.step.action.position for center in CENTERS]
+        found = [match(replace(one.step.action, position=center), one.step).step for center in CENTERS]
+        assert found == [center == one.step.action.position for center in CENTERS]
 
 
 def test_demonstrations_score_full_marks_unless_they_guess() -> None:
