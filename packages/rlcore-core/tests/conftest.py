@@ -73,7 +73,7 @@ class PrepareConfig(Table):
     title: str = ""
     extra: bool = False
 class LabelConfig(Table):
-    teacher: str
+    model: str
     """Model that is asked."""
     rows: int = 2
 class TrainerConfig(Table):
@@ -123,7 +123,7 @@ def prepare(config):
     given = {"title": config.title} if config.title else {}
     return {"rows": config.rows, "file": str(config.out), **given, **({"extra": True} if config.extra else {})}
 def label(config):
-    return {"labelled": config.rows, "teacher": config.teacher}
+    return {"labelled": config.rows, "model": config.model}
 class Exact:
     def __init__(self, config): self.config = config
     async def __call__(self, trajectory, task): return 1.0

@@ -361,11 +361,11 @@ def test_unknown_and_incomplete_flags_are_reported_together(rlcore: Call) -> Non
 
 
 def test_data_label_asks_the_dataset_and_prints_its_summary(rlcore: Call) -> None:
-    done = rlcore("data", "label", "toy", "teacher=large", "rows=3")
-    assert (done.status, done.out) == (0, "labelled  3\nteacher   large\n")
-    assert json.loads(rlcore("data", "label", "toy", "teacher=large", "--json").out)["teacher"] == "large"
-    assert "teacher: str" in rlcore("data", "label", "toy", "--help-options").out
-    assert "missing key  teacher" in rlcore("data", "label", "toy").err
+    done = rlcore("data", "label", "toy", "model=large", "rows=3")
+    assert (done.status, done.out) == (0, "labelled  3\nmodel     large\n")
+    assert json.loads(rlcore("data", "label", "toy", "model=large", "--json").out)["model"] == "large"
+    assert "model: str" in rlcore("data", "label", "toy", "--help-options").out
+    assert "missing key  model" in rlcore("data", "label", "toy").err
 
 
 def test_dataset_without_labels_names_those_that_have_some(rlcore: Call) -> None:

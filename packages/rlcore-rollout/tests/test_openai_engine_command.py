@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 
+import chat_server
 from chat_endpoint import HERE, KEY, Endpoint, call, failing, reply
 from rlcore.runs.records import read_groups
 
@@ -40,7 +41,7 @@ def rlcore(folder: Path, *arguments: str, code: int = 0, **environment: str) -> 
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, command, *rest],
         cwd=folder,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(Path(chat_server.__file__).parent), **environment},
         capture_output=True,
         text=True,
         timeout=240,

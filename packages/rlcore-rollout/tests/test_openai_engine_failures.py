@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 
 import pytest
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 
-from chat_endpoint import KEY, Endpoint, Reply, ask, call, collect, failing, only, reply
+from chat_endpoint import KEY, Endpoint, Reply, ask, call, collect, failing, free_port, only, reply
+from rlcore.endpoints.pace import Pace
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Boundary, Failure, Stop
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.openai.engine import MOST_BYTES
-from rlcore_rollout.engines.openai.pace import Pace
-
-
-def free_port() -> int:
-    """A port without a server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_refused_connection_ends_the_command_with_one_sentence(endpoint: Endpoint) -> None:

@@ -94,6 +94,8 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
         config=f"{_PACKAGE}.dataset:AitwDataConfig",
         prepare=f"{_PACKAGE}.prepare:prepare",
         prepare_config=f"{_PACKAGE}.prepare:AitwPrepareConfig",
+        label=f"{_PACKAGE}.label:label",
+        label_config=f"{_PACKAGE}.label:AitwLabelConfig",
         summary="Recorded episodes on Android phones (AITW), from prepared files, or drawn phone screens.",
     )
 

@@ -94,6 +94,8 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
         config=f"{_PACKAGE}.dataset:Mind2WebDataConfig",
         prepare=f"{_PACKAGE}.prepare:prepare",
         prepare_config=f"{_PACKAGE}.prepare:Mind2WebPrepareConfig",
+        label=f"{_PACKAGE}.label:label",
+        label_config=f"{_PACKAGE}.label:Mind2WebLabelConfig",
         summary="Recorded episodes on web pages (Mind2Web), from prepared files, or drawn web pages.",
     )
 

@@ -73,6 +73,7 @@ class Merged:
     tree: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    short_forms: Mapping[str, str] = field(default_factory=lambda: SHORT_FORMS)
 
     def origin(self, path: KeyPath) -> str:
         """The origin of the value at ``path``, or of its nearest parent; ``default`` when no layer sets it."""
@@ -107,8 +108,8 @@ class Merged:
     ) -> None:
         for key, value in over.items():
             old = base.get(key)
-            if not path and key in SHORT_FORMS and isinstance(value, str):
-                value = {SHORT_FORMS[key]: value}
+            if not path and key in self.short_forms and isinstance(value, str):
+                value = {self.short_forms[key]: value}
             if key in LISTS and isinstance(value, Mapping) and value and all(map(str.isdecimal, value)):
                 old = self._listed((*path, key), base)
             if isinstance(value, Mapping) and isinstance(old, dict):
@@ -292,9 +293,9 @@ def parse_value(text: str) -> Any:
     return tree["value"] if set(tree) == {"value"} else text
 
 
-def merge_layers(layers: Iterable[Layer]) -> Merged:
-    """Merge layers in order; the last one takes precedence."""
-    merged = Merged()
+def merge_layers(layers: Iterable[Layer], *, short_forms: Mapping[str, str] = SHORT_FORMS) -> Merged:
+    """Merge layers in order; the last one takes precedence. The short forms are those of a run's configuration."""
+    merged = Merged(short_forms=short_forms)
     for layer in layers:
         merged.add(layer)
     return merged

@@ -48,7 +48,7 @@ def validate_options(model: type[BaseModel] | None, layers: Sequence[Layer], *, 
     Raises:
         ConfigError: all problems in the table.
     """
-    merged = merge_layers(layers)
+    merged = merge_layers(layers, short_forms={})  # its key ``model`` is not a table
     validator = TableValidator(merged)
     found = validator.own(model, merged.tree, ())
     validator.finish(subject)

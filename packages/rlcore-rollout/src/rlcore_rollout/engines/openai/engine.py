@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import openai
+from rlcore.endpoints.answers import MOST_BYTES, excerpt, without_key
+from rlcore.endpoints.options import OFFICIAL
+from rlcore.endpoints.pace import Pace
 from rlcore.errors import EngineError, UserError
-from rlcore.secrecy import MASK
 from rlcore.types import ChatCompletion, FrozenDict, Message, Sampling, ToolSchema
 
-from rlcore_rollout.engines.openai.config import OFFICIAL
 from rlcore_rollout.engines.openai.failures import failure_of, is_hopeless, refusal_of
-from rlcore_rollout.engines.openai.pace import Pace
-from rlcore_rollout.engines.openai.wire import excerpt, read_completion, to_wire
+from rlcore_rollout.engines.openai.wire import read_completion, to_wire
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rlcore_rollout.engines.context import EngineContext
     from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
 
-MOST_BYTES = 16 * 2**20
-"""Maximum size of an answer in bytes."""
 FIRST_WAIT_S = 30.0
 """Maximum time that other requests wait for the result of the first one."""
 MODELS_TIMEOUT_S = 10.0
@@ -156,9 +154,4 @@ class OpenAIEngine:
             return None
 
     def _without_key(self, text: str) -> str:
-        """Remove the key from a text, because endpoints may repeat a rejected key."""
-        if self._key:
-            text = text.replace(self._key, MASK)
-            for length in range(len(self._key) - 1, 3, -1):  # one that an excerpt's end has cut
-                text = text.replace(f"{self._key[:length]}…", f"{MASK}…")
-        return text
+        return without_key(text, self._key)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import openai
+from rlcore.endpoints.answers import excerpt
 from rlcore.errors import ContextFullError, EngineError, UserError
 
 from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
-from rlcore_rollout.engines.openai.wire import excerpt
 
 UNREACHABLE = {"ConnectError", "ConnectTimeout"}
 """Errors of the HTTP library, by name, because client versions use different libraries."""

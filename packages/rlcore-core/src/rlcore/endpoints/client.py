@@ -1,0 +1,267 @@
+"""`ChatEndpoints`: questions to chat-completions endpoints, with retries, limits and deadlines.
+
+Several endpoints share the requests. One that is busy or gone rests, and the others continue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from rlcore.endpoints.answers import MOST_BYTES, Answer, error_said, excerpt, read_answer, without_key
+from rlcore.endpoints.failures import TRANSIENT, EndpointFailure, FailureKind
+from rlcore.endpoints.options import OFFICIAL, EndpointTable, read_key
+from rlcore.endpoints.pace import Pace
+from rlcore.endpoints.servers import Server, Servers
+from rlcore.endpoints.waiting import backoff_s, retry_after_s
+from rlcore.errors import NotInstalledError, UserError
+from rlcore.plugins.loading import pip_line
+
+try:
+    import httpx2
+except ImportError:
+    raise NotInstalledError("endpoints need httpx2", fix=pip_line(["rlcore-core[endpoints]"])) from None
+
+FIRST_WAIT_S = 30.0
+"""Maximum time that other requests wait for the result of the first one."""
+MODELS_TIMEOUT_S = 10.0
+"""Timeout of the request for the list of models."""
+RETRIED = frozenset({408, 409, 425, 429})
+"""Statuses below 500 that a later request may not have."""
+CROWDED = frozenset({429, 503})
+"""Statuses after which all requests to an endpoint wait."""
+USED_UP = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""Codes of errors that no retry changes."""
+
+
+class ChatEndpoints:
+    """Asks a model at one or more endpoints. An asynchronous context manager, used in one event loop.
+
+    The first request is sent before all others, so an unusable endpoint is detected with one request, not hundreds.
+
+    Args:
+        config: the endpoints and the limits
+        keys: what error messages write before the names of options, such as ``reward.0.``
+
+    Raises:
+        UserError: the key is missing or invalid.
+    """
+
+    def __init__(self, config: EndpointTable, *, keys: str = "") -> None:
+        self.requests = 0
+        """Number of requests that were sent, including retries."""
+        self.retried: Counter[str] = Counter()
+        """Number of failed requests that were repeated, by the kind of failure."""
+        self._config, self._prefix = config, keys
+        self._key = read_key(config.api_key_env, config.base_url, keys=keys)
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._pace = Pace(config.requests_per_minute) if config.requests_per_minute else None
+        self._servers = Servers(config.base_url)
+        self._http = httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx2.Timeout(config.timeout_s, connect=min(30.0, config.timeout_s)),
+            verify=any(url.startswith("https:") for url in config.base_url),  # certificates take time to load
+            limits=httpx2.Limits(max_connections=config.concurrency, max_keepalive_connections=config.concurrency),
+        )
+        self._refusal: UserError | None = None
+        self._started = self._succeeded = False
+        self._first_ended = asyncio.Event()
+
+    async def ask(self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, **body: Any) -> Answer:
+        """The answer to a conversation.
+
+        Args:
+            messages: in the format of the chat-completions API
+            max_tokens: the token limit of the answer
+            body: further keys of the request, such as ``temperature``; None leaves one out
+
+        Raises:
+            EndpointFailure: there is no answer after the retries, or within the deadline.
+            UserError: no question can be answered: no server, a rejected key, an unknown model or a used-up quota.
+        """
+        extra = self._config.extra_body
+        request = {key: value for key, value in body.items() if value is not None}
+        # OpenAI's own models refuse the name that all other endpoints know.
+        limit = "max_completion_tokens" if OFFICIAL in self._config.base_url else "max_tokens"
+        if not {"max_tokens", "max_completion_tokens"} & set(extra):
+            request[limit] = max_tokens
+        content = json.dumps({"model": self._config.model, "messages": list(messages), **request, **extra}).encode()
+        async with self._slots:
+            await self._after_the_first()
+            ends = asyncio.get_running_loop().time() + self._config.deadline_s
+            try:
+                async with asyncio.timeout_at(ends):
+                    return await self._answer(content, ends)
+            except TimeoutError:
+                text = f"there is no answer within {self._config.deadline_s:g} s"
+                raise EndpointFailure(text, "time-out") from None
+            except EndpointFailure as failure:
+                raise EndpointFailure(without_key(str(failure), self._key), failure.kind) from None
+            finally:
+                self._first_ended.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def _after_the_first(self) -> None:
+        if self._started and not self._first_ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_WAIT_S):
+                    await self._first_ended.wait()
+        self._started = True
+
+    async def _answer(self, content: bytes, ends: float) -> Answer:
+        """The answer to a question, after retries that begin before ``ends`` on the clock of the event loop."""
+        retries = 0
+        while True:
+            if self._pace is not None:
+                await self._servers.free()
+                await self._pace.turn()
+            server = await self._servers.free()
+            if self._refusal is not None:
+                raise self._refusal
+            try:
+                with server.busy():
+                    return await self._once(server, content)
+            except _Unusable as problem:
+                failure = problem.failure
+                wait_s = self._wait_s(server, problem, retries)
+            late = asyncio.get_running_loop().time() + wait_s >= ends
+            if failure.kind not in TRANSIENT or retries >= self._config.max_retries or late:
+                raise failure
+            retries += 1
+            self.retried[failure.kind] += 1
+            await asyncio.sleep(wait_s)
+
+    def _wait_s(self, server: Server, problem: _Unusable, retries: int) -> float:
+        """Seconds until the request can be repeated. A server that is busy or gone rests for all requests."""
+        if problem.unreachable:
+            server.lose()
+            if self._servers.lost and not self._succeeded:
+                fix = f"start the endpoint, or correct {self._prefix}base_url"
+                self._refuse("the endpoint does not respond", str(problem.failure), fix)
+            return self._servers.rest_s()
+        wait_s = backoff_s(retries) if problem.wait_s is None else problem.wait_s
+        if not problem.rests:
+            return wait_s
+        server.rest(wait_s)
+        return self._servers.rest_s()
+
+    async def _once(self, server: Server, content: bytes) -> Answer:
+        """The answer to a single request. Raises `_Unusable`."""
+        self.requests += 1
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                url, headers = f"{server.url}/chat/completions", {"Content-Type": "application/json"}
+                async with self._http.stream("POST", url, content=content, headers=headers) as response:
+                    body = await _body(response)
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            if isinstance(error, httpx2.ConnectTimeout):
+                raise _lost(error, unreachable=True) from None
+            text = f"the endpoint did not answer within {self._config.timeout_s:g} s"
+            raise _Unusable(EndpointFailure(text, "time-out")) from None
+        except httpx2.TransportError as error:
+            raise _lost(error, unreachable=isinstance(error, httpx2.ConnectError)) from None
+        except httpx2.DecodingError as error:
+            raise _Unusable(EndpointFailure(f"the endpoint's answer is incomplete: {excerpt(str(error))}")) from None
+        except EndpointFailure as failure:
+            raise _Unusable(failure) from None
+        if not response.is_success:
+            await self._refused(server, response, body)
+        try:
+            answer = read_answer(body)
+        except EndpointFailure as failure:
+            raise _Unusable(failure) from None
+        self._succeeded = True
+        server.recover()
+        return answer
+
+    async def _refused(self, server: Server, response: httpx2.Response, body: bytes) -> NoReturn:
+        """Raise the failure of a response that is no success, or end everything if no request can succeed."""
+        status = response.status_code
+        said, code = error_said(body)
+        found = f"{status}: {said}"
+        variable = self._config.api_key_env or "OPENAI_API_KEY"
+        if status == 401 or (status == 403 and not self._succeeded):
+            fix = f"export {variable}=... with a valid key, or use another variable: {self._prefix}api_key_env=NAME"
+            self._refuse("the endpoint rejected the key", found, fix)
+        if status == 402 or code in USED_UP:
+            self._refuse("the quota of the endpoint is used up", found, "raise the quota, or use another endpoint")
+        if status == 404 and not self._succeeded:
+            models = await self._models(server)
+            if models is None:
+                fix = "correct base_url: most URLs end with /v1"
+                self._refuse("the URL does not provide chat completions", found, fix)
+            offered = ", ".join(map(excerpt, models[:20])) or "none"
+            found = f"{found}; available models: {offered}"
+            fix = f"set {self._prefix}model to an available model"
+            self._refuse(f"the endpoint does not provide the model {self._config.model!r}", found, fix)
+        kind: FailureKind = "rejected request"
+        if status == 429:
+            kind = "rate limit"
+        elif status >= 500 or status in RETRIED:
+            kind = "time-out" if status == 408 else "server error"
+        failure = EndpointFailure(f"the endpoint answered {found}", kind)
+        raise _Unusable(failure, wait_s=retry_after_s(response.headers), rests=status in CROWDED)
+
+    def _refuse(self, message: str, found: str, fix: str) -> NoReturn:
+        where = f"{self._prefix}base_url={', '.join(self._config.base_url)}"
+        found = without_key(found, self._key)
+        self._refusal = UserError(without_key(message, self._key), found=found, where=where, fix=fix)
+        raise self._refusal
+
+    async def _models(self, server: Server) -> list[str] | None:
+        """The models of an endpoint; None when it does not list them."""
+        try:
+            response = await self._http.get(f"{server.url}/models", timeout=MODELS_TIMEOUT_S)
+            return [str(model["id"]) for model in response.raise_for_status().json()["data"]]
+        except Exception:  # only an error's fix depends on it
+            return None
+
+
+class _Unusable(Exception):
+    """A request without a usable answer.
+
+    Args:
+        failure: the failure of the question if there are no retries left
+        wait_s: how long the endpoint asks to wait; None if it does not say
+        rests: whether all requests to this endpoint wait
+        unreachable: whether there is no connection to the endpoint
+    """
+
+    def __init__(
+        self,
+        failure: EndpointFailure,
+        *,
+        wait_s: float | None = None,
+        rests: bool = False,
+        unreachable: bool = False,
+    ) -> None:
+        super().__init__(str(failure))
+        self.failure, self.wait_s, self.rests, self.unreachable = failure, wait_s, rests, unreachable
+
+
+def _lost(error: httpx2.TransportError, *, unreachable: bool) -> _Unusable:
+    what = "cannot be reached" if unreachable else "closed the connection"
+    text = f"the endpoint {what}: {type(error).__name__}: {excerpt(str(error))}"
+    return _Unusable(EndpointFailure(text, "connection"), unreachable=unreachable)
+
+
+async def _body(response: httpx2.Response) -> bytes:
+    """The whole body. Raises `EndpointFailure` if it is too long."""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise EndpointFailure(f"the endpoint's answer is longer than {MOST_BYTES // 2**20} MiB")
+    return bytes(body)

@@ -1,0 +1,216 @@
+"""The client of chat-completions endpoints, against a real local server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+pytest.importorskip("httpx2", reason="the extra endpoints is not installed")
+
+from chat_server import KEY, Endpoint, Reply, failing, free_port, reply
+from rlcore.endpoints import Answer, EndpointFailure, EndpointTable
+from rlcore.endpoints.client import ChatEndpoints
+from rlcore.endpoints.waiting import backoff_s, retry_after_s
+from rlcore.errors import UserError
+from rlcore.secrecy import forget
+
+LONGEST_S = 120.0
+"""A wait that is longer than this is a mistake."""
+USER = [{"role": "user", "content": "what is 2 + 2?"}]
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server = Endpoint()
+    yield server
+    server.close()
+    forget()
+
+
+def ask(endpoint: Endpoint, count: int = 1, **options: Any) -> list[Answer | BaseException]:
+    """The answers to several questions at a time."""
+
+    async def go() -> list[Answer | BaseException]:
+        table = EndpointTable(**{"model": "m", "base_url": [endpoint.url], "max_retries": 3, **options})
+        async with ChatEndpoints(table) as client:
+            questions = [client.ask(USER, max_tokens=9, top_p=1.0, seed=None) for _ in range(count)]
+            async with asyncio.timeout(LONGEST_S):
+                return list(await asyncio.gather(*questions, return_exceptions=True))
+
+    return asyncio.run(go())
+
+
+def only(endpoint: Endpoint, **options: Any) -> Answer:
+    (found,) = ask(endpoint, **options)
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def test_answer_has_text_and_token_counts(endpoint: Endpoint) -> None:
+    assert only(endpoint) == Answer(text="it is 4", truncated=False, prompt_tokens=7, completion_tokens=3)
+    assert endpoint.bodies == [{"model": "m", "messages": USER, "max_tokens": 9, "top_p": 1.0}]
+    assert endpoint.keys == [None]
+
+
+def test_key_comes_from_the_environment_alone(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    only(endpoint, api_key_env="MY_KEY", extra_body={"max_completion_tokens": 5, "think": False})
+    assert endpoint.keys == [f"Bearer {KEY}"]
+    assert endpoint.bodies[0] | {"messages": []} == {
+        "model": "m", "messages": [], "top_p": 1.0, "max_completion_tokens": 5, "think": False,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="only from the environment"):
+        EndpointTable(model="m", api_key=KEY)
+    with pytest.raises(UserError, match="needs a key") as caught:
+        ChatEndpoints(EndpointTable(model="m", base_url=["http://example.org/v1"]), keys="reward.0.")
+    assert "reward.0.api_key_env" in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_rejected_key_ends_everything_after_one_request(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    endpoint.answers = [failing(status, "x" * 270 + f" wrong key {KEY}")]
+    found = ask(endpoint, 6)
+    assert {type(error) for error in found} == {UserError}
+    assert "rejected the key" in str(found[0])
+    assert KEY[:8] not in str(found[0])
+    assert len(endpoint.bodies) == 1
+
+
+def test_key_rejected_later_ends_everything(endpoint: Endpoint) -> None:
+    endpoint.answers = [reply(), failing(401)]
+    found = ask(endpoint, 5, concurrency=1)
+    assert isinstance(found[0], Answer)
+    assert {type(error) for error in found[1:]} == {UserError}
+    assert len(endpoint.bodies) == 2
+
+
+def test_used_up_quota_is_not_retried(endpoint: Endpoint) -> None:
+    body = json.dumps({"error": {"message": "no credit", "code": "insufficient_quota"}}).encode()
+    endpoint.answers = [Reply(status=429, body=body)]
+    with pytest.raises(UserError, match="quota"):
+        only(endpoint)
+    assert len(endpoint.bodies) == 1
+
+
+def test_unknown_model_lists_the_models_of_the_server(endpoint: Endpoint) -> None:
+    endpoint.answers = [failing(404, "no such model")]
+    endpoint.models = Reply(body=json.dumps({"data": [{"id": "tiny"}, {"id": "large"}]}).encode())
+    with pytest.raises(UserError, match="available models: tiny, large"):
+        only(endpoint)
+    endpoint.models = Reply(body=b"<p>nothing")
+    with pytest.raises(UserError, match="does not provide chat completions"):
+        only(endpoint)
+
+
+def test_server_that_is_not_there_is_reported_at_once(endpoint: Endpoint) -> None:
+    with pytest.raises(UserError, match="does not respond"):
+        only(endpoint, base_url=[f"http://127.0.0.1:{free_port()}/v1"], max_retries=50)
+
+
+def test_missing_server_is_replaced_by_the_others(endpoint: Endpoint) -> None:
+    gone = f"http://127.0.0.1:{free_port()}/v1"
+    found = ask(endpoint, 6, base_url=[gone, endpoint.url])
+    assert all(isinstance(answer, Answer) for answer in found)
+    assert len(endpoint.bodies) == 6
+
+
+def test_busy_server_rests_while_another_answers(endpoint: Endpoint) -> None:
+    other = Endpoint()
+    other.answers = [failing(429, "slow down", Retry_After="60")]
+    try:
+        found = ask(endpoint, 6, base_url=[other.url, endpoint.url])
+    finally:
+        other.close()
+    assert all(isinstance(answer, Answer) for answer in found)
+    assert (len(other.bodies), len(endpoint.bodies)) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        failing(429, Retry_After="0.05"),
+        failing(500),
+        failing(503, Retry_After="0"),
+        Reply(body=b"<html>please wait"),
+        Reply(body=reply().body, drops=True),
+        Reply(body=reply().body, headers={"Content_Encoding": "gzip"}),
+        Reply(body=b"{}", after_s=600),
+    ],
+    ids=["429", "500", "503", "html", "dropped", "undecodable", "hangs"],
+)
+def test_passing_failure_is_retried(endpoint: Endpoint, first: Reply) -> None:
+    endpoint.answers = [first, reply()]
+    assert only(endpoint, timeout_s=3 if first.after_s else 120).text == "it is 4"
+    assert len(endpoint.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "sent"),
+    [
+        (failing(429, Retry_After="0"), "rate limit", 2),
+        (failing(500, Retry_After="0"), "server error", 2),
+        (Reply(body=b'{"choices": []}'), "unreadable answer", 2),
+        (Reply(body=reply().body, drops=True), "connection", 2),
+        (Reply(body=b"{}", after_s=600), "time-out", 2),
+        (failing(400, "too many images"), "rejected request", 1),
+        (reply("x", reason="content_filter"), "content filter", 1),
+    ],
+)
+def test_failure_has_a_kind_and_bounded_retries(endpoint: Endpoint, answer: Reply, kind: str, sent: int) -> None:
+    endpoint.answers = [answer]
+    with pytest.raises(EndpointFailure) as caught:
+        only(endpoint, max_retries=1, timeout_s=0.5 if answer.after_s else 120)
+    assert caught.value.kind == kind
+    assert len(endpoint.bodies) == sent
+
+
+def test_retry_after_makes_all_requests_wait(endpoint: Endpoint) -> None:
+    endpoint.answers = [reply(), failing(429, Retry_After="0.6"), reply()]
+    found = ask(endpoint, 4, concurrency=1)
+    assert all(isinstance(answer, Answer) for answer in found)
+    assert endpoint.times[2] - endpoint.times[1] >= 0.6
+
+
+def test_wait_beyond_the_deadline_fails_without_waiting(endpoint: Endpoint) -> None:
+    endpoint.answers = [failing(429, Retry_After="3600")]
+    with pytest.raises(EndpointFailure) as caught:
+        only(endpoint, deadline_s=1800)
+    assert caught.value.kind == "rate limit"
+
+
+def test_deadline_ends_a_question_with_retries_left(endpoint: Endpoint) -> None:
+    endpoint.answers = [Reply(body=b"{}", after_s=600)]
+    with pytest.raises(EndpointFailure, match=r"within 0.5 s") as caught:
+        only(endpoint, deadline_s=0.5)
+    assert caught.value.kind == "time-out"
+
+
+def test_concurrency_and_rate_have_limits(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body: Reply(body=reply().body, after_s=0.05)
+    ask(endpoint, 8, concurrency=3)
+    assert 2 <= endpoint.most_at_once <= 3
+    endpoint.times.clear()
+    ask(endpoint, 4, requests_per_minute=600)
+    assert endpoint.times[3] - endpoint.times[0] >= 0.25
+
+
+def test_waits_grow_and_differ_and_retry_after_is_read() -> None:
+    waits = [backoff_s(3) for _ in range(50)]
+    assert 2.0 <= min(waits) < max(waits) <= 4.0
+    assert backoff_s(10**9) <= 60.0
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    assert 80 < (retry_after_s({"retry-after": later}) or 0) <= 90
+    assert retry_after_s({"retry-after": "-5"}) == 0.0
+    assert retry_after_s({"retry-after-ms": "250"}) == 0.25
+    assert [retry_after_s({"retry-after": text}) for text in ("soon", "nan", "inf", "")] == [None] * 4

@@ -1,0 +1,9 @@
+"""Labels of recorded steps by a teacher: progress, reasoning and history summaries, through chat-completions endpoints.
+
+`rlcore_gui.labels.labelling` needs the extra ``label``.
+"""
+
+from rlcore_gui.labels.config import LabelTable, SourceLabelTable
+from rlcore_gui.labels.sections import StepLabels
+
+__all__ = ["LabelTable", "SourceLabelTable", "StepLabels"]
