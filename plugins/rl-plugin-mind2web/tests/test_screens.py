@@ -18,7 +18,7 @@ from rlcore_gui.drawn.steps import draw_steps
 from rlcore_gui.steps import steps_of
 
 CENTERS = [((column + 0.5) / CELLS, (row + 0.5) / CELLS) for row in range(CELLS) for column in range(CELLS)]
-BRIEF = {"instructions": False}
+BRIEF = {"evaluation": ["generated"], "instructions": False}
 
 
 def data(**keys: object) -> Mind2WebData:

@@ -19,8 +19,6 @@ class DrawnDataConfig(GuiDataConfig):
 
     train: Files = [GENERATED]
     """``generated``, or files of ``rlcore data prepare`` (.parquet)."""
-    evaluation: Files | list[str] = [GENERATED]
-    """Held-out episodes: ``generated``, or files."""
     instructions: bool = True
     """Whether prompts explain the actions and the form of an answer. A tiny model learns both from demonstrations."""
     screens: list[str] | None = None
