@@ -1,6 +1,7 @@
 """The straightforward way to prepare AITW: every row in a list, histories joined again for each step, one process.
 
-The rows are written through a data frame, in the layout that training scripts for verl read.
+The rows become a data set, then a data frame and then parquet, in the layout that training scripts for verl read, as
+in the published script.
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas
+import datasets
 from PIL import Image
 from rl_plugin_aitw.actions import PROMPT
-from rlcore_gui.prompts import prompt_text
+from rlcore_gui.prompts import instructions, step_text
+
+INSTRUCTIONS = instructions(PROMPT)
 
 
-def prepare(source: Path, images: Path, labels: Path, out: Path) -> int:
+def prepare(source: Path, images: Path, labels: Path | None, out: Path) -> int:
     """Write all rows, and return their number."""
-    with labels.open(encoding="utf-8") as file:
-        known = {(row["annotation_id"], row["step_id"]): row["pseudo_labels"] for row in map(json.loads, file)}
+    known: dict[tuple[str, int], dict[str, str]] = {}
+    if labels is not None:
+        with labels.open(encoding="utf-8") as file:
+            known = {(row["annotation_id"], row["step_id"]): row["pseudo_labels"] for row in map(json.loads, file)}
     rows: list[dict[str, Any]] = []
     with source.open(encoding="utf-8") as file:
         domains = json.load(file)
@@ -37,7 +42,7 @@ def prepare(source: Path, images: Path, labels: Path, out: Path) -> int:
                 )
                 before = known.get((step["ep_id"], step["step"] - 1))
                 memory = before["history_summary"] if before else ""
-                question = prompt_text(PROMPT, task=step["goal"], memory=memory)
+                question = step_text(INSTRUCTIONS, task=step["goal"], memory=memory)
                 extra = {
                     "id": f"aitw_{len(rows)}",
                     "answer": str(action),
@@ -62,7 +67,7 @@ def prepare(source: Path, images: Path, labels: Path, out: Path) -> int:
                     }
                 )
                 actions.append(action)
-    pandas.DataFrame(rows).to_parquet(out, index=False)
+    datasets.Dataset.from_list(rows).to_pandas().to_parquet(out, index=False)
     return len(rows)
 
 

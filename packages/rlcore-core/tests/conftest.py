@@ -16,6 +16,8 @@ os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as with
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell that started the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+PLUGINS = ("aitw", "gem", "gsm8k-tools", "gymnasium", "mind2web", "string-equal")
+
 TOY = '''
 from __future__ import annotations
 import json
@@ -303,7 +305,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     monkeypatch.chdir(work)
     monkeypatch.syspath_prepend(str(site))
     others = "rlcore-rollout,rlcore-trainer,rlcore-merge,rlcore-compat"
-    plugins = ",".join(f"rl-plugin-{name}" for name in ("gem", "gsm8k-tools", "gymnasium", "string-equal"))
+    plugins = ",".join(f"rl-plugin-{name}" for name in PLUGINS)
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", f"{others},{plugins}")
     for name in ("toy_rl", "toy_rl_recipes"):
         monkeypatch.delitem(sys.modules, name, raising=False)

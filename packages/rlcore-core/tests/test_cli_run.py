@@ -321,7 +321,7 @@ def test_config_show_schema_and_diff(rlcore: Call) -> None:
 
 
 def test_data_list_prepare_and_show(rlcore: Call) -> None:
-    assert "numbers  (prepare, label, show; toy-rl 0.3)" in rlcore("data", "list").out
+    assert "toy   numbers  (prepare, label, show; toy-rl 0.3)" in rlcore("data", "list").out
     done = rlcore("data", "prepare", "toy", "out=x.jsonl", "rows=3")
     assert (done.out, Path("x.jsonl").read_text(encoding="utf-8")) == ("rows  3\nfile  x.jsonl\n", "{}\n{}\n{}\n")
     assert "rows: int = 2" in rlcore("data", "prepare", "toy", "--help-options").out

@@ -307,3 +307,28 @@ def test_real_episode_is_prepared(tmp_path: Path) -> None:
     assert [step.action.name for step in found][:2] == ["PRESS HOME", "SCROLL DOWN"]
     assert all(step.image_size == (270, 600) and step.group == "googleapps" for step in found)
     assert all(ACTIONS.parse(ACTIONS.render(step.action)).name == step.action.name for step in found)
+
+
+def test_second_process_finds_the_same_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_gui.preparing.CHUNK", 8)
+    domains = {"general": [[aitw_step(number, index) for index in range(4)] for number in range(12)]}
+    write_aitw(tmp_path, domains, missing=["3/3_1"])
+    alone, _ = prepared_steps(tmp_path)
+    monkeypatch.setattr("rlcore_gui.preparing.FEW_BYTES", 0)
+    assert prepared_steps(tmp_path, overwrite=True)[0] == alone
+    monkeypatch.setattr("rlcore_gui.probing.COMMAND", "raise SystemExit")
+    assert prepared_steps(tmp_path, overwrite=True)[0] == alone
+
+
+def test_texts_that_are_no_unicode_and_huge_numbers_are_written(tmp_path: Path) -> None:
+    steps = [
+        aitw_step("e", 10**12, goal="open \ud800"),
+        aitw_step("e", 1, **{**TYPED, "action_type_id": 3, "type_text": "\udfff"}),
+        aitw_step("e", 2, action_type_id=2**63, action_type_text="click\ud800", img_filename="\ud800"),
+    ]
+    write_aitw(tmp_path, {"general": [steps]}, missing=["\ud800"])
+    labels = str(write_labels(tmp_path, [label("e", 1, "a \ud800")]))
+    found, _ = prepared_steps(tmp_path, labels=labels)
+    assert [step.task for step in found][:2] == ["open ?", 'open "Clock"']
+    assert found[1].action.value == "?"
+    assert found[2].image is None

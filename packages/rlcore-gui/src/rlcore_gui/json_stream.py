@@ -12,7 +12,7 @@ import orjson
 from rlcore.errors import DataError
 from rlcore.json_files import check_depth
 
-BLOCK = 1 << 21
+BLOCK = 1 << 20
 """Bytes that are read at a time."""
 LARGEST_ITEM = 1 << 28
 """Limit of one item in bytes."""

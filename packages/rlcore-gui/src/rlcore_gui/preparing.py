@@ -9,35 +9,34 @@ Axes: ``N`` the steps of some episodes, in order.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from rlcore.atomic_files import whole
-from rlcore.errors import DataError, WriteError
+from rlcore.errors import DataError
 from rlcore.terminal import overwrite
 
 from rlcore_gui import json_stream
 from rlcore_gui.holdout import HoldOut
 from rlcore_gui.prepare_config import PrepareConfig
-from rlcore_gui.pseudo_labels import SUMMARY, PseudoLabels
+from rlcore_gui.probing import prober
+from rlcore_gui.pseudo_labels import SUMMARY, TEXTS, PseudoLabels
 from rlcore_gui.report import Report
 from rlcore_gui.schema import LABEL, Origin, schema_of
 from rlcore_gui.screenshots import Flaw, ImageFolder, Size
-from rlcore_gui.sources import Columns, Source, SourceEpisode, UnreadableEpisode, points_column
+from rlcore_gui.sources import Columns, Source, SourceEpisode, UnreadableEpisode, points_column, texts_column
+from rlcore_gui.steps_file import StepsFile
 
 CHUNK = 2048
 """Steps that are completed and written at a time, as one row group. Episodes are never divided."""
-REPEATED_TEXTS = ["dataset", "episode_id", "group", "task", "skipped", "action"]
-"""Columns that are stored as dictionaries."""
+FEW_BYTES = 1 << 23
+"""Source files up to this size are prepared without a second process."""
 
 
 def prepare(source: Source, config: PrepareConfig) -> Mapping[str, object]:
@@ -52,8 +51,9 @@ def prepare(source: Source, config: PrepareConfig) -> Mapping[str, object]:
     out, subset = _outputs(config)
     preparation = _Preparation(source, config)
     with ExitStack() as stack:
-        writer = stack.enter_context(_Writer(out, preparation.schema(held_out=False)))
-        held_out = stack.enter_context(_Writer(subset, preparation.schema(held_out=True))) if subset else None
+        stack.enter_context(_paused_collector())
+        writer = stack.enter_context(StepsFile(out, preparation.schema(held_out=False)))
+        held_out = stack.enter_context(StepsFile(subset, preparation.schema(held_out=True))) if subset else None
         for batches in preparation.batches():
             writer.write(*batches)
         if held_out is not None:
@@ -85,8 +85,8 @@ class _Preparation:
 
     def batches(self) -> Iterator[list[pa.RecordBatch]]:
         """All rows that are not held out, except for those that still wait, as the contents of row groups."""
-        for episodes in self.chunks():
-            batch, rows_E = self.complete(episodes)
+        for episodes, sizes_N in self.probed():
+            batch, rows_E = self.complete(episodes, sizes_N)
             if self.config.subset is None:
                 yield [batch]
                 continue
@@ -99,6 +99,19 @@ class _Preparation:
                 start += steps
             kept = batch if passes_N.all() else batch.filter(pa.array(passes_N))
             yield [kept, *self.hold_out.passed()]
+
+    def probed(self) -> Iterator[tuple[list[SourceEpisode], list[Size | Flaw]]]:
+        """Episodes with the sizes of their screenshots. While one chunk is probed, the next one is read."""
+        before: list[SourceEpisode] = []
+        with prober(self.folder, process=self.source_bytes() > FEW_BYTES) as probe:
+            for episodes in self.chunks():
+                done = (before, probe.result()) if before else None
+                probe.begin([name for episode in episodes for name in episode.images])
+                before = episodes
+                if done is not None:
+                    yield done
+            if before:
+                yield before, probe.result()
 
     def chunks(self) -> Iterator[list[SourceEpisode]]:
         """Readable episodes, a few thousand steps at a time."""
@@ -120,7 +133,7 @@ class _Preparation:
 
     def items(self) -> Iterator[tuple[str, str | None, object]]:
         paths = [Path(name).expanduser() for name in self.config.source]
-        total = sum(path.stat().st_size for path in paths if path.is_file())
+        total = self.source_bytes()
         before = 0
         try:
             for path in paths:
@@ -132,15 +145,20 @@ class _Preparation:
             if sys.stderr.isatty():
                 overwrite()
 
+    def source_bytes(self) -> int:
+        paths = [Path(name).expanduser() for name in self.config.source]
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
     def show(self, before: int, total: int, done: int) -> None:
         if sys.stderr.isatty():
             overwrite(f"{self.report.rows:,} rows", fraction=min(1.0, (before + done) / max(total, 1)))
 
-    def complete(self, episodes: Sequence[SourceEpisode]) -> tuple[pa.RecordBatch, list[int]]:
+    def complete(
+        self, episodes: Sequence[SourceEpisode], sizes_N: Sequence[Size | Flaw]
+    ) -> tuple[pa.RecordBatch, list[int]]:
         """Return the rows of some episodes, and the number of steps of each that can be trained on."""
         steps_N = [step for episode in episodes for step in episode.steps]
         names_N = [name for episode in episodes for name in episode.images]
-        sizes_N = self.folder.sizes(names_N)
         columns = self.source.columns(steps_N, sizes_N)
         flaw_N: list[str | None] = [
             size if isinstance(size, str) else flaw for size, flaw in zip(sizes_N, columns.flaw_N, strict=True)
@@ -176,29 +194,27 @@ class _Preparation:
         count = len(flaw_N)
         arrays: dict[str, pa.Array] = {
             "dataset": pa.repeat(self.source.dataset, count),
-            "row_id": pa.array(place.row_id_N, pa.string()),
-            "episode_id": pa.array(place.episode_id_N, pa.string()),
+            "row_id": texts_column(place.row_id_N),
+            "episode_id": texts_column(place.episode_id_N),
             "step_index": pa.array(place.index_N, pa.int32()),
-            "group": pa.array(place.group_N, pa.string()),
-            "task": pa.array(columns.task_N, pa.string()),
-            "image": pa.array(
-                [name if usable else None for name, usable in zip(names_N, usable_N, strict=True)], pa.string()
-            ),
+            "group": texts_column(place.group_N),
+            "task": texts_column(columns.task_N),
+            "image": texts_column([name if usable else None for name, usable in zip(names_N, usable_N, strict=True)]),
             "width": pa.array([size and size[0] for size in known_N], pa.int32()),
             "height": pa.array([size and size[1] for size in known_N], pa.int32()),
-            "skipped": pa.array(flaw_N, pa.string()),
-            "action": pa.array(columns.action_N, pa.string()),
-            "value": pa.array(columns.value_N, pa.string()),
+            "skipped": texts_column(flaw_N),
+            "action": texts_column(columns.action_N),
+            "value": texts_column(columns.value_N),
             "position": points_column(columns.position_N2),
             "boxes": pa.ListArray.from_arrays(
                 pa.array(4 * np.concatenate(([0], np.cumsum(columns.boxes_N))), pa.int32()),
                 pa.array(columns.boxes_B4.ravel()),
             ),
-            "memory": pa.array(memory_N, pa.string()),
-            "label": pa.array(label_N, LABEL),
+            "memory": texts_column(memory_N),
+            "label": _labels_column(label_N),
             "is_first": pa.array(place.is_first_N, pa.bool_()),
             "is_last": pa.array(place.is_last_N, pa.bool_()),
-            "next_row_id": pa.array(place.next_row_id_N, pa.string()),
+            "next_row_id": texts_column(place.next_row_id_N),
             "source": columns.source,
         }
         return pa.RecordBatch.from_arrays([arrays[field.name] for field in self.rows], schema=self.rows)
@@ -271,56 +287,16 @@ class _Places:
                     self.report.skip(flaw, row_id)
 
 
-class _Writer:
-    """A parquet file that appears when the block ends without an error. Batches are written by a thread."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path, self.schema = path, schema
-        self.rows = 0
-        self._stack = ExitStack()
-        self._pending: Future[None] | None = None
-
-    def __enter__(self) -> _Writer:
-        file = self._stack.enter_context(_replacing(self.path))
-        self._file = self._stack.enter_context(
-            pq.ParquetWriter(file, self.schema, compression="zstd", use_dictionary=REPEATED_TEXTS)
-        )
-        self._pool = self._stack.enter_context(ThreadPoolExecutor(1))
-        return self
-
-    def write(self, *batches: pa.RecordBatch) -> None:
-        """Write batches as one row group. Waits for earlier ones."""
-        batches = tuple(batch for batch in batches if len(batch))
-        if self._pending is not None:
-            self._pending.result()
-            self._pending = None
-        if batches:
-            table = pa.Table.from_batches(batches).replace_schema_metadata(self.schema.metadata)
-            self.rows += table["skipped"].null_count
-            self._pending = self._pool.submit(self._file.write_table, table)
-
-    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
-        try:
-            if kind is None:
-                self.write()
-        except BaseException:
-            self._stack.__exit__(*sys.exc_info())
-            raise
-        self._stack.__exit__(kind, *details)  # type: ignore[arg-type]
-
-
 @contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def _paused_collector() -> Iterator[None]:
+    """Parsed JSON has no cycles, and looking for some takes a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as file:
-            yield file
-    except WriteError as error:
-        fix = "free disk space, grant the permission, or choose another file"
-        raise DataError(error.message, found=error.found, fix=fix) from None
-    except OSError as error:
-        found = error.strerror or str(error)
-        raise DataError("the folder of the output cannot be used", found=found, where=str(path.parent)) from None
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _outputs(config: PrepareConfig) -> tuple[Path, Path | None]:
@@ -338,6 +314,12 @@ def _outputs(config: PrepareConfig) -> tuple[Path, Path | None]:
     if subset is not None and subset.absolute() == out.absolute():
         raise DataError("the data and its subset need different files", found=str(out), fix="change subset")
     return out, subset
+
+
+def _labels_column(label_N: Sequence[Mapping[str, str] | None]) -> pa.StructArray:
+    """Pseudo-labels as a column."""
+    parts = [texts_column([label[name] if label else "" for label in label_N]) for name in TEXTS]
+    return pa.StructArray.from_arrays(parts, fields=list(LABEL), mask=pa.array([label is None for label in label_N]))
 
 
 def _copied(batch: pa.RecordBatch, start: int, count: int) -> pa.RecordBatch:

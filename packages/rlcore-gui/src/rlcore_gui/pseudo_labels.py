@@ -72,13 +72,14 @@ class PseudoLabels:
     def find(self, keys_N: Sequence[Key | None]) -> list[Mapping[str, str] | None]:
         """Return the label of each key, with the texts `TEXTS`; None without one. Of several, the last counts."""
         wanted_N = np.array([0 if key is None else hash(key) for key in keys_N], dtype=np.int64)
+        first_N = np.searchsorted(self._hashes_L, wanted_N, side="left").tolist()
         after_N = np.searchsorted(self._hashes_L, wanted_N, side="right").tolist()
-        return [None if key is None else self._at(key, after) for key, after in zip(keys_N, after_N, strict=True)]
+        places = (self._places_L[first:after].tolist() for first, after in zip(first_N, after_N, strict=True))
+        return [None if key is None else self._at(key, found) for key, found in zip(keys_N, places, strict=True)]
 
-    def _at(self, key: Key, after: int) -> Mapping[str, str] | None:
-        while after > 0 and self._hashes_L[after - 1] == hash(key):
-            after -= 1
-            start = int(self._places_L[after])
+    def _at(self, key: Key, places: list[int]) -> Mapping[str, str] | None:
+        """The label of the last of these places that has one for the key. Keys with equal hashes may differ."""
+        for start in reversed(places):
             end = self._bytes.find(b"\n", start)
             row = _parsed(self._bytes[start : end if end >= 0 else len(self._bytes)])
             if key_of(row) == key and (label := _label(row["pseudo_labels"])):
@@ -119,9 +120,11 @@ class _Placed:
 
 def key_of(row: Any) -> Key | None:
     """The key of a parsed line. Ids may be numbers or texts. None if it has none."""
-    if not isinstance(row, Mapping):
+    if not isinstance(row, dict):
         return None
     episode, step = row.get("annotation_id"), row.get("step_id")
+    if type(episode) is str and type(step) is int and "pseudo_labels" in row:
+        return episode, step
     if isinstance(episode, bool) or not isinstance(episode, (str, int)) or isinstance(step, bool):
         return None
     if isinstance(step, str) and re.fullmatch(r"\d{1,9}", step.strip()):
@@ -131,10 +134,10 @@ def key_of(row: Any) -> Key | None:
 
 def _label(found: Any) -> Mapping[str, str] | None:
     """The texts of a label; None if it has no summary."""
-    if not isinstance(found, Mapping):
+    if not isinstance(found, dict):
         return None
-    texts = {name: text.strip() if isinstance(text := found.get(name), str) else "" for name in TEXTS}
-    return texts if texts[SUMMARY] else None
+    texts = {name: text if isinstance(text := found.get(name), str) else "" for name in TEXTS}
+    return texts if texts[SUMMARY].strip() else None
 
 
 def _parsed(line: bytes) -> Any:

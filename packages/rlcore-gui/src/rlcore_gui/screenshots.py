@@ -6,7 +6,7 @@ import errno
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -24,6 +24,11 @@ HEADER = 4096
 """Bytes of a file that are read first. They contain the size of every PNG."""
 LONG_HEADER = 1 << 17
 """Bytes that contain the size of most other images."""
+FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+PNG_SIZE = struct.Struct(">II")
+PIXELS = b"IDAT"
+FIRST = 37
+"""Where the pixels of a PNG without metadata begin."""
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 THREADS = 16
 TRIAL = 32
@@ -44,6 +49,7 @@ class ImageFolder:
                 "the images must be in a folder", found=found, where=str(folder.absolute()), fix="correct it"
             )
         self.path = folder.resolve()
+        self._root = f"{self.path}/"
         self._inside: dict[str, bool] = {"": True}
 
     def sizes(self, names_N: Sequence[str | None]) -> list[Size | Flaw]:
@@ -65,13 +71,10 @@ class ImageFolder:
         if not name:
             return "no image"
         folder = name.rpartition("/")[0]
-        inside = self._inside.get(folder)
-        if inside is None:
-            inside = self._inside[folder] = self._contains(folder)
-        if not inside:
+        if name[0] == "/" or not (self._inside.get(folder) or self._contains(folder)):
             return "image outside of its folder"
         try:
-            file = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            file = os.open(self._root + name, FLAGS)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 return self._linked(name)
@@ -80,8 +83,8 @@ class ImageFolder:
             return "image missing"
         try:
             header = os.read(file, HEADER)
-            if header.startswith(PNG) and not any(mark in header for mark in PNG_METADATA):
-                width, height = struct.unpack_from(">II", header, len(PNG))
+            if header.startswith(PNG) and (header.startswith(PIXELS, FIRST) or _is_plain(header)):
+                width, height = PNG_SIZE.unpack_from(header, len(PNG))
                 return (width, height) if width and height else "image unreadable"
             return self._other(name, header + os.read(file, LONG_HEADER))
         except OSError:  # a folder, or a broken disk
@@ -115,23 +118,21 @@ class ImageFolder:
 
     def _contains(self, folder: str) -> bool:
         """Whether a folder, named relative to this one, is in it. Links are followed."""
-        parts = folder.split("/")
-        if not parts[0] or ".." in parts or "\0" in folder:
-            return False
-        below = list(_prefixes(self.path, parts))
-        try:
-            if not any(os.path.islink(place) for place in below):
-                return True
-            return Path(os.path.realpath(below[-1])).is_relative_to(self.path)
-        except OSError:
-            return True  # its images cannot be opened either, which says more
+        known = self._inside.get(folder)
+        if known is None:
+            above, _, name = folder.rpartition("/")
+            place = f"{self.path}/{folder}"
+            known = name not in ("", "..") and "\0" not in name and self._contains(above)
+            if known and os.path.islink(place):
+                known = Path(os.path.realpath(place)).is_relative_to(self.path)
+            self._inside[folder] = known
+        return known
 
 
-def _prefixes(folder: Path, parts: Sequence[str]) -> Iterator[str]:
-    place = str(folder)
-    for part in parts:
-        place = f"{place}/{part}"
-        yield place
+def _is_plain(header: bytes) -> bool:
+    """Whether a PNG has no metadata before its pixels that could turn it."""
+    before = header[: header.find(PIXELS)]
+    return not any(mark in before for mark in PNG_METADATA)
 
 
 __all__ = ["Flaw", "ImageFolder", "Size"]

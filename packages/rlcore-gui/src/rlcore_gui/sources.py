@@ -93,4 +93,12 @@ def points_column(points_N2: Floats) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(pa.array(points_N2.ravel()), 2, mask=missing)
 
 
-__all__ = ["Columns", "Floats", "Source", "SourceEpisode", "UnreadableEpisode", "points_column"]
+def texts_column(texts_N: Sequence[str | None]) -> pa.StringArray:
+    """Texts as a column. Lone surrogates, which files of others can contain, become question marks."""
+    try:
+        return pa.array(texts_N, pa.string())
+    except UnicodeEncodeError:
+        return pa.array([text and text.encode("utf-8", "replace").decode() for text in texts_N], pa.string())
+
+
+__all__ = ["Columns", "Floats", "Source", "SourceEpisode", "UnreadableEpisode", "points_column", "texts_column"]

@@ -10,6 +10,7 @@ Axes: ``N`` the steps of some episodes, ``B`` all of their boxes.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -18,12 +19,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from rlcore_gui.screenshots import Flaw, Size
-from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode, points_column
+from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode, points_column, texts_column
 
 from rl_plugin_aitw.actions import CLICK, COMPLETE, IMPOSSIBLE, PRESS_BACK, PRESS_ENTER, PRESS_HOME, SCROLLS, TYPE
 
 TAP_DISTANCE = 0.04
 """Length of a gesture, relative to the screen, up to which it is a tap."""
+SUFFIXES = (".png", ".jpg", ".jpeg")
+MOST = 2**31
+"""Limit of step numbers and types of actions."""
 LARGEST = 1.5
 """Relative coordinates and sizes beyond this are pixels."""
 
@@ -73,12 +77,12 @@ class AitwSource:
         steps = item.get("steps") if isinstance(item, Mapping) else item
         if not isinstance(steps, list) or not steps:
             raise UnreadableEpisode("not a list of steps")
-        ids = {str(step["ep_id"]): None for step in steps if isinstance(step, dict) and step.get("ep_id") is not None}
+        ids = {str(id) for step in steps if type(step) is dict and (id := step.get("ep_id")) is not None}
         if len(ids) != 1:
             raise UnreadableEpisode("several episode ids" if ids else "no episode id")
         domain = key or name
         return SourceEpisode(
-            id=next(iter(ids)), group=domain, stratum=domain, steps=steps, images=[_image(step) for step in steps]
+            id=ids.pop(), group=domain, stratum=domain, steps=steps, images=[_image(step) for step in steps]
         )
 
     def columns(self, steps_N: Sequence[Any], sizes_N: Sequence[Size | Flaw]) -> Columns:
@@ -91,24 +95,23 @@ class AitwSource:
         index_N, goal_N, id_N, text_N, typed_N, touch_N, lift_N, boxes_N = zip(*values_N, strict=True)
         touch_N2, lift_N2 = _points(touch_N), _points(lift_N)
         boxes_B4, counts_N, odd_N = _boxes(boxes_N)
-        scale_N2 = np.array([(1, 1) if isinstance(size, str) else size for size in sizes_N], dtype=np.float64)
         if self._pixels:
+            scale_N2 = np.array([(1, 1) if isinstance(size, str) else size for size in sizes_N], dtype=np.float64)
             negative_N2 = (touch_N2 < 0) | (lift_N2 < 0)  # no gesture
             touch_N2 = np.where(negative_N2, touch_N2, touch_N2 / scale_N2)
             lift_N2 = np.where(negative_N2, lift_N2, lift_N2 / scale_N2)
             boxes_B4 = boxes_B4 / np.repeat(scale_N2[:, [1, 0, 1, 0]], counts_N, axis=0)
-        action_N = [
-            _usual(number, text) or _name(number, text, touch, lift)
-            for number, text, touch, lift in zip(id_N, text_N, touch_N2, lift_N2, strict=True)
-        ]
+        action_N = _names(id_N, text_N, touch_N2, lift_N2)
         click_N = np.array([name == CLICK for name in action_N], dtype=bool)
         position_N2 = np.where(click_N[:, None], (touch_N2 + lift_N2) / 2, np.nan)
         flaw_N = _flaws(action_N, click_N, position_N2, boxes_B4, counts_N)
         position_N2[~_on_screen(position_N2)] = np.nan
         source = pa.StructArray.from_arrays(
             [
-                pa.array([_whole(number) for number in id_N], pa.int32()),
-                pa.array([text if isinstance(text, str) else None for text in text_N], pa.string()),
+                pa.array(
+                    [each if type(each) is int and abs(each) < MOST else _whole(each) for each in id_N], pa.int32()
+                ),
+                texts_column([each if type(each) is str else None for each in text_N]),
                 points_column(touch_N2),
                 points_column(lift_N2),
             ],
@@ -116,14 +119,14 @@ class AitwSource:
         )
         return Columns(
             index_N=_indices(index_N),
-            task_N=[goal if isinstance(goal, str) else "" for goal in goal_N],
+            task_N=[goal if type(goal) is str else "" for goal in goal_N],
             action_N=action_N,
             value_N=[_text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)],
             position_N2=position_N2,
             boxes_B4=boxes_B4,
             boxes_N=counts_N,
             flaw_N=[
-                flaw or (None if isinstance(goal, str) and goal.strip() else "no task")
+                flaw or (None if type(goal) is str and goal and not goal.isspace() else "no task")
                 for flaw, goal in zip(flaw_N, goal_N, strict=True)
             ],
             source=source,
@@ -137,17 +140,16 @@ class AitwSource:
 
 
 def _image(step: Any) -> str | None:
-    name = step.get("img_filename") if isinstance(step, dict) else None
-    if not isinstance(name, str) or not name.strip():
+    name = step.get("img_filename") if type(step) is dict else None
+    if type(name) is not str or not name or name.isspace():
         return None
-    return name if name.endswith((".png", ".jpg", ".jpeg")) else f"{name}.png"
+    return name if name.endswith(SUFFIXES) else f"{name}.png"
 
 
 def _indices(index_N: Sequence[Any]) -> list[int]:
     """Step numbers. One that is none is -1, so that its episode is numbered again."""
-    return [
-        index if type(index) is int else number if (number := _whole(index)) is not None else -1 for index in index_N
-    ]
+    whole_N = [index if type(index) is int and abs(index) < MOST else _whole(index) for index in index_N]
+    return [-1 if index is None else index for index in whole_N]
 
 
 def _points(points_N: Sequence[Any]) -> Floats:
@@ -179,15 +181,17 @@ def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.
     """All boxes, the number of each step, and which steps had an incomplete box."""
     try:
         lengths_N = np.array([len(boxes) for boxes in boxes_N], dtype=np.int64)
-        flat = np.array(list(chain.from_iterable(boxes_N)), dtype=np.float64)
-        if flat.ndim == 1 and not (lengths_N % 4).any():
-            return flat.reshape(-1, 4), lengths_N // 4, np.zeros(len(lengths_N), dtype=bool)
-    except (TypeError, ValueError, OverflowError):
+        if not (lengths_N % 4).any():
+            flat = array("d")
+            for boxes in boxes_N:
+                flat.fromlist(boxes)
+            return np.frombuffer(flat).reshape(-1, 4), lengths_N // 4, np.zeros(len(lengths_N), dtype=bool)
+    except (TypeError, OverflowError):
         pass
     lists = [_numbers(boxes) for boxes in boxes_N]
     lengths_N = np.array(list(map(len, lists)), dtype=np.int64)
-    flat = np.array([number for numbers in lists for number in numbers[: len(numbers) // 4 * 4]], dtype=np.float64)
-    return flat.reshape(-1, 4), lengths_N // 4, lengths_N % 4 != 0
+    whole = (number for numbers in lists for number in numbers[: len(numbers) // 4 * 4])
+    return np.array(list(whole), dtype=np.float64).reshape(-1, 4), lengths_N // 4, lengths_N % 4 != 0
 
 
 def _numbers(boxes: Any) -> list[float]:
@@ -212,6 +216,8 @@ def _flaws(
         pixels_B = (boxes_B4 > LARGEST).any(axis=1)
         finite_B = np.isfinite(boxes_B4).all(axis=1)
     owner_B = np.repeat(np.arange(len(counts_N)), counts_N)
+    if not (wrong_N.any() or pixels_N.any() or pixels_B.any()) and finite_B.all():
+        return flaw_N
     reasons = (
         (wrong_N, "click off the screen"),
         (_any(owner_B[~finite_B], len(counts_N)), "box without numbers"),
@@ -234,8 +240,16 @@ def _on_screen(position_N2: Floats) -> np.ndarray[Any, Any]:
         return np.asarray(((position_N2 >= 0) & (position_N2 <= 1)).all(axis=1))
 
 
-def _usual(number: Any, text: Any) -> str | None:
-    return _USUAL.get((number, text)) if type(number) is int and type(text) is str else None
+def _names(id_N: Sequence[Any], text_N: Sequence[Any], touch_N2: Floats, lift_N2: Floats) -> list[str]:
+    """The actions of steps; empty if unknown."""
+    try:
+        found_N = [_USUAL.get(pair, "") for pair in zip(id_N, text_N, strict=True)]
+    except TypeError:  # a list or an object instead of a number or text
+        found_N = [""] * len(id_N)
+    for number, name in enumerate(found_N):
+        if not name:
+            found_N[number] = _name(id_N[number], text_N[number], touch_N2[number], lift_N2[number])
+    return found_N
 
 
 def _name(number: Any, text: Any, touch: Floats, lift: Floats) -> str:
@@ -263,7 +277,7 @@ def _whole(number: Any) -> int | None:
     if isinstance(number, str):
         number = number.strip()
         return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else None
-    whole = isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < 2**31
+    whole = isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) < MOST
     return int(number) if whole and number == int(number) else None
 
 

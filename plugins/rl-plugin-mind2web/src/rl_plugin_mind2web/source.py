@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from rlcore_gui.actions import DECIMALS
 from rlcore_gui.screenshots import Flaw, Size
-from rlcore_gui.sources import Columns, SourceEpisode, UnreadableEpisode
+from rlcore_gui.sources import Columns, SourceEpisode, UnreadableEpisode, texts_column
 
 from rl_plugin_mind2web.actions import ACTIONS
 
@@ -98,7 +98,7 @@ class Mind2WebSource:
             elif flaw is None and box is not None and not _survives_rounding(box):
                 flaw = "box smaller than a coordinate can point at"
             flaw_N.append(flaw)
-        extras = [pa.array([step.extra[name] for step in steps_N], pa.string()) for name in EXTRA]
+        extras = [texts_column([step.extra[name] for step in steps_N]) for name in EXTRA]
         return Columns(
             index_N=[step.index for step in steps_N],
             task_N=[step.task for step in steps_N],
