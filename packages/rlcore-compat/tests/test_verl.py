@@ -365,8 +365,8 @@ def test_own_override_resolves_a_conflict() -> None:
 
 def test_keys_of_a_table_are_translated_together() -> None:
     vllm = f"{ROLLOUT}.engine_kwargs.vllm"
-    found = tree(f"{vllm}.swap_space=16", f"{vllm}.max_model_len=99")
-    assert found == {"rollout": {"vllm": {"arguments": {"swap_space": 16}}, "max_context_tokens": 99}}
+    found = tree(f"{vllm}.block_size=16", f"{vllm}.max_model_len=99")
+    assert found == {"rollout": {"vllm": {"arguments": {"block_size": 16}}, "max_context_tokens": 99}}
     problems = problems_of(
         *(f"{ACTOR}.megatron.{key}" for key in ("tensor_model_parallel_size=2", "param_offload=True"))
     )
@@ -386,3 +386,36 @@ def test_critic_checkpointing_follows_the_trainer() -> None:
     reading = read("critic.model.path=x", "critic.model.enable_gradient_checkpointing=True")
     assert reading.layer.problems == ()
     assert "trainer.gradient_checkpointing" in reading.lines[1]
+
+
+@pytest.mark.parametrize("table", [f"{ACTOR}.", f"{ACTOR}.fsdp_config.", "actor_rollout_ref.ref.fsdp_config."])
+@pytest.mark.parametrize(("value", "ours"), [("True", "frozen"), ("False", "trained")])
+def test_vision_tower_is_frozen_wherever_the_key_is(table: str, value: str, ours: str) -> None:
+    assert read(f"{table}freeze_vision_tower={value}").layer.tree == {"model": {"vision_tower": ours}}
+
+
+def test_keys_of_gui_agents_set_nothing_and_say_why() -> None:
+    words = [
+        f"{ROLLOUT}.engine_kwargs.vllm.swap_space=16",
+        "data.use_difficulty_sampler=False",
+        "reward_model.use_history_summary_reward=False",
+        "reward_model.reward_kwargs.max_workers=300",
+        "trainer.wandb_proxy=None",
+    ]
+    reading = read(*words)
+    assert not reading.layer.tree
+    assert not reading.layer.problems
+    assert all(line.startswith(f"{word} sets nothing: ") for word, line in zip(words, reading.lines, strict=True))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "reward_model.use_history_summary_reward=True",
+        "data.use_difficulty_sampler=True",
+        "trainer.wandb_proxy=http://proxy",
+    ],
+)
+def test_keys_of_gui_agents_that_would_change_the_run_are_refused(word: str) -> None:
+    ((_, path, _),) = problems_of(word)
+    assert path == word.partition("=")[0]

@@ -73,6 +73,7 @@ _ALL = (ACTOR, REFERENCE, "critic")
 _STRATEGY = Meaning(
     ours=None, why="affects memory only; strategy.id distributes updates over processes", read=_strategy
 )
+_VISION_TOWER = Meaning(ours="model.vision_tower", read=lambda value, words: "frozen" if value else "trained")
 _UPDATES: Mapping[str, Meaning] = {
     f"{ACTOR}.optim.lr": Meaning(ours="trainer.learning_rate"),
     f"{ACTOR}.optim.weight_decay": Meaning(ours="trainer.weight_decay"),
@@ -111,9 +112,8 @@ _UPDATES: Mapping[str, Meaning] = {
     f"{ACTOR}.fsdp_config.model_dtype": Meaning(ours="model.dtype", read=dtype),
     f"{ACTOR}.use_prefix_grouper": nothing("the prompt of a group is always computed once for all of its responses"),
     f"{ACTOR}.calculate_sum_pi_squared": nothing("only with adv_estimator=optimal_token_baseline"),
-    f"{ACTOR}.freeze_vision_tower": Meaning(
-        ours="model.vision_tower", read=lambda value, words: "frozen" if value else "trained"
-    ),
+    f"{ACTOR}.freeze_vision_tower": _VISION_TOWER,
+    **_each((ACTOR, REFERENCE), ("fsdp_config.freeze_vision_tower",), _VISION_TOWER),
     f"{ACTOR}.checkpoint.*": nothing("checkpoints contain all that --resume needs; rlcore merge writes a model folder"),
 }
 _BOTH = ("actor_rollout_ref.actor", "actor_rollout_ref.ref")

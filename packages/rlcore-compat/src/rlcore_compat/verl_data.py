@@ -105,6 +105,17 @@ DATA: Mapping[str, Meaning] = {
     "data.tool_config_path": nothing("environment.tools sets the tools"),
     "custom_reward_function.*": nothing(_FUNCTION),
     "reward.custom_reward_function.*": nothing(_FUNCTION),
+    "data.use_difficulty_sampler": nothing(
+        "curriculum.success selects tasks by their success rate",
+        only=(False,),
+        otherwise="tasks are selected by their success rate instead: curriculum.success=[0.1,0.9]",
+    ),
+    "reward_model.use_history_summary_reward": nothing(
+        "the recipe sets the rewards",
+        only=(False,),
+        otherwise="it is a reward of the plugins with screens: add it to the rewards, reward.1.id=ID",
+    ),
+    "reward_model.reward_kwargs.max_workers": nothing("rewards always run concurrently"),
     "reward_model.launch_reward_fn_async": nothing("rewards always run concurrently with generation"),
     "reward_model.use_reward_loop": nothing("rewards always run concurrently with generation"),
     **_rewards("reward_model", "reward_model", "reward_model.reward_manager"),

@@ -118,6 +118,7 @@ _ENGINE: Mapping[str, Meaning] = {
         ours="rollout.vllm.image_cache_gib", why="True is 0", read=_no_cache
     ),
     f"{_ROLLOUT}.engine_kwargs.vllm.limit_mm_per_prompt.image": Meaning(ours="rollout.vllm.max_images"),
+    f"{_ROLLOUT}.engine_kwargs.vllm.swap_space": nothing("vLLM computes preempted sequences again and swaps nothing"),
     f"{_ROLLOUT}.engine_kwargs.vllm.*": Meaning(ours="rollout.vllm.arguments.*"),
     f"{_ROLLOUT}.engine_kwargs.sglang.*": nothing("only with the engine sglang, which is not supported"),
     f"{_ROLLOUT}.engine_kwargs.trtllm.*": nothing("only with the engine trtllm, which is not supported"),

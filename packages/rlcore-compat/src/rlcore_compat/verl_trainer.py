@@ -98,6 +98,11 @@ THE_TRAINER: Mapping[str, Meaning] = {
     "trainer.balance_batch": nothing("trajectories are distributed over processes by their number of tokens"),
     "trainer.use_legacy_worker_impl": nothing("selects between implementations of verl"),
     "trainer.ray_wait_register_center_timeout": nothing(_RAY),
+    "trainer.wandb_proxy": nothing(
+        "None has no effect",
+        only=(None, "None", ""),
+        otherwise="wandb reads the proxy from the environment variable HTTPS_PROXY",
+    ),
     "ray_kwargs.*": nothing(_RAY),
     "actor_rollout_ref.hybrid_engine": nothing(
         "engine and trainer run on the same machine", only=(True,), otherwise="engine and trainer share a machine: True"

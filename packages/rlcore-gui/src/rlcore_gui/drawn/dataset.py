@@ -1,0 +1,89 @@
+"""Datasets of prepared files and of drawn screens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import ClassVar
+
+from rlcore.errors import DataError
+from rlcore.types import Demonstration, Message
+
+from rlcore_gui.answers import render
+from rlcore_gui.dataset import GENERATED, TOKENIZER_SAMPLES, GuiDataset, Recorded
+from rlcore_gui.drawn.config import DrawnDataConfig
+from rlcore_gui.drawn.screens import ScreenKind
+from rlcore_gui.drawn.steps import DrawnStep, draw_steps
+from rlcore_gui.tasks import Shown, step_task
+
+
+class DrawnDataset(GuiDataset):
+    """Tasks from prepared files or on drawn screens. A plugin defines its kinds of screens."""
+
+    kinds: ClassVar[Mapping[str, ScreenKind]]
+    """By name."""
+    target_box_only: ClassVar[bool]
+    """Whether steps have the box of the target instead of those of all elements."""
+
+    def __init__(self, config: DrawnDataConfig) -> None:
+        super().__init__(config)
+        self._drawn = config
+        if not config.instructions:
+            self._instructions = ""
+
+    def generated(self, split: str) -> Iterable[Recorded]:
+        """Episodes of one step on drawn screens.
+
+        Raises:
+            DataError: a kind of screen does not exist.
+        """
+        config, held_out = self._drawn, split != "train"
+        drawn = self._draw(f"{split} {config.seed}", split, held_out=held_out, guesses=0.0)
+        for one in islice(drawn, config.held_out if held_out else config.drawn):
+            yield [Shown(step=one.step, screenshot=one.image)]
+
+    def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
+        """Answers on new drawn screens, a fraction of which are guesses, or those of `GuiDataset` for files."""
+        if GENERATED not in self._drawn.train:
+            return super().demonstrations(count, seed=seed)
+        name = f"demonstrations {self._drawn.seed} {seed}"
+        drawn = self._draw(name, "demonstration", held_out=False, guesses=self._drawn.guesses)
+        return (self._demonstration(one) for one in islice(drawn, count))
+
+    def texts(self) -> Iterable[str]:
+        """Prompts and answers for training a tokenizer."""
+        if GENERATED not in self._drawn.train:
+            yield from super().texts()
+            return
+        for one in self.demonstrations(TOKENIZER_SAMPLES, seed=0):
+            yield from (message.text for message in one.messages)
+
+    def _draw(self, seed: str, name: str, *, held_out: bool, guesses: float) -> Iterator[DrawnStep]:
+        return draw_steps(
+            random.Random(seed),
+            self._kinds(),
+            name=name,
+            elements=self._drawn.elements,
+            held_out=held_out,
+            guesses=guesses,
+            blank=self._drawn.blank,
+            target_box_only=self.target_box_only,
+        )
+
+    def _kinds(self) -> Sequence[ScreenKind]:
+        names = list(self.kinds) if self._drawn.screens is None else self._drawn.screens
+        unknown = [name for name in names if name not in self.kinds]
+        if unknown or not names:
+            fix = f"use {', '.join(self.kinds)}"
+            raise DataError("unknown kind of screen", found=", ".join(unknown) or "none", where="data.screens", fix=fix)
+        return [self.kinds[name] for name in names]
+
+    def _demonstration(self, drawn: DrawnStep) -> Demonstration:
+        shown = Shown(step=drawn.step, screenshot=drawn.image)
+        task = step_task(shown, instructions=self._instructions, memory=self._drawn.memory)
+        answer = Message(role="assistant", content=render(drawn.answer, self.style.table))
+        return Demonstration(messages=(*task.messages, answer), images=task.images)
+
+
+__all__ = ["DrawnDataset"]

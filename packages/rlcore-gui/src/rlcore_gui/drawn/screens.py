@@ -1,0 +1,153 @@
+"""Drawn screens: coloured elements in the cells of a grid.
+
+A screen has at most one element of each colour, so that "the red app" is unambiguous. Every element covers the centre
+of its cell, where demonstrations tap. The centres of two cells are further apart than AITW's matching tolerates.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlcore_gui.actions import Action, Point
+from rlcore_gui.steps import Box
+
+if TYPE_CHECKING:
+    from PIL import ImageDraw
+
+SIDE = 112
+"""Width and height of a screen in pixels."""
+CELLS = 4
+"""Cells along a side of the grid."""
+CELL = SIDE // CELLS
+"""Width and height of a cell in pixels, which is one visual token of Qwen2.5-VL."""
+MARGIN = 2
+"""Least distance in pixels between the centre of a cell and the edge of its element."""
+NAMES = "ABCDEFGHIJKLMNOP"
+"""The names of the cells, row by row."""
+COLORS = {
+    "red": (230, 20, 20),
+    "green": (20, 190, 20),
+    "blue": (30, 30, 240),
+    "yellow": (240, 230, 0),
+    "pink": (255, 0, 220),
+    "cyan": (0, 230, 240),
+}
+"""RGB values of the colours, as far apart as possible."""
+Paint = Callable[["ImageDraw.ImageDraw", tuple[int, int, int, int], str, random.Random], None]
+"""Paints an element: the canvas, its left, top, right and bottom pixel, its RGB value as text, and a random source for
+details that do not matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenKind:
+    """A kind of screen: what its elements look like, and what a user wants of one."""
+
+    name: str
+    """A word, such as ``home``."""
+    instruction: str
+    """The task, with ``{color}`` and, if `values` has any, ``{value}``."""
+    action: str
+    """Name of the action on the target."""
+    summary: str
+    """What the action did, with ``{color}``."""
+    values: tuple[str, ...] = ()
+    """Values of the action; empty for an action without one."""
+    size: tuple[int, int]
+    """Width and height of an element in pixels: at least a quarter of a cell, and less than a cell."""
+    paint: Paint
+    rows: bool = False
+    """Whether each element is the beginning of a row: in the first column, at most one in each row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Element:
+    """A coloured element of a screen."""
+
+    color: str
+    cell: int
+    """From 0 to 15, row by row."""
+    left: int
+    top: int
+    width: int
+    height: int
+    """Place and size in pixels."""
+
+    @property
+    def center(self) -> Point:
+        """The centre of the cell, relative to the screen. It lies on the element."""
+        return (self.cell % CELLS + 0.5) / CELLS, (self.cell // CELLS + 0.5) / CELLS
+
+    @property
+    def cell_name(self) -> str:
+        """A letter."""
+        return NAMES[self.cell]
+
+    @property
+    def box(self) -> Box:
+        """The element, relative to the screen."""
+        return self.top / SIDE, self.left / SIDE, self.height / SIDE, self.width / SIDE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """A screen and what to do on it."""
+
+    kind: ScreenKind
+    elements: tuple[Element, ...]
+    """In the order of their cells."""
+    target: Element
+    value: str | None
+    """Value of the action; None for an action without one."""
+
+    @property
+    def instruction(self) -> str:
+        """The task."""
+        return self.kind.instruction.format(color=self.target.color, value=self.value)
+
+    def action_on(self, element: Element) -> Action:
+        """The action of the task on any element; on `target` it is the right one."""
+        return Action(name=self.kind.action, value=self.value, position=element.center)
+
+
+def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, held_out: bool) -> Screen:
+    """Draw a screen of a kind.
+
+    Args:
+        rng: source of all randomness
+        kind: the kind of screen
+        elements: number of elements, at most the number of colours, and of rows if the kind has rows
+        held_out: whether all elements are at positions that do not occur in training; see `is_held_out`
+    """
+    places = range(0, CELLS * CELLS, CELLS) if kind.rows else range(CELLS * CELLS)
+    colors = rng.sample(list(COLORS), elements)
+    cells = sorted(rng.sample(places, elements))
+    made = tuple(_element(rng, kind, color, cell, held_out) for color, cell in zip(colors, cells, strict=True))
+    value = rng.choice(kind.values) if kind.values else None
+    return Screen(kind=kind, elements=made, target=rng.choice(made), value=value)
+
+
+def is_held_out(element: Element) -> bool:
+    """Whether an element is at one of the quarter of pixel positions where training never shows one.
+
+    Positions are held out instead of pairs of a colour and a cell: a model that never saw red in a cell would learn
+    that red is never there.
+    """
+    return (element.left + 2 * element.top) % 4 == 0
+
+
+def _element(rng: random.Random, kind: ScreenKind, color: str, cell: int, held_out: bool) -> Element:
+    width, height = kind.size
+    while True:
+        left, top = cell % CELLS * CELL + _offset(rng, width), cell // CELLS * CELL + _offset(rng, height)
+        element = Element(color=color, cell=cell, left=left, top=top, width=width, height=height)
+        if is_held_out(element) is held_out:
+            return element
+
+
+def _offset(rng: random.Random, size: int) -> int:
+    """A random offset in a cell at which an element of this size covers the centre and does not leave the cell."""
+    center = CELL // 2
+    return rng.randint(max(0, center + MARGIN - size), min(CELL - size, center - MARGIN))

@@ -1,0 +1,158 @@
+"""Screens that are drawn: their pictures, arrangements and steps."""
+
+from __future__ import annotations
+
+import io
+import random
+from itertools import islice
+
+import pytest
+from PIL import Image
+from rlcore_gui.drawn.pictures import BACKGROUND, paint_app, paint_entry, paint_field, paint_link, paint_menu, picture
+from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, SIDE, ScreenKind, draw_screen, is_held_out
+from rlcore_gui.drawn.steps import DrawnStep, draw_steps
+
+APPS = ScreenKind(
+    name="home",
+    instruction="open the {color} app",
+    action="CLICK",
+    summary="Opened {color}.",
+    size=(16, 16),
+    paint=paint_app,
+)
+ENTRIES = ScreenKind(
+    name="list",
+    instruction="open the {color} entry",
+    action="CLICK",
+    summary="Opened {color}.",
+    size=(16, 16),
+    paint=paint_entry,
+    rows=True,
+)
+FIELDS = ScreenKind(
+    name="form",
+    instruction='type "{value}" into the {color} field',
+    action="TYPE",
+    summary="Filled {color}.",
+    values=("oslo", "lima"),
+    size=(17, 14),
+    paint=paint_field,
+)
+LINKS = ScreenKind(
+    name="links",
+    instruction="click the {color} link",
+    action="CLICK",
+    summary="Clicked {color}.",
+    size=(24, 10),
+    paint=paint_link,
+)
+MENUS = ScreenKind(
+    name="menu",
+    instruction='select "{value}" in the {color} menu',
+    action="SELECT",
+    summary="Set {color}.",
+    values=("one", "two"),
+    size=(24, 14),
+    paint=paint_menu,
+)
+KINDS = (APPS, ENTRIES, FIELDS, LINKS, MENUS)
+
+
+def steps(count: int, seed: int = 0, least: int = 1, guesses: float = 0.0) -> list[DrawnStep]:
+    rng = random.Random(seed)
+    drawn = draw_steps(rng, KINDS, name="row", elements=(least, 4), held_out=False, guesses=guesses)
+    return list(islice(drawn, count))
+
+
+def on_an_element(drawn: DrawnStep) -> bool:
+    """Whether the demonstrated position lies on an element."""
+    assert drawn.answer.action.position is not None
+    x, y = drawn.answer.action.position
+    return any(top <= y <= top + height and left <= x <= left + width for top, left, height, width in drawn.step.boxes)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_element_lies_in_its_cell_and_covers_its_center(kind: ScreenKind, held_out: bool) -> None:
+    rng = random.Random(0)
+    for _ in range(100):
+        screen = draw_screen(rng, kind, rng.randint(1, 4), held_out=held_out)
+        assert screen.target in screen.elements
+        assert len({element.color for element in screen.elements}) == len(screen.elements)
+        for element in screen.elements:
+            (x, y), (top, left, height, width) = element.center, element.box
+            column, row = element.cell % CELLS, element.cell // CELLS
+            assert column / CELLS <= left < x < left + width <= (column + 1) / CELLS
+            assert row / CELLS <= top < y < top + height <= (row + 1) / CELLS
+            assert element.cell_name == NAMES[element.cell]
+            assert not kind.rows or column == 0
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_picture_has_the_color_of_every_element_and_no_other(kind: ScreenKind) -> None:
+    screen = draw_screen(random.Random(1), kind, 3, held_out=False)
+    image = Image.open(io.BytesIO(picture(screen, random.Random(0)))).convert("RGB")
+    assert image.size == (SIDE, SIDE)
+    shown = {color for _, color in image.getcolors(SIDE * SIDE)}
+    expected = {COLORS[element.color] for element in screen.elements}
+    assert expected <= shown
+    assert not shown & (set(COLORS.values()) - expected)
+
+
+def test_blank_pictures_are_all_background() -> None:
+    screen = draw_screen(random.Random(1), APPS, 3, held_out=False)
+    image = Image.open(io.BytesIO(picture(screen, random.Random(0), blank=True))).convert("RGB")
+    assert image.getcolors() == [(SIDE * SIDE, BACKGROUND)]
+
+
+def test_background_normalises_to_zero() -> None:
+    assert all(abs(level / 255 - 0.5) < 0.01 for level in BACKGROUND)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_held_out_elements_are_where_training_shows_none(held_out: bool) -> None:
+    rng = random.Random(2)
+    for kind in KINDS:
+        for _ in range(40):
+            elements = draw_screen(rng, kind, rng.randint(1, 4), held_out=held_out).elements
+            assert {is_held_out(element) for element in elements} == {held_out}
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_every_color_occurs_in_every_cell(held_out: bool) -> None:
+    """Otherwise the task alone would exclude some cells."""
+    rng = random.Random(3)
+    drawn = [draw_screen(rng, APPS, 1, held_out=held_out).target for _ in range(1500)]
+    assert len({(element.color, element.cell) for element in drawn}) == len(COLORS) * CELLS * CELLS
+
+
+def test_steps_depend_only_on_the_seed() -> None:
+    assert steps(20) == steps(20)
+    assert steps(20) != steps(20, seed=1)
+
+
+def test_step_and_answer_act_on_the_target() -> None:
+    for drawn in steps(50):
+        step = drawn.step
+        assert step.is_first
+        assert step.is_last
+        assert step.image_size == (SIDE, SIDE)
+        assert drawn.answer.action == step.action
+        assert (step.action.value is None) is (step.group in {"home", "list", "links"})
+        assert on_an_element(drawn)
+
+
+def test_task_does_not_tell_the_place() -> None:
+    """Each task occurs with targets in many cells."""
+    places: dict[str, set[object]] = {}
+    for drawn in steps(1500):
+        if drawn.step.group != "list":
+            places.setdefault(drawn.step.task, set()).add(drawn.step.action.position)
+    assert min(len(found) for found in places.values()) >= 8
+
+
+def test_guesses_act_on_any_element_of_the_screen() -> None:
+    drawn = steps(400, guesses=1.0, least=4)
+    right = sum(one.answer.action == one.step.action for one in drawn)
+    assert 60 <= right <= 140
+    assert all(map(on_an_element, drawn))

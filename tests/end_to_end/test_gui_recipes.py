@@ -1,0 +1,136 @@
+"""The named recipes of the plugins for GUI agents, and the arguments of the launchers of GUI-Rise."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.cli import main
+from workspace import ROOT
+
+PLUGINS = ("aitw", "mind2web")
+SIZES = ("qwen2.5-vl-3b", "qwen2.5-vl-7b")
+VARIANTS = ("", "-gspo", "-lora", "-lora-gspo")
+REINFORCED = tuple(size + variant for size in SIZES for variant in VARIANTS)
+DRAWN = ("data.train=generated", "data.evaluation=generated", "data.drawn=256", "data.held_out=4")
+SCRIPTS = ROOT / "packages" / "rlcore-compat" / "tests" / "verl_scripts.json"
+SETS = {
+    "algorithm.advantage.id": "grpo",
+    "algorithm.entropy": 0,
+    "algorithm.kl.coefficient": 0.01,
+    "algorithm.kl.estimator": "k3",
+    "checkpoint.every": 40,
+    "rollout.group_size": 16,
+    "rollout.max_context_tokens": 10240,
+    "rollout.max_new_tokens": 2048,
+    "rollout.max_prompt_tokens": 8192,
+    "rollout.vllm.enforce_eager": True,
+    "rollout.vllm.gpu_memory_utilization": 0.7,
+    "rollout.vllm.image_cache_gib": 0.0,
+    "rollout.vllm.max_num_seqs": 4,
+    "rollout.vllm.sleep": True,
+    "rollout.vllm.tensor_parallel_size": 2,
+    "strategy.id": "ddp",
+    "strategy.processes": 8,
+    "trainer.gradient_checkpointing": True,
+    "trainer.learning_rate": 1e-6,
+    "trainer.steps": "3 passes",
+    "trainer.tasks_per_step": 128,
+    "trainer.updates_per_rollout": 4,
+    "warmup.steps": 0,
+}
+"""What the launchers decide, apart from names and paths."""
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata of vLLM and wandb. A dry run reads their versions and does not import them."""
+    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0")):
+        information = tmp_path / "site" / f"{name}-{version}.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["rlcore", *words])
+    return main()
+
+
+def recipe(plugin: str, name: str) -> dict[str, Any]:
+    folder = ROOT / "plugins" / f"rl-plugin-{plugin}" / "src" / f"rl_plugin_{plugin}" / "recipes"
+    return tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("name", [*REINFORCED, "qwen2.5-vl-3b-sft"])
+def test_named_recipe_passes_a_dry_run(
+    plugin: str, name: str, packages: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(monkeypatch, "run", "-p", plugin, "-r", name, "--dry-run", *DRAWN) == 0, capsys.readouterr().err
+    assert "Qwen/Qwen2.5-VL-" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("size", SIZES)
+def test_variants_of_a_recipe_differ_only_in_their_tables(plugin: str, size: str) -> None:
+    plain = recipe(plugin, size)
+    for variant in VARIANTS[1:]:
+        other = recipe(plugin, size + variant)
+        assert {table for table in other if other[table] != plain.get(table)} == {
+            "summary",
+            *(["algorithm"] if "gspo" in variant else []),
+            *(["lora", "trainer"] if "lora" in variant else []),
+        }
+        assert other["trainer"] | {"learning_rate": plain["trainer"]["learning_rate"]} == plain["trainer"]
+        assert (
+            other["algorithm"] | {key: plain["algorithm"][key] for key in ("loss", "aggregation")} == plain["algorithm"]
+        )
+
+
+@pytest.mark.parametrize(("plugin", "size"), [(plugin, size) for plugin in PLUGINS for size in SIZES])
+def test_recipes_of_both_plugins_have_the_same_values(plugin: str, size: str) -> None:
+    other = recipe(PLUGINS[0], size)
+    found = recipe(plugin, size)
+    own = {"summary", "environment", "reward", "data"}
+    assert {table: found[table] for table in found if table not in own} == {
+        table: other[table] for table in other if table not in own
+    }
+
+
+def launcher(index: int) -> list[str]:
+    """The arguments of one of the two published scripts, with the model that the user must fill in."""
+    keys: Mapping[str, Mapping[str, str]] = json.loads(SCRIPTS.read_text(encoding="utf-8"))["gui-rise"]["keys"]
+    model = {"actor_rollout_ref.model.path": "Qwen/Qwen2.5-VL-3B-Instruct"}
+    return [
+        f"{key}={model.get(key, value)}"
+        for key, values in keys.items()
+        for value, scripts in values.items()
+        if scripts in (str(index), "0-1")
+    ]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_launcher_arguments_set_the_published_values(
+    index: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = launcher(index)
+    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", "-p", PLUGINS[index], *words) == 0
+    shown = capsys.readouterr()
+    found: Mapping[str, Any] = json.loads(shown.out)
+    assert {key: found[key]["value"] for key in SETS} == SETS
+    assert {found[key]["origin"].partition(":")[0] for key in SETS} == {"command line"}
+    reported = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in shown.err.splitlines()}
+    assert reported == set(words)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("name", ["default", *REINFORCED, "qwen2.5-vl-3b-sft"])
+def test_recipes_use_no_tracker_that_needs_an_account(plugin: str, name: str) -> None:
+    assert "trackers" not in recipe(plugin, name)
