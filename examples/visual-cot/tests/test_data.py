@@ -164,6 +164,7 @@ def files(folder: Path, *rows: Any) -> dict[str, Any]:
     for name in ("1", "2"):
         (images / f"{name}.jpg").write_bytes(picture(()))
     (images / "broken.jpg").write_bytes(b"no picture")
+    (images / "cut.jpg").write_bytes(picture((), form="JPEG")[:-20])
     (folder / "secret.jpg").write_bytes(picture(()))
     os.symlink(folder / "secret.jpg", images / "link.jpg")
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
@@ -176,7 +177,7 @@ BAD = {
     "missing or invalid field": [{**ROW, "cot": []}, {**ROW, "answer": " "}, {**ROW, "instruction": 3}, [1]],
     "unsafe picture name": [{**ROW, "imageId": name} for name in ("../secret", "link", "..", "a\\b", "/1", "1/../2")],
     "missing picture": [{**ROW, "imageId": "3"}],
-    "unreadable picture": [{**ROW, "imageId": "broken"}],
+    "unreadable picture": [{**ROW, "imageId": "cut"}, {**ROW, "imageId": "broken"}],
     "repeated question": [ROW],
 }
 
