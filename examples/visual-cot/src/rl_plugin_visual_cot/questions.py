@@ -64,7 +64,7 @@ def generate(
         rng: source of all randomness
         kinds: kinds of questions, from `KINDS`
         most: largest number of objects in a scene
-        held_out: whether to use the arrangements that do not occur in training
+        held_out: whether to draw held-out scenes, see `draw_scene`
         others: largest number of objects besides the one that a question is about; None for ``most - 1``. Pictures to
             count objects have up to ``most``
     """
