@@ -26,9 +26,9 @@ COLORS = {
 SHAPES = ("circle", "square", "triangle", "cross")
 PLACES = ("top left", "top right", "bottom left", "bottom right")
 """The quadrants."""
-SMALLEST, LARGEST = 32, 42
+SMALLEST, LARGEST = 42, 48
 """Side of an object in pixels."""
-MARGIN = 3
+MARGIN = 2
 """Distance in pixels between an object and the edge of its quadrant."""
 
 
