@@ -13,11 +13,12 @@ import pytest
 from rl_plugin_visual_cot.config import DataConfig, EnvironmentConfig
 from rl_plugin_visual_cot.dataset import VisualCotData, conversation
 from rl_plugin_visual_cot.environment import VisualCot
+from rl_plugin_visual_cot.grammar import parse
 from rl_plugin_visual_cot.matching import concludes_with
 from rl_plugin_visual_cot.prompts import INSTRUCTION
-from rl_plugin_visual_cot.questions import KINDS, chance
+from rl_plugin_visual_cot.questions import DESCRIPTION, KINDS, chance
 from rl_plugin_visual_cot.rewards import judge
-from rl_plugin_visual_cot.scenes import BACKGROUND, SIDE, picture
+from rl_plugin_visual_cot.scenes import BACKGROUND, COLORS, SHAPES, SIDE, picture
 from rlcore import DataError, ImagePart, Task, TextPart
 from rlcore.images import encode_image, image_size
 from rlcore.images.encoding import decode_image
@@ -118,6 +119,23 @@ def test_generated_demonstrations_guess_as_often_as_configured() -> None:
 
     assert guessed(0.0) == 0
     assert 0.55 < guessed(1.0) < 0.78
+
+
+def test_demonstrations_describe_pictures_as_often_as_configured() -> None:
+    def described(fraction: float) -> float:
+        config = DataConfig(descriptions=fraction, guesses=1.0, others=0, kinds=["color"], system_prompt="")
+        shown = list(VisualCotData(config).demonstrations(400, seed=0))
+        descriptions = [one.messages for one in shown if DESCRIPTION in one.messages[0].text]
+        for messages in descriptions:
+            answer = parse(messages[1].text).answer.lower()
+            assert answer.split()[0] in COLORS
+            assert answer.split()[1] in SHAPES
+            assert concludes_with(parse(messages[1].text).think, answer)
+        return len(descriptions) / 400
+
+    assert described(0.0) == 0
+    assert 0.4 < described(0.5) < 0.6
+    assert all(DESCRIPTION not in task.messages[-1].text for task in tasks(descriptions=1.0, questions=50))
 
 
 def objects_in(image: bytes) -> int:
