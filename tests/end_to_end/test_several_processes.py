@@ -113,7 +113,8 @@ def assert_the_same(one: Path, other: Path) -> None:
     expected_weights, found_weights = weights(one), weights(other)
     assert expected_weights.keys() == found_weights.keys()
     for name, tensor in expected_weights.items():
-        assert (found_weights[name] - tensor).norm() <= 3e-5 * tensor.norm(), name
+        # The gradient of a key bias is close to zero, and Adam scales its rounding errors up to steps of full size.
+        assert (found_weights[name] - tensor).norm() <= 3e-5 * tensor.norm() + 1e-6, name
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
 
 

@@ -19,7 +19,7 @@ LIMIT_S = 30.0
 _HAS_FIX = re.compile(r"^ +fix ", re.MULTILINE)
 _HAS_REASON = re.compile(r"^error: [\d,]+ problems? in ", re.MULTILINE)
 _USAGE = re.compile(r"^(Usage:|Try 'rlcore)", re.MULTILINE)
-_VOLATILE = re.compile(r'"seconds": [0-9.]+|\d+(\.\d+)? s\b')
+_VOLATILE = re.compile(r'"seconds": [0-9.]+|\d+(\.\d+)? s\b|[\d.]+ [KMGT]iB(?= are free)|(?<=program )[\d.]+ [KMGT]iB')
 
 
 @dataclass(frozen=True, kw_only=True)

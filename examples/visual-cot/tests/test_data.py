@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import pytest
 from rl_plugin_visual_cot.config import DataConfig, EnvironmentConfig
 from rl_plugin_visual_cot.dataset import VisualCotData, conversation
 from rl_plugin_visual_cot.environment import VisualCot
+from rl_plugin_visual_cot.grammar import parse
 from rl_plugin_visual_cot.matching import concludes_with
 from rl_plugin_visual_cot.prompts import INSTRUCTION
-from rl_plugin_visual_cot.questions import KINDS, chance
+from rl_plugin_visual_cot.questions import DESCRIPTION, KINDS, chance
 from rl_plugin_visual_cot.rewards import judge
-from rl_plugin_visual_cot.scenes import BACKGROUND, SIDE, picture
+from rl_plugin_visual_cot.scenes import BACKGROUND, COLORS, SHAPES, SIDE, picture
 from rlcore import DataError, ImagePart, Task, TextPart
 from rlcore.images import encode_image, image_size
 from rlcore.images.encoding import decode_image
@@ -67,36 +68,25 @@ def test_kinds_are_equally_frequent_and_selectable() -> None:
     assert all("What color" in task.messages[-1].text for task in tasks(kinds=["color"], questions=40))
 
 
-def test_held_out_pictures_show_other_arrangements() -> None:
-    for objects in (1, 3, 4):
-        shown = [
-            {arrangement(task) for task in tasks(split, objects=objects, questions=1500)}
+def test_held_out_objects_are_at_pixels_where_training_has_none() -> None:
+    for objects in (1, 3):
+        train, held_out = (
+            {place for task in tasks(split, objects=objects, questions=1500) for place in places(task.images[0])}
             for split in ("train", "evaluation")
-        ]
-        assert not shown[0] & shown[1]
+        )
+        assert not train & held_out
+        assert len(train) > 2 * len(held_out) > 100
     assert not {task.images for task in tasks()} & {task.images for task in tasks("evaluation")}
 
 
-def arrangement(task: Task) -> tuple[tuple[int, int, int], ...]:
-    return arrangement_of(task.images[0])
-
-
-def arrangement_of(data: bytes) -> tuple[tuple[int, int, int], ...]:
-    """The most frequent colour of each quadrant that is not the background, and its shape."""
-    image = decode_image(data)
-    found = []
-    for place in range(4):
-        x, y = place % 2 * SIDE // 2, place // 2 * SIDE // 2
-        part = image.crop((x, y, x + SIDE // 2, y + SIDE // 2))
-        colors = [(count, color) for count, color in part.getcolors(4096) if color != BACKGROUND]
-        if not colors:
-            found.append((-1, -1, -1))
-            continue
-        left, top, right, bottom = bounds(part)
-        filled = max(colors)[0] / ((right - left) * (bottom - top))
-        shape = 0 if filled > 0.95 else 1 if filled > 0.7 else 2 if corner(part, left, bottom) else 3
-        found.append((*max(colors)[1][:2], shape))
-    return tuple(found)
+def places(data: bytes) -> Iterator[tuple[int, int]]:
+    """The left upper pixel of each object."""
+    image, half = decode_image(data), SIDE // 2
+    for left, top in ((0, 0), (half, 0), (0, half), (half, half)):
+        part = image.crop((left, top, left + half, top + half))
+        if part.getcolors(1) is None:
+            x, y, _, _ = bounds(part)
+            yield left + x, top + y
 
 
 def bounds(part: Any) -> tuple[int, int, int, int]:
@@ -105,10 +95,6 @@ def bounds(part: Any) -> tuple[int, int, int, int]:
     box = ImageChops.difference(part, Image.new("RGB", part.size, BACKGROUND)).getbbox()
     assert box is not None
     return box
-
-
-def corner(part: Any, left: int, bottom: int) -> bool:
-    return bool(part.getpixel((left + 1, bottom - 1)) != BACKGROUND)
 
 
 def test_blank_pictures_have_the_size_of_the_original() -> None:
@@ -135,8 +121,25 @@ def test_generated_demonstrations_guess_as_often_as_configured() -> None:
     assert 0.55 < guessed(1.0) < 0.78
 
 
+def test_demonstrations_describe_pictures_as_often_as_configured() -> None:
+    def described(fraction: float) -> float:
+        config = DataConfig(descriptions=fraction, guesses=1.0, others=0, kinds=["color"], system_prompt="")
+        shown = list(VisualCotData(config).demonstrations(400, seed=0))
+        descriptions = [one.messages for one in shown if DESCRIPTION in one.messages[0].text]
+        for messages in descriptions:
+            answer = parse(messages[1].text).answer.lower()
+            assert answer.split()[0] in COLORS
+            assert answer.split()[1] in SHAPES
+            assert concludes_with(parse(messages[1].text).think, answer)
+        return len(descriptions) / 400
+
+    assert described(0.0) == 0
+    assert 0.4 < described(0.5) < 0.6
+    assert all(DESCRIPTION not in task.messages[-1].text for task in tasks(descriptions=1.0, questions=50))
+
+
 def objects_in(image: bytes) -> int:
-    return sum(sum(part) >= 0 for part in arrangement_of(image))
+    return len(list(places(image)))
 
 
 def test_conversations_follow_the_prompt_of_the_task() -> None:
@@ -164,6 +167,7 @@ def files(folder: Path, *rows: Any) -> dict[str, Any]:
     for name in ("1", "2"):
         (images / f"{name}.jpg").write_bytes(picture(()))
     (images / "broken.jpg").write_bytes(b"no picture")
+    (images / "cut.jpg").write_bytes(picture((), form="JPEG")[:-20])
     (folder / "secret.jpg").write_bytes(picture(()))
     os.symlink(folder / "secret.jpg", images / "link.jpg")
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
@@ -176,7 +180,7 @@ BAD = {
     "missing or invalid field": [{**ROW, "cot": []}, {**ROW, "answer": " "}, {**ROW, "instruction": 3}, [1]],
     "unsafe picture name": [{**ROW, "imageId": name} for name in ("../secret", "link", "..", "a\\b", "/1", "1/../2")],
     "missing picture": [{**ROW, "imageId": "3"}],
-    "unreadable picture": [{**ROW, "imageId": "broken"}],
+    "unreadable picture": [{**ROW, "imageId": "cut"}, {**ROW, "imageId": "broken"}],
     "repeated question": [ROW],
 }
 

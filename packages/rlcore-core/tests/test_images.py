@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 from rlcore.errors import DataError
-from rlcore.images import ImageProcessor, encode_image, image_size, rotary_positions
+from rlcore.images import ImageProcessor, check_image, data_uri, encode_image, image_size, rotary_positions
 from rlcore.types import MediaSpan
 
 
@@ -100,6 +101,43 @@ def test_the_size_of_a_png_is_known_before_its_pixels_are_decoded() -> None:
 def test_unusable_images_are_rejected(data: bytes) -> None:
     with pytest.raises(DataError):
         ImageProcessor().fit(data)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"])
+def test_damaged_files_are_data_errors_or_fit(kind: str) -> None:
+    rng, processor = random.Random(kind), ImageProcessor(max_pixels=16 * 28 * 28)
+    frames = [Image.effect_noise((16, 12), spread).convert("RGB") for spread in (10, 90)]
+    options = {"save_all": True, "append_images": frames[1:]} if kind in ("GIF", "TIFF") else {}
+    for seed in (encoded(frames[0], kind), encoded(frames[0], kind, **options)):
+        for _ in range(60):
+            damaged = bytearray(seed)
+            for _ in range(rng.randrange(1, 20)):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            try:
+                fitted = processor.fit(bytes(damaged[: rng.choice([None, rng.randrange(len(damaged))])]))
+            except DataError:
+                continue
+            assert processor.grid(fitted)
+            assert processor.fit(fitted) is fitted
+
+
+def test_a_photo_with_previews_is_the_photo() -> None:
+    photo, preview = Image.new("RGB", (56, 56), "green"), Image.new("RGB", (28, 28), "red")
+    data = encoded(photo, "MPO", save_all=True, append_images=[preview])
+    assert decoded(ImageProcessor().fit(data)).getpixel((5, 5)) == (0, 128, 1)
+    assert data_uri(data).startswith("data:image/jpeg;base64,")
+
+
+def test_floating_point_pixels_are_rejected() -> None:
+    with pytest.raises(DataError, match="whole numbers"):
+        encode_image(Image.new("F", (56, 56), 0.5))
+    with pytest.raises(DataError, match="whole numbers"):
+        check_image(encoded(Image.new("F", (56, 56), 0.5), "TIFF"))
+
+
+def test_a_pil_image_with_32_bits_keeps_16() -> None:
+    data = encode_image(Image.new("I", (56, 56), 256 * 99))
+    assert decoded(ImageProcessor().fit(data)).getpixel((5, 5)) == (99, 99, 99)
 
 
 def test_images_are_read_from_paths_uris_and_pil(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def test_progress_states_count_rate_and_remaining_time() -> None:
     text = str(state(done=32, elapsed_s=60.0, tokens=6000))
     assert text == "rollout  32 of 128 trajectories, 100 tokens/s, 3 min left"
     assert str(state(done=64, elapsed_s=10.0)) == "rollout  64 of 128 trajectories, 10 s left"
-    assert str(state(done=0, elapsed_s=10.0)) == "rollout  0 of 128 trajectories"
+    assert str(state(done=0, elapsed_s=0.5)) == "rollout  0 of 128 trajectories"
+    assert str(state(done=0, elapsed_s=10.0)) == "rollout  0 of 128 trajectories, 10 s so far"
     assert str(state(done=1, elapsed_s=100.0)).endswith("3 h 32 min left")
 
 

@@ -64,6 +64,13 @@ class Tasks:
         return [task("short"), task(words(200))]
 
 
+class Pictures:
+    """A question with a picture."""
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        return [task("what?", picture(56, 56))]
+
+
 def right(trajectory: Any, task: Task) -> float:
     return 1.0
 
@@ -115,11 +122,13 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
 
 
-def session(folder: Path, environment: str = f"{HERE}:Asks", chat_format: str = "plain", **rollout: Any) -> RunSession:
+def session(
+    folder: Path, environment: str = f"{HERE}:Asks", chat_format: str = "plain", data: str = "Tasks", **rollout: Any
+) -> RunSession:
     values = {
         "model": {"path": str(folder), "chat_format": chat_format},
         "environment": {"id": environment},
-        "data": {"id": f"{HERE}:Tasks"},
+        "data": {"id": f"{HERE}:{data}"},
         "reward": [{"id": f"{HERE}:right"}],
         "rollout": {"engine": "scripted", "scripted": {"replies": ["x"]}, **rollout},
     }
@@ -209,9 +218,35 @@ def test_model_that_cannot_see_images_is_refused_before_its_weights(
         session(model_folder, pictures).usable_tasks("train")
 
 
-def vision_model(folder: Path) -> None:
+def test_tasks_with_images_need_a_model_that_sees_them(alone: None, model_folder: Path) -> None:
+    with pytest.raises(UserError, match="images need a model of the families") as caught:
+        session(model_folder, data="Pictures").usable_tasks("train")
+    assert caught.value.found == "a text model, model_type 'qwen2'"
+    assert "such as Qwen/Qwen2.5-VL-3B-Instruct or builtin:" in str(caught.value.fix)
+    vision_model(model_folder)
+    assert len(session(model_folder, data="Pictures").usable_tasks("train")) == 1
+
+
+@pytest.mark.parametrize(("of_model", "of_run"), [(30, None), (10_000, 30)])
+def test_prompts_with_images_that_fill_the_context_are_removed(
+    of_model: int, of_run: int | None, alone: None, model_folder: Path
+) -> None:
+    vision_model(model_folder, max_position_embeddings=of_model)
+    length = {} if of_run is None else {"max_context_tokens": of_run}
+    assert len(session(model_folder, data="Pictures", **length).usable_tasks("train")) == 1
+    with pytest.raises(UserError, match="can be used") as caught:
+        session(model_folder, data="Pictures", **length | {"max_prompt_tokens": 5}).usable_tasks("train")
+    assert "set a higher rollout.max_prompt_tokens" in str(caught.value.fix)
+    vision_model(model_folder, max_position_embeddings=5)
+    with pytest.raises(UserError, match="can be used") as caught:
+        session(model_folder, data="Pictures", **length).usable_tasks("train")
+    assert caught.value.found == "1 x a prompt of more than 4 tokens"
+    assert "lower model.images.max_pixels" in str(caught.value.fix)
+
+
+def vision_model(folder: Path, **values: Any) -> None:
     placeholder = PlainFormat(folder).tokenizer.added["<|image_pad|>"]
-    config(folder, "config.json", model_type="qwen2_5_vl", vision_config=VISION, image_token_id=placeholder)
+    config(folder, "config.json", model_type="qwen2_5_vl", vision_config=VISION, image_token_id=placeholder, **values)
     config(folder, "preprocessor_config.json")
 
 

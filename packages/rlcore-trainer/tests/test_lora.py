@@ -33,6 +33,7 @@ from rlcore_trainer.policy.references import AdapterReference  # noqa: E402
 from rlcore_trainer.training import lora_check  # noqa: E402
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer  # noqa: E402
 from rlcore_trainer.training.reference import reference_policy  # noqa: E402
+from rlcore_trainer.training.sync_check import fixed_prompt  # noqa: E402
 from token_trajectories import sequence  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -93,6 +94,12 @@ def test_only_adapter_parameters_are_trained(kind: str, attached: Callable[..., 
     with switched_off(model):
         pass
     assert {name for name, parameter in model.named_parameters() if parameter.requires_grad} == trained
+
+
+def test_weights_of_a_whole_embedding_can_be_verified(attached: Callable[..., Any], model_folder: Path) -> None:
+    policy = CausalLanguageModel(attached(**KINDS["whole-embedding"]), model_folder)
+    assert policy.vocabulary == policy.module.config.vocab_size
+    assert max(fixed_prompt(policy).token_ids) < policy.vocabulary
 
 
 @pytest.mark.parametrize("kind", KINDS)

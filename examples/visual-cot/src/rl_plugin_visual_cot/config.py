@@ -65,8 +65,10 @@ class DataConfig(SceneConfig):
     """Number of generated training questions."""
     held_out: Count = 200
     """Number of generated held-out questions."""
+    descriptions: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Fraction of the generated demonstrations that describe the picture instead of answering a question."""
     guesses: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Fraction of the generated demonstrations that look at the right place but guess the answer."""
+    """Fraction of the answers in generated demonstrations that look at the right place but are guessed."""
     blank: bool = False
     """Replace every picture by an empty one of the same size, to measure the accuracy without it."""
 

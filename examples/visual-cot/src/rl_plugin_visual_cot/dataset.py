@@ -13,7 +13,7 @@ from rlcore import DataError, Demonstration, Task
 
 from rl_plugin_visual_cot.config import DataConfig
 from rl_plugin_visual_cot.prompts import answered, opening
-from rl_plugin_visual_cot.questions import generate, guess
+from rl_plugin_visual_cot.questions import describe, generate, guess
 from rl_plugin_visual_cot.rows import Reason, Row, RowReader, UnusableRow
 from rl_plugin_visual_cot.scenes import picture
 
@@ -125,7 +125,9 @@ class VisualCotData:
         stream = generate(rng, kinds=config.kinds, most=config.objects, held_out=held_out, others=config.others)
         for number, asked in enumerate(islice(stream, count)):
             question = asked.question
-            if name == "demonstration" and rng.random() < config.guesses:
+            if name == "demonstration" and rng.random() < config.descriptions:
+                question = describe(asked.scene)
+            elif name == "demonstration" and rng.random() < config.guesses:
                 question = guess(rng, question, config.objects)
             row = Row(
                 image_id=f"{name}-{number}",

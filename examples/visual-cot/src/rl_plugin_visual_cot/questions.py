@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rl_plugin_visual_cot.scenes import COLORS, SHAPES, Scene, draw_scene
 
 OPENING = "Please answer based on the image content: "
+DESCRIPTION = "Please describe the image."
 NUMBERS = ("zero", "one", "two", "three", "four")
 NONE = "none"
 
@@ -64,7 +65,7 @@ def generate(
         rng: source of all randomness
         kinds: kinds of questions, from `KINDS`
         most: largest number of objects in a scene
-        held_out: whether to use the arrangements that do not occur in training
+        held_out: whether to draw held-out scenes, see `draw_scene`
         others: largest number of objects besides the one that a question is about; None for ``most - 1``. Pictures to
             count objects have up to ``most``
     """
@@ -120,6 +121,18 @@ def _exists(rng: random.Random, scene: Scene) -> Question:
 def _question(kind: str, text: str, answer: str, selected: str, place: str, looked_for: str = "") -> Question:
     reasoning = f"SELECT({selected}): {place}.\nQUERY({looked_for or kind}): {answer}."
     return Question(kind=kind, text=OPENING + text, answer=answer.capitalize(), reasoning=reasoning)
+
+
+def describe(scene: Scene) -> Question:
+    """Return the request to describe a scene."""
+    places = ", ".join(one.place for one in scene)
+    things = ", ".join(f"{one.color} {one.shape}" for one in scene)
+    return Question(
+        kind="description",
+        text=DESCRIPTION,
+        answer=things.capitalize(),
+        reasoning=f"SELECT(shape): {places}.\nQUERY(shape): {things}.",
+    )
 
 
 def guess(rng: random.Random, question: Question, most: int) -> Question:

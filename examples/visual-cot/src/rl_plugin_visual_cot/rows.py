@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore import DataError
-from rlcore.images import encode_image, image_size
+from rlcore.images import check_image, encode_image
 from rlcore.json_files import check_depth, json_lines, parse_json, read_text
 
 SUFFIX = ".jpg"
@@ -93,7 +93,7 @@ class RowReader:
                 raise UnusableRow(Reason.MISSING_IMAGE, str(self._folder / path))
             try:
                 image = encode_image(path, folder=self._folder)
-                image_size(image)
+                check_image(image)
             except DataError as error:
                 outside = "inside its folder" in error.message
                 reason = Reason.UNSAFE_NAME if outside else Reason.UNREADABLE_IMAGE

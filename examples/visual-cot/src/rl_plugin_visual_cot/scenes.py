@@ -26,9 +26,9 @@ COLORS = {
 SHAPES = ("circle", "square", "triangle", "cross")
 PLACES = ("top left", "top right", "bottom left", "bottom right")
 """The quadrants."""
-SMALLEST, LARGEST = 32, 42
+SMALLEST, LARGEST = 42, 48
 """Side of an object in pixels."""
-MARGIN = 3
+MARGIN = 2
 """Distance in pixels between an object and the edge of its quadrant."""
 
 
@@ -52,28 +52,25 @@ Scene = tuple[Thing, ...]
 
 
 def draw_scene(rng: random.Random, count: int, *, held_out: bool) -> Scene:
-    """Draw a scene with ``count`` objects. Held-out scenes are arrangements that do not occur in training."""
+    """Draw a scene with ``count`` objects. Held-out scenes have objects at pixels where training has none."""
+    colors = rng.sample(list(COLORS), count)
+    shapes = rng.sample(SHAPES, count)
+    places = sorted(rng.sample(range(len(PLACES)), count))
+    return tuple(
+        _placed(rng, color, shape, place, held_out=held_out)
+        for color, shape, place in zip(colors, shapes, places, strict=True)
+    )
+
+
+def _placed(rng: random.Random, color: str, shape: str, place: int, *, held_out: bool) -> Thing:
+    """Place an object in its quadrant. One position in four is held out."""
     while True:
-        colors = rng.sample(list(COLORS), count)
-        shapes = rng.sample(SHAPES, count)
-        places = sorted(rng.sample(range(len(PLACES)), count))
-        if _is_held_out(colors, shapes, places) is held_out:
-            break
-    things = []
-    for color, shape, place in zip(colors, shapes, places, strict=True):
         size = rng.randint(SMALLEST, LARGEST)
         room = SIDE // 2 - 2 * MARGIN - size
         x = place % 2 * SIDE // 2 + MARGIN + rng.randint(0, room)
         y = place // 2 * SIDE // 2 + MARGIN + rng.randint(0, room)
-        things.append(Thing(shape=shape, color=color, place=PLACES[place], x=x, y=y, size=size))
-    return tuple(things)
-
-
-def _is_held_out(colors: list[str], shapes: list[str], places: list[int]) -> bool:
-    """One arrangement in four. A single object of each colour and shape is held out in one quadrant."""
-    known = list(COLORS)
-    total = sum(known.index(color) for color in colors) + 2 * sum(SHAPES.index(shape) for shape in shapes)
-    return (total + sum(place * weight for place, weight in zip(places, (1, 3, 1, 3), strict=False))) % 4 == 0
+        if ((x + 2 * y) % 4 == 0) is held_out:
+            return Thing(shape=shape, color=color, place=PLACES[place], x=x, y=y, size=size)
 
 
 def picture(scene: Scene, form: Literal["PNG", "JPEG"] = "PNG") -> bytes:

@@ -213,8 +213,9 @@ def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Ma
     for task in dataset.tasks(split):
         known = {media_hash(image): image for image in task.images}
         row = {**to_json(task, encode_bytes=media_hash), "images": counted(len(task.images), "image")}
-        if not task.images:
-            del row["images"]
+        for empty in ("images", "environment"):
+            if not getattr(task, empty):
+                del row[empty]
         yield row, partial(_known_image, known)
 
 

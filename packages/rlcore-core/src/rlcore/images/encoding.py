@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,10 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """The formats that are decoded. Others, such as those with embedded programs, are rejected."""
 PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 """Chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
-PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16")
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 """Pixel formats of pillow that PNG can store."""
+PHOTO_WITH_PREVIEWS = "MPO"
+"""A JPEG of a camera with further pictures behind the photo. It is the photo."""
 
 
 def encode_image(source: bytes | str | Path | Image, *, folder: Path | None = None) -> bytes:
@@ -34,7 +37,8 @@ def encode_image(source: bytes | str | Path | Image, *, folder: Path | None = No
         folder: the folder that paths are relative to and must not leave; None accepts any path
 
     Raises:
-        DataError: the file is missing, outside of the folder or too large, or the URI is damaged.
+        DataError: the file is missing, outside of the folder or too large, the URI is damaged, or the pixels of the PIL
+            image are floating-point numbers.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
@@ -43,7 +47,8 @@ def encode_image(source: bytes | str | Path | Image, *, folder: Path | None = No
     if isinstance(source, (str, Path)):
         return _from_file(Path(source), folder)
     written = io.BytesIO()
-    drawn = source if source.mode in PNG_MODES else source.convert("RGB")
+    _check_mode(source)
+    drawn = source if source.mode in PNG_MODES else source.convert("I;16" if source.mode == "I" else "RGB")
     drawn.save(written, format="PNG", compress_level=1)
     return written.getvalue()
 
@@ -106,9 +111,17 @@ def open_image(data: bytes) -> Image:
     """
     pillow = _pillow()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the limit below replaces the warning about large images
-            image: Image = pillow.open(io.BytesIO(data), formats=FORMATS)
+        image: Image = pillow.open(io.BytesIO(data), formats=FORMATS)
+        if image.format == PHOTO_WITH_PREVIEWS:
+            image.format = "JPEG"
+        elif getattr(image, "is_animated", False):
+            raise DataError(
+                "an image must have one frame",
+                found=f"{image.format} with several frames",
+                fix="choose a frame and save it as PNG",
+            )
+    except DataError:
+        raise
     except pillow.DecompressionBombError as error:
         found = str(error).partition("(")[2].partition(")")[0] or None
         message = f"an image has at most {MOST_PIXELS:,} pixels"
@@ -118,9 +131,7 @@ def open_image(data: bytes) -> Image:
     if image.width * image.height > MOST_PIXELS:
         found = f"{image.width:,} x {image.height:,} pixels"
         raise DataError(f"an image has at most {MOST_PIXELS:,} pixels", found=found, fix="make it smaller")
-    if getattr(image, "n_frames", 1) > 1:
-        found = f"{image.format} with {image.n_frames} frames"  # type: ignore[attr-defined]
-        raise DataError("an image must have one frame", found=found, fix="choose a frame and save it as PNG")
+    _check_mode(image)
     return image
 
 
@@ -138,6 +149,12 @@ def decode_image(data: bytes) -> Image:
         return _rgb(ImageOps.exif_transpose(image))
     except Exception as error:  # damaged files raise every type
         raise _unreadable(data, error) from None
+
+
+def _check_mode(image: Image) -> None:
+    if image.mode == "F":  # its range is not known: 0 to 1, 0 to 255 or any other
+        fix = "scale them to 0 to 255, and convert the image to RGB"
+        raise DataError("an image must have whole numbers as pixels", found="floating-point numbers", fix=fix)
 
 
 def _rgb(image: Image) -> Image:
@@ -192,6 +209,9 @@ def _unreadable(data: bytes, error: Exception) -> DataError:
     return DataError(f"an image must be a readable {', '.join(FORMATS[:-1])} or {FORMATS[-1]}", found=found)
 
 
+_OF_PILLOW = re.compile(r"PIL\.")
+
+
 def _pillow() -> Any:
     try:
         from PIL import Image
@@ -199,4 +219,7 @@ def _pillow() -> Any:
         from rlcore.plugins.loading import pip_line
 
         raise NotInstalledError("images need pillow", fix=pip_line(["rlcore-core[images]"])) from None
+    # Damaged files and large images are errors of this module. `warnings.catch_warnings` would not be safe in threads.
+    if ("ignore", None, Warning, _OF_PILLOW, 0) not in warnings.filters:
+        warnings.filterwarnings("ignore", module=_OF_PILLOW.pattern)
     return Image

@@ -58,6 +58,16 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def context_tokens(folder: Path) -> int | None:
+    """The maximum length of a sequence of a folder's model in tokens; None if it does not state one."""
+    if not (folder / CONFIG).is_file():
+        return None
+    config = read_config(folder)
+    inner = config.get("text_config") or {}
+    found = config.get("max_position_embeddings") or inner.get("max_position_embeddings")
+    return int(found) if found else None
+
+
 def check_config(folder: Path) -> None:
     """Raise `UserError` for sizes in a ``config.json`` that no model has, or that its weights do not have."""
     config, path = read_config(folder), folder / CONFIG
@@ -124,4 +134,4 @@ def _wrong(path: Path, needs: str, found: str) -> UserError:
     return UserError(f"the model's {CONFIG} {needs}", found=found, where=str(path), fix=fix)
 
 
-__all__ = ["CONFIG", "MAX_BYTES", "check_config", "read_config"]
+__all__ = ["CONFIG", "MAX_BYTES", "check_config", "context_tokens", "read_config"]

@@ -15,6 +15,8 @@ from rlcore.models.config_file import CONFIG, read_config
 
 SIZES = {"patch_size": "patch_size", "merge_size": "spatial_merge_size", "temporal_patch_size": "temporal_patch_size"}
 """Sizes of an image processor, and their names in ``vision_config``."""
+CHOOSE = "choose a vision-language model, such as Qwen/Qwen2.5-VL-3B-Instruct or builtin:tiny-qwen2.5-vl"
+"""How to fix a model that sees no images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +60,12 @@ class VisionLanguageModel:
         return cls(family=FAMILIES[kind], processor=processor, placeholder=placeholder)
 
 
-def require_images(folder: Path) -> VisionLanguageModel:
+def require_images(folder: Path, *, where: str | None = None) -> VisionLanguageModel:
     """Read the folder of a model that must accept images.
+
+    Args:
+        folder: the model folder
+        where: the origin of the model's path, for the error; None for the file in the folder
 
     Raises:
         UserError: it is a text model or of an unsupported family, or as `VisionLanguageModel.of_folder`.
@@ -71,8 +77,8 @@ def require_images(folder: Path) -> VisionLanguageModel:
         raise UserError(
             f"images need a model of the families {', '.join(FAMILIES.values())}",
             found=f"a {kind} model, model_type {str(config.get('model_type'))[:80]!r}",
-            where=str(folder / CONFIG),
-            fix="choose a model of these families, or an environment without images",
+            where=where or str(folder / CONFIG),
+            fix=f"{CHOOSE}, or tasks without images",
         )
     return model
 
@@ -80,6 +86,30 @@ def require_images(folder: Path) -> VisionLanguageModel:
 def is_vision_language(config: Mapping[str, Any]) -> bool:
     """Whether a ``config.json`` is of a model with an image encoder."""
     return isinstance(config.get("vision_config"), dict)
+
+
+def sees_images(config: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether a model is a vision-language model, which must be of a supported family.
+
+    Args:
+        config: the contents of ``config.json``
+        folder: its folder, for the error
+
+    Raises:
+        UserError: it is one of an unsupported family.
+    """
+    if not is_vision_language(config):
+        return False
+    kind, listed = str(config.get("model_type")), config.get("architectures")
+    if kind not in FAMILIES:
+        name = listed[0] if isinstance(listed, list) and listed else kind
+        raise UserError(
+            f"a vision-language model must be of the families {', '.join(FAMILIES.values())}",
+            found=str(name)[:80],
+            where=str(folder / CONFIG),
+            fix="choose a model of these families, or a language model without images",
+        )
+    return True
 
 
 def _check_sizes(processor: ImageProcessor, vision: Mapping[str, Any], folder: Path) -> None:
@@ -94,4 +124,4 @@ def _check_sizes(processor: ImageProcessor, vision: Mapping[str, Any], folder: P
             )
 
 
-__all__ = ["FAMILIES", "VisionLanguageModel", "is_vision_language", "require_images"]
+__all__ = ["FAMILIES", "VisionLanguageModel", "is_vision_language", "require_images", "sees_images"]

@@ -54,6 +54,8 @@ class Progress:
             text += f", {self.tokens_per_second:,.0f} tokens/s"
         if self.remaining_s is not None:
             text += f", {_duration(self.remaining_s)} left"
+        elif self.elapsed_s >= 1:
+            text += f", {_duration(self.elapsed_s)} so far"
         return text
 
 

@@ -8,19 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlcore.config.schema import LARGEST
 from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.errors import PluginError, UserError
 from rlcore.images import ImageProcessor
+from rlcore.models.config_file import context_tokens
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, make, make_component
 from rlcore.session.checked_dataset import checked_dataset
-from rlcore.session.image_input import check_image_input
+from rlcore.session.image_checks import check_image_input, has_image_environment, uses_tokens
 from rlcore.session.mixed_dataset import MixedDataset, Part
 from rlcore.session.usable_tasks import UsableTasks, usable_tasks
-from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.types import Task, derive_seed
 
 if TYPE_CHECKING:
@@ -110,13 +111,18 @@ class RunComponents:
         """The tasks of a split whose prompts the model can see, read once. The others are reported.
 
         Raises:
-            UserError: no task can be used, or an environment has images and the model folder cannot show any.
+            UserError: no task can be used, or tasks or environments have images and the model cannot see them.
         """
         if split not in self._usable:
-            self._check_images()
             tasks = self.dataset.tasks(split)
-            limit, speaks = self.config.rollout.max_prompt_tokens, self._speaks()
-            counting = speaks == "tokens" and (limit is not None or any(task.images for task in tasks))
+            limit = asked = self.config.rollout.max_prompt_tokens
+            tokens = uses_tokens(self)
+            pictured = tokens and any(message.images for task in tasks for message in task.messages)
+            if pictured or has_image_environment(self):
+                self.check_image_input()
+            if pictured:
+                limit = min(limit or LARGEST, self._context_tokens() - 1)
+            counting = tokens and limit is not None
             chat_format = self.chat_format(self.model_folder()) if counting else None
             found = usable_tasks(tasks, chat_format, limit if counting else None)
             if tasks and not found.tasks:
@@ -124,8 +130,10 @@ class RunComponents:
                 raise UserError(
                     f"no task of data.{split} can be used",
                     found=reasons,
-                    where=self.resolved.origin(("rollout", "max_prompt_tokens")) if limit is not None else None,
-                    fix="change the data" + (", or set a higher rollout.max_prompt_tokens" if limit else ""),
+                    where=self.resolved.origin(("rollout", "max_prompt_tokens")) if asked else None,
+                    fix="change the data"
+                    + (", set a lower model.images.max_pixels" if pictured else "")
+                    + (", or set a higher rollout.max_prompt_tokens" if asked else ""),
                 )
             self._usable[split] = found
             self._tell_skipped(found.lines(split))
@@ -134,20 +142,18 @@ class RunComponents:
     def _tell_skipped(self, lines: Sequence[str]) -> None:
         """Report tasks that cannot be used."""
 
-    def _speaks(self) -> str:
-        spec = self.registry.spec("engine", self.config.rollout.engine)
-        return spec.speaks if isinstance(spec, EngineSpec) else "tokens"
+    def _context_tokens(self) -> int:
+        """The maximum length of a conversation."""
+        own = context_tokens(self.model_folder()) or LARGEST
+        return min(own, self.config.rollout.max_context_tokens or LARGEST)
 
-    def _pictured(self) -> bool:
-        """Whether an environment states images among its modalities."""
-        specs = (self.registry.spec("environment", one.id) for one in self.environments)
-        return any(
-            isinstance(spec, EnvironmentSpec) and spec.action == "chat" and "image" in spec.modalities for spec in specs
-        )
+    def check_image_input(self) -> None:
+        """Check that the model sees images, before its weights are loaded. With messages, the server's model sees them.
 
-    def _check_images(self) -> None:
-        """Reject a model that cannot see the images of an environment, before its weights are loaded."""
-        if self._pictured() and self._speaks() == "tokens":
+        Raises:
+            UserError: it sees none, or a part is missing or belongs to another model.
+        """
+        if uses_tokens(self):
             folder = self.model_folder()
             named = self.registry.named("chat_format", self.chat_format_id(folder))
             where = self.resolved.origin(("model", "path"))
@@ -262,7 +268,7 @@ class RunComponents:
         try:
             return self.image_processor(folder)
         except UserError:
-            if self.environments and not self._pictured():
+            if self.environments and not has_image_environment(self):
                 return None
             raise
 

@@ -72,9 +72,9 @@ def _length(task: Task, chat_format: ChatFormat, sizes: Mapping[str, tuple[int, 
         return 0
     if not sizes:
         return len(chat_format.prompt(task.messages))
-    processor = chat_format.image_processor if isinstance(chat_format, RendersImages) else None
-    if processor is None or not isinstance(chat_format, RendersImages):
-        raise UserError("the chat format cannot show images")
+    assert isinstance(chat_format, RendersImages), "checked before"
+    processor = chat_format.image_processor
+    assert processor is not None, "checked before"
     stand_in = _smallest(processor)
     ids, media = chat_format.prompt_with_images(task.messages, (), dict.fromkeys(sizes, stand_in))
     shown = (processor.tokens(*sizes[span.sha256]) for span in media)

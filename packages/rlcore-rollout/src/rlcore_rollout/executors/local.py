@@ -21,7 +21,7 @@ from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.event_loop import EventLoop
-from rlcore.models.config_file import CONFIG, read_config
+from rlcore.models.config_file import CONFIG, context_tokens, read_config
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.types import (
     Boundary,
@@ -319,7 +319,7 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     format_name = run.registry.named("chat_format", run.chat_format_id(folder))
     _check_stops(chat_format, format_name)
     vocabulary = _check_vocabulary(folder)
-    max_context_tokens = min(max_context_tokens, model_context_tokens(folder))
+    max_context_tokens = min(max_context_tokens, context_tokens(folder) or NO_LIMIT)
     skipped = run.trial and isinstance(spec, EngineSpec) and spec.starts
     make = NotStarted if skipped else run.load("engine", rollout.engine)
     images = chat_format.image_processor if isinstance(chat_format, RendersImages) else None
@@ -352,7 +352,7 @@ async def _answer(method: Callable[..., Any], *arguments: Any) -> Any:
 def _check_vocabulary(folder: Path) -> int:
     """The number of embeddings. Rejects a tokenizer with more tokens."""
     path = folder / "tokenizer.json"
-    config = _model_config(folder)
+    config = read_config(folder) if (folder / CONFIG).is_file() else {}
     rows = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
     if not rows or not path.is_file():
         return int(rows or NO_LIMIT)
@@ -367,17 +367,6 @@ def _check_vocabulary(folder: Path) -> int:
             fix="use the tokenizer that the model was trained with",
         )
     return int(rows)
-
-
-def _model_config(folder: Path) -> dict[str, Any]:
-    return read_config(folder) if (folder / CONFIG).is_file() else {}
-
-
-def model_context_tokens(folder: Path) -> int:
-    """The maximum context length of the model's own configuration."""
-    config = _model_config(folder)
-    limit = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
-    return int(limit or NO_LIMIT)
 
 
 def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:

@@ -99,9 +99,9 @@ class CausalLanguageModel(Trunk):
     @property
     def vocabulary(self) -> int:
         """The number of tokens with an embedding."""
-        embeddings = self._model.get_input_embeddings()
-        assert isinstance(embeddings, nn.Embedding)
-        return embeddings.num_embeddings
+        weight_VD = self._model.get_input_embeddings().weight  # peft wraps the layer to train it as a whole
+        assert isinstance(weight_VD, Tensor)
+        return len(weight_VD)
 
     @property
     def max_length(self) -> int | None:

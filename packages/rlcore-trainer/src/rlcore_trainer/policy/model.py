@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
-from rlcore.images.families import sees_images
 from rlcore.models.adapter import is_adapter
 from rlcore.models.config_file import read_config
 from rlcore.models.quantization import keep_layout, loading_options
+from rlcore.models.vision_language import sees_images
 from rlcore.models.weights import check_loaded, check_types, limit_threads
 from torch import Tensor, nn
 from transformers import (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.contracts import RendersImages
 from rlcore.errors import DataError, UserError
+from rlcore.models.vision_language import CHOOSE
 from rlcore.types import Demonstration, ImagePart, LossMask, Message, TokenIds, media_hash
 
 from rlcore_trainer.batching.packing import TrainingSequence
@@ -43,9 +44,9 @@ class ConversationEncoder:
         if not isinstance(self._format, RendersImages) or self._format.image_processor is None:
             raise UserError(
                 "conversations with images need a vision-language model and a chat format that places images",
-                found=type(self._format).__name__,
+                found=f"{type(self._format).__name__} without images",
                 where="model.path",
-                fix="choose a model of Qwen2-VL, Qwen2.5-VL or Qwen3-VL with preprocessor_config.json",
+                fix=CHOOSE,
             )
         given = {media_hash(data): data for data in demonstration.images}
         for name in wanted:

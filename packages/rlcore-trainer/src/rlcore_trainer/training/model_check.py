@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from rlcore.config.messages import Problem
 from rlcore.errors import UserError
-from rlcore.images.families import sees_images
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.models.folder import BUILTIN, local_folder
+from rlcore.models.vision_language import sees_images
 
 from rlcore_trainer.policy.lora_config import lora_table
 from rlcore_trainer.training.resume_check import configuration_before

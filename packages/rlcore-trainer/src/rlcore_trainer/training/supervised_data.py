@@ -135,15 +135,19 @@ def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenP
     """Encode the conversations of a run, and count those that do not fit.
 
     Raises:
-        UserError: no training conversation remains, or the warm-up is as long as the run.
+        UserError: no training conversation remains, a conversation has images and the model sees none, or the warm-up
+            is as long as the run.
     """
     seed = run.config.seed
+    conversations = training_conversations(run.dataset, config, seed=seed)
+    if any(message.images for one in conversations for message in one.messages):
+        run.check_image_input()
     chat_format = run.chat_format(policy.folder)
     if isinstance(chat_format, Described):
         for line in chat_format.description():
             run.say(line)
     limit = config.max_tokens or policy.max_length or NO_LIMIT
-    encoded = encode(training_conversations(run.dataset, config, seed=seed), chat_format, config, limit=limit)
+    encoded = encode(conversations, chat_format, config, limit=limit)
     train, evaluation, notes = encoded.sequences, list[TrainingSequence](), [encoded.sentence("training", limit)]
     if run.config.evaluation.every:
         held = encode(evaluation_conversations(run.dataset), chat_format, config, limit=limit)
