@@ -47,9 +47,9 @@ class Prober:
         """The sizes, as `ImageFolder.sizes` returns them. If the process has ended, they are read in this one."""
         if self._asked and self._process is not None and self._process.stdout is not None:
             with suppress(*FAILURES):
-                answer = json.loads(self._process.stdout.readline())
+                answer: list[Any] = json.loads(self._process.stdout.readline())
                 if len(answer) == len(self._names_N):
-                    return [size if isinstance(size, str) else (size[0], size[1]) for size in answer]
+                    return [cast(Flaw, size) if isinstance(size, str) else (size[0], size[1]) for size in answer]
         return self._folder.sizes(self._names_N)
 
     def close(self) -> None:
