@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
 from rlcore_gui.screenshots import Flaw, ImageFolder, Size
 
