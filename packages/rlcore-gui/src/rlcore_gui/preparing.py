@@ -190,7 +190,7 @@ class _Preparation:
     ) -> pa.RecordBatch:
         usable_N = [flaw is None for flaw in flaw_N]
         known_N = [None if isinstance(size, str) else size for size in sizes_N]
-        label_N, memory_N = self.join(columns.index_N, usable_N, place)
+        label_N, memory_N = self.join(usable_N, place)
         count = len(flaw_N)
         arrays: dict[str, pa.Array] = {
             "dataset": pa.repeat(self.source.dataset, count),
@@ -219,14 +219,12 @@ class _Preparation:
         }
         return pa.RecordBatch.from_arrays([arrays[field.name] for field in self.rows], schema=self.rows)
 
-    def join(
-        self, index_N: Sequence[int], usable_N: Sequence[bool], place: _Places
-    ) -> tuple[list[Mapping[str, str] | None], list[str | None]]:
+    def join(self, usable_N: Sequence[bool], place: _Places) -> tuple[list[Mapping[str, str] | None], list[str | None]]:
         """The label of each step, and the summary of the step before it."""
         nothing: list[None] = [None] * len(usable_N)
         if self.labels is None:
             return list(nothing), list(nothing)
-        label_N = self.labels.find(list(zip(place.source_id_N, index_N, strict=True)))
+        label_N = self.labels.find(list(zip(place.source_id_N, place.index_N, strict=True)))
         memory_N: list[str | None] = list(nothing)
         for number, (label, usable, begins) in enumerate(zip(label_N, usable_N, place.begins_N, strict=True)):
             if usable:
