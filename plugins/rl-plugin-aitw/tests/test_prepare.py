@@ -204,6 +204,12 @@ def test_memory_is_the_summary_of_the_step_before(tmp_path: Path) -> None:
     assert without[0].source["label"]["history_summary"] == "first"
 
 
+def test_memory_without_a_file_of_labels_is_an_error(tmp_path: Path) -> None:
+    write_aitw(tmp_path, {"general": [[aitw_step(1, 0), aitw_step(1, 1)]]})
+    with pytest.raises(ValueError, match="memory needs labels"):
+        prepared_steps(tmp_path, labels="", memory=True)
+
+
 def test_labels_of_other_episodes_are_an_error(tmp_path: Path) -> None:
     write_aitw(tmp_path, {"general": [[aitw_step(1, 0), aitw_step(1, 1)]]})
     labels = str(write_labels(tmp_path, [label("other", 0, "a"), label("other", 1, "b")]))
@@ -276,6 +282,11 @@ def test_failure_keeps_the_earlier_file(tmp_path: Path) -> None:
     [
         ({"out": "out.jsonl"}, "written as parquet"),
         ({"subset": "OUT"}, "need different files"),
+        ({"subset": "images/../out.parquet"}, "need different files"),
+        ({"out": f"{'n' * 300}.parquet"}, "cannot be written"),
+        ({"out": "a\0.parquet"}, "cannot be written"),
+        ({"source": [f"{'n' * 300}.json"]}, "the data cannot be read"),
+        ({"source": ["a\0.json"]}, "the data cannot be read"),
         ({"images": "none"}, "must be in a folder"),
         ({"labels": "none.jsonl"}, "cannot be read"),
         ({"source": ["none.json"]}, "cannot be read"),

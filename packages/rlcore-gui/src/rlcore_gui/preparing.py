@@ -147,7 +147,7 @@ class _Preparation:
 
     def source_bytes(self) -> int:
         paths = [Path(name).expanduser() for name in self.config.source]
-        return sum(path.stat().st_size for path in paths if path.is_file())
+        return sum(map(_size, paths))
 
     def show(self, before: int, total: int, done: int) -> None:
         if sys.stderr.isatty():
@@ -306,12 +306,30 @@ def _outputs(config: PrepareConfig) -> tuple[Path, Path | None]:
         if path.suffix.lower() != ".parquet":
             fix = "use the suffix .parquet"
             raise DataError("prepared data is written as parquet", found=path.name, where=name, fix=fix)
-        if path.exists() and not config.overwrite:
+        if _exists(path) and not config.overwrite:
             fix = f"choose another {name}, or add overwrite=true"
             raise DataError("the output file already exists", where=str(path), fix=fix)
-    if subset is not None and subset.absolute() == out.absolute():
+    if subset is not None and subset.resolve() == out.resolve():
         raise DataError("the data and its subset need different files", found=str(out), fix="change subset")
     return out, subset
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.lstat() is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        found = getattr(error, "strerror", None) or str(error)
+        raise DataError("the output cannot be written", found=found, where=str(path)[:80], fix="rename it") from None
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file; 0 for one that cannot be read, which is reported when it is opened."""
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _labels_column(label_N: Sequence[Mapping[str, str] | None]) -> pa.StructArray:
