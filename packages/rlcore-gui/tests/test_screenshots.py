@@ -10,6 +10,7 @@ from PIL import Image
 from recorded_episodes import screenshot
 from rlcore.errors import DataError
 from rlcore_gui import screenshots
+from rlcore_gui.probing import prober
 from rlcore_gui.screenshots import ImageFolder
 
 
@@ -65,6 +66,16 @@ def test_slow_file_systems_are_read_with_threads_in_order(tmp_path: Path, monkey
     for number, name in enumerate(names, start=1):
         screenshot(tmp_path, name, size=(number, 1))
     assert ImageFolder(tmp_path).sizes(names) == [(number, 1) for number in range(1, 101)]
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_second_process_returns_sizes_and_reasons(tmp_path: Path, process: bool) -> None:
+    screenshot(tmp_path, "ok.png", size=(31, 17))
+    (tmp_path / "text.png").write_text("no image", encoding="utf-8")
+    with prober(ImageFolder(tmp_path), process=process) as probing:
+        for _ in range(2):
+            probing.begin(["ok.png", None, "none.png", "text.png"])
+            assert probing.result() == [(31, 17), "no image", "image missing", "image unreadable"]
 
 
 def test_missing_folder_is_reported(tmp_path: Path) -> None:

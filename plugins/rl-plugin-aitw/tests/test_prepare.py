@@ -321,6 +321,15 @@ def test_second_process_finds_the_same_sizes(tmp_path: Path, monkeypatch: pytest
     assert prepared_steps(tmp_path, overwrite=True)[0] == alone
 
 
+def test_second_process_runs_no_file_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlcore_gui.preparing.FEW_BYTES", 0)
+    (tmp_path / "struct.py").write_text("open('ran', 'w')", encoding="utf-8")
+    write_aitw(tmp_path, {"general": [[aitw_step("e", 0)]]})
+    assert prepared_steps(tmp_path)[1]["rows"] == 1
+    assert not (tmp_path / "ran").exists()
+
+
 def test_texts_that_are_no_unicode_and_huge_numbers_are_written(tmp_path: Path) -> None:
     steps = [
         aitw_step("e", 10**12, goal="open \ud800"),

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
 from rlcore_gui.screenshots import Flaw, ImageFolder, Size
 
@@ -30,7 +31,7 @@ class Prober:
         self._process: subprocess.Popen[bytes] | None = None
         if process:
             pipe = subprocess.PIPE
-            command = [sys.executable, "-c", COMMAND, str(folder.path)]
+            command = [sys.executable, "-P", "-c", COMMAND, str(folder.path)]  # no modules of the current folder
             with suppress(OSError):
                 self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
 
