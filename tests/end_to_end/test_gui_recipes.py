@@ -101,7 +101,7 @@ def test_variants_of_a_recipe_differ_only_in_their_tables(plugin: str, size: str
 def test_recipes_of_both_plugins_have_the_same_values(plugin: str, size: str) -> None:
     other = recipe(PLUGINS[0], size)
     found = recipe(plugin, size)
-    own = {"summary", "environment", "reward", "data"}
+    own = {"summary", "environment", "reward", "data", "observers"}
     assert {table: found[table] for table in found if table not in own} == {
         table: other[table] for table in other if table not in own
     }
