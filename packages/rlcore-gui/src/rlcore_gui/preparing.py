@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from rlcore.errors import DataError
 from rlcore.terminal import overwrite
+from rlcore.wording import counted
 
 from rlcore_gui import json_stream
 from rlcore_gui.holdout import HoldOut
@@ -61,8 +62,8 @@ def prepare(source: Source, config: PrepareConfig) -> Mapping[str, object]:
             writer.write(*passed)
             held_out.write(*held)
         preparation.report.check(strict=config.strict)
-    written = {"held out": f"{held_out.rows:,} rows in {subset}"} if held_out is not None else {}
-    return {**preparation.report.summary(), **written, "written": f"{writer.rows:,} rows to {out}"}
+    written = {"held out": f"{counted(held_out.rows, 'row')} in {subset}"} if held_out is not None else {}
+    return {**preparation.report.summary(), **written, "written": f"{counted(writer.rows, 'row')} to {out}"}
 
 
 class _Preparation:
