@@ -51,7 +51,7 @@ class PrepareConfig(Table):
 
     @model_validator(mode="after")
     def _needs_labels(self) -> Self:
-        if self.memory and self.labels is None:
+        if self.memory and not self.labels:
             raise ValueError("memory needs labels: the file of pseudo-labels that contain the summaries")
         return self
 
