@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 from itertools import islice
 
 import pytest
@@ -157,16 +158,16 @@ def test_guesses_act_at_random_positions_but_reason_rightly() -> None:
     assert all(one.answer.reasoning == one.step.source[LABEL][REASONING] for one in drawn)
 
 
-def test_description_names_every_element_with_its_cell() -> None:
+def test_description_names_every_element_with_its_cell_and_position() -> None:
     first: set[str] = set()
-    for drawn in steps(200, least=4):
-        named = dict(part.split(" ") for part in drawn.description.split(", "))
-        cells = {NAMES[int(y * CELLS) * CELLS + int(x * CELLS)] for y, x, _, _ in drawn.step.boxes}
-        assert set(named.values()) == cells
-        first.add(next(iter(named)))
+    for drawn in steps(200, least=2):
+        named = re.findall(r"(\w+) ([A-D]) \[([0-9.]+), ([0-9.]+)\]", drawn.description)
+        places = {color: (name, (float(x), float(y))) for color, name, x, y in named}
+        assert len(places) == len(drawn.step.boxes)
+        assert all(center(NAMES.index(name)) == place for name, place in places.values())
         color = next(color for color in COLORS if color in drawn.step.task)
-        x, y = drawn.step.action.position or (0.0, 0.0)
-        assert named[color] == NAMES[int(y * CELLS) * CELLS + int(x * CELLS)]
+        assert places[color][1] == drawn.step.action.position
+        first.add(next(iter(places)))
     assert first == set(COLORS)
 
 

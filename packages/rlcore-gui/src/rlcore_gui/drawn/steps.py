@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rlcore_gui.actions import Point
+from rlcore_gui.actions import DECIMALS, Point
 from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
@@ -93,11 +93,17 @@ def answer(screen: Screen, guess: Point | None = None) -> Answer:
 
 
 def describe(rng: random.Random, screen: Screen) -> str:
-    """Return the colours of all elements in random order, each followed by its cell as in an answer's reasoning.
+    """Return the colours of all elements in random order, each followed by its cell as in an answer, and its position.
 
-    Every cell but not its colour can be predicted from the picture, so a tiny model learns to look for a given colour.
+    Everything but the colours can be predicted, so a tiny model learns to find a given colour, and where each cell is.
     """
-    return ", ".join(f"{one.color} {NAMES[one.cell]}" for one in rng.sample(screen.elements, len(screen.elements)))
+    elements = rng.sample(screen.elements, len(screen.elements))
+    return ", ".join(f"{one.color} {NAMES[one.cell]} {_written(center(one.cell))}" for one in elements)
+
+
+def _written(position: Point) -> str:
+    x, y = position
+    return f"[{x:.{DECIMALS}f}, {y:.{DECIMALS}f}]"
 
 
 def _step(name: str, screen: Screen, boxes: Boxes) -> GuiStep:
