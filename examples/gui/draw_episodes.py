@@ -40,7 +40,7 @@ def main() -> None:
         [draw_screen(rng, kind, rng.randint(1, 3), held_out=False) for kind in rng.sample(kinds, 2)]
         for _ in range(options.episodes)
     ]
-    (options.folder / "images").mkdir(parents=True)
+    (options.folder / "images").mkdir(parents=True, exist_ok=True)
     names = [f"drawn-{number:05d}" for number in range(len(episodes))]
     source = write(options.folder / "images", dict(zip(names, episodes, strict=True)), rng)
     (options.folder / "train.json").write_text(json.dumps(source), encoding="utf-8")
@@ -69,7 +69,7 @@ def _label(screens: list[Screen]) -> dict[str, str]:
 def _write_aitw(images: Path, episodes: dict[str, list[Screen]], rng: random.Random) -> dict[str, list[Any]]:
     source: dict[str, list[Any]] = {domain: [] for domain in DOMAINS}
     for number, (name, screens) in enumerate(episodes.items()):
-        (images / name).mkdir()
+        (images / name).mkdir(exist_ok=True)
         steps = []
         for step, screen in enumerate(screens):
             (images / name / f"{step}.png").write_bytes(picture(screen, rng))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ SIZES = ("qwen2.5-vl-3b", "qwen2.5-vl-7b")
 VARIANTS = ("", "-gspo", "-lora", "-lora-gspo")
 REINFORCED = tuple(size + variant for size in SIZES for variant in VARIANTS)
 DRAWN = ("data.train=generated", "data.evaluation=generated", "data.drawn=256", "data.held_out=4")
+TESTS = ("tests/*", "packages/*/tests", "plugins/*/tests")
+DEFECTS = ROOT / "plugins" / "rl-plugin-aitw" / "defects.md"
 SCRIPTS = ROOT / "packages" / "rlcore-compat" / "tests" / "verl_scripts.json"
 SETS = {
     "algorithm.advantage.id": "grpo",
@@ -98,7 +101,7 @@ def test_variants_of_a_recipe_differ_only_in_their_tables(plugin: str, size: str
 def test_recipes_of_both_plugins_have_the_same_values(plugin: str, size: str) -> None:
     other = recipe(PLUGINS[0], size)
     found = recipe(plugin, size)
-    own = {"summary", "environment", "reward", "data"}
+    own = {"summary", "environment", "reward", "data", "observers"}
     assert {table: found[table] for table in found if table not in own} == {
         table: other[table] for table in other if table not in own
     }
@@ -134,3 +137,16 @@ def test_launcher_arguments_set_the_published_values(
 @pytest.mark.parametrize("name", ["default", *REINFORCED, "qwen2.5-vl-3b-sft"])
 def test_recipes_use_no_tracker_that_needs_an_account(plugin: str, name: str) -> None:
     assert "trackers" not in recipe(plugin, name)
+
+
+def test_every_known_defect_has_a_row_and_existing_tests() -> None:
+    page = DEFECTS.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([A-Z]\d+) \| ", page, re.MULTILINE)
+    last = {"D": 22, "R": 11, "H": 11, "T": 11, "E": 7}
+    assert rows == [f"{letter}{number}" for letter, most in last.items() for number in range(1, most + 1)]
+    texts = {path: path.read_text(encoding="utf-8") for place in TESTS for path in ROOT.glob(f"{place}/test_*.py")}
+    named = re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)`", page)
+    assert len(named) > 50
+    for file, test in named:
+        found = [text for path, text in texts.items() if path.name == file or not file]
+        assert any(f"def {test}(" in text for text in found), (file, test)

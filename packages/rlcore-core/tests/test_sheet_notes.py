@@ -62,6 +62,29 @@ def test_marks_are_on_the_last_image_before_their_turn() -> None:
     assert labels == [["CLICK Search", "CLICK 0.75, 0.5"], [], ["second"]]
 
 
+def test_short_question_folds_the_prompt_of_its_turn() -> None:
+    notes = noted(TurnNote(asked="Where?", right=True), TurnNote(asked="Next.", right=False))
+    page = sheet([two_turns()], FACTS, notes)
+    folded = re.findall(
+        r'<p class="text">(.*?)</p><details><summary>Prompt, 4 characters</summary>(.*?)</details>', page
+    )
+    assert folded == [("Where?", '<p class="text">Tap.</p>')]
+    assert page.count("Next.") == 1, "a short text that is the whole text folds nothing"
+
+
+@pytest.mark.parametrize(
+    ("notes", "headline"),
+    [
+        ((TurnNote(answer="CLICK", right=True),), "CLICK"),
+        ((TurnNote(answer="CLICK", right=True), TurnNote(answer="HOME", right=False)), "1 of 2 turns right"),
+        ((TurnNote(lines=(("a", "b"),)),), "tapped again"),
+        ((None, None), "tapped again"),
+    ],
+)
+def test_first_line_shows_the_answer_of_the_note(notes: Sequence[TurnNote | None], headline: str) -> None:
+    assert re.findall(r"</span> <b>(.*?)</b></h3>", sheet([two_turns()], FACTS, noted(*notes))) == [headline]
+
+
 def test_shared_prompt_shows_the_marks_of_all_siblings() -> None:
     (one,) = groups(1, siblings=3)
 
@@ -83,7 +106,7 @@ def test_page_without_notes_is_unchanged() -> None:
 @pytest.mark.parametrize("text", ["</svg><script>alert(1)</script>", "\" onload='x'", "\x1b[31m\u202e\ud800\x00"])
 def test_hostile_notes_add_no_markup(text: str) -> None:
     marks = tuple(Mark(kind="given", point=(-n, 1e9), box=(2.0, -1.0, 0.0, 0.5), label=text) for n in range(100))
-    page = sheet([two_turns()], FACTS, noted(TurnNote(marks=marks, lines=((text, text),))))
+    page = sheet([two_turns()], FACTS, noted(TurnNote(marks=marks, lines=((text, text),), asked=text, answer=text)))
     assert "<script" not in page
     assert not re.search(r"<[^>]* on\w+=", page)
     assert all(character == "\n" or character.isprintable() for character in page)
@@ -102,7 +125,14 @@ def rlcore_turn_notes(task, trajectory):
 
 @pytest.mark.parametrize(
     "wrong",
-    ["7", "[7]", "[TurnNote(marks=(Mark(kind='given'),))]", "[TurnNote(lines=((1, 2),))]", "1 / 0"]
+    [
+        "7",
+        "[7]",
+        "[TurnNote(marks=(Mark(kind='given'),))]",
+        "[TurnNote(lines=((1, 2),))]",
+        "[TurnNote(asked=1)]",
+        "1 / 0",
+    ]
     + [f"[TurnNote(marks=(Mark(kind='given', point=({number}, 0)),))]" for number in ("float('nan')", "None")],
 )
 def test_plugin_with_invalid_notes_is_skipped(install: Any, caplog: pytest.LogCaptureFixture, wrong: str) -> None:

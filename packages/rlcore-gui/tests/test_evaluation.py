@@ -12,7 +12,7 @@ from rlcore.testing import make_trajectory
 from rlcore.types import Boundary, Failure, Group, Stop, Task, Trajectory
 from rlcore_gui.evaluation.answered import answered
 from rlcore_gui.evaluation.notes import turn_notes
-from rlcore_gui.evaluation.results import Results, lines_of, metrics_of, results_of
+from rlcore_gui.evaluation.results import Results, facts_of, lines_of, metrics_of, results_of
 from rlcore_gui.tasks import GuiTask, Memory, Shown, episode_task, step_task
 
 EPISODE = episode(CLICK, TYPE, HOME)
@@ -154,6 +154,34 @@ def test_notes_mark_the_recorded_and_the_given_tap() -> None:
     assert (second.marks, second.right, second.lines[1]) == ((), True, ("given", 'TYPE "don\'t"'))
     assert third is not None
     assert third.lines[1] == ("given", "unreadable: no action")
+
+
+def test_notes_shorten_prompts_to_the_task_and_the_memory() -> None:
+    task = episode_task(EPISODE, instructions="Tap or type.", benchmark="toy")
+    first, second, _ = notes(Group(task=task, trajectories=(played(task, said(CLICK), said(HOME), said(HOME)),)))
+    assert first is not None
+    assert first.asked == "Task: Open the settings\nHistory summary: none"
+    assert second is not None
+    assert second.answer == "HOME"
+
+
+def test_notes_tell_an_official_match_from_a_strict_one() -> None:
+    loose = replace(TOY, score=lambda action, step: 0.0)
+    group = whole(EPISODE, said(CLICK), said(TYPE), said(CLICK))
+    found = turn_notes(loose, group.task, group.trajectories[0]) or []
+    first, second, third = (note.lines[2:] for note in found if note is not None)
+    assert first == second == (("match", "official, but not strict"),)
+    assert third == ()
+
+
+def test_header_of_a_sheet_keeps_the_memories_apart() -> None:
+    groups = [whole(EPISODE, said(HOME), said(HOME), said(HOME)), single(EPISODE[0], said(CLICK))]
+    rows = dict(facts_of(TOY, each) for each in results(*groups))
+    (oracle, own) = sorted(rows, key=lambda name: "own" in name)
+    assert "1 step of 1 episode" in oracle
+    assert "3 steps of 1 episode" in own
+    assert rows[oracle].startswith("action 1.000 (0.207 to 1.000)")
+    assert rows[own].startswith("action 0.333 (")
 
 
 def test_sheet_shows_each_screenshot_with_its_own_taps() -> None:

@@ -42,6 +42,16 @@ def test_parts_are_disjoint_and_complete() -> None:
     assert sorted([*held, *passed]) == sorted(id for id, _, _ in episodes())
 
 
+def test_copies_of_an_episode_are_in_one_part() -> None:
+    rng = random.Random(1)
+    for seed in range(20):
+        twice = [*episodes(40), *episodes(40)]
+        rng.shuffle(twice)
+        held, passed, _ = divided(twice, 50, seed=seed)
+        assert not held & set(passed)
+        assert len(passed) == 2 * (40 - len(held))
+
+
 def test_subset_has_its_size_and_equal_shares() -> None:
     held, _, _ = divided(episodes(), 200)
     rows = Counter(stratum for id, stratum, count in episodes() if id in held for _ in range(count))

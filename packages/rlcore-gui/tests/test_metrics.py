@@ -9,7 +9,6 @@ from rlcore_gui.metrics import (
     macro_by_episode,
     mean_of_parts,
     means,
-    without_repeats,
 )
 
 
@@ -37,8 +36,3 @@ def test_parts_without_a_measure_do_not_count() -> None:
 def test_empty_evaluation_has_no_numbers() -> None:
     assert means([]) == macro_by_episode([]) == by_group([]) == {}
     assert episode_success([], "hit") is None
-
-
-def test_repeated_rows_count_once() -> None:
-    again = scores("a0", "a", "x", hit=1.0)
-    assert without_repeats([*LONG, again]) == LONG

@@ -31,14 +31,24 @@ def test_null_repeated_and_unreadable_lines_are_counted(tmp_path: Path) -> None:
         label(1, 2),
         label(1, 3, ""),
         "{",
+        '{"annotation_id": "1", "step_id": 5, "pseudo_labels": {"history_summary": "cut',
         "3",
         '{"annotation_id": null, "step_id": 1, "pseudo_labels": {}}',
         '{"step_id": 4, "annotation_id": "1", "pseudo_labels": {"history_summary": "moved"}}',
     ]
     labels = PseudoLabels(write_labels(tmp_path, lines))
-    keys = [("1", step) for step in range(5)]
-    assert summaries(labels, list(keys)) == ["new", "kept", None, None, "moved"]
-    assert dict(labels.counts) == {"lines": 10, "null": 2, "repeated": 1, "unreadable": 3}
+    keys = [("1", step) for step in range(6)]
+    for _ in range(2):
+        assert summaries(labels, list(keys)) == ["new", "kept", None, None, "moved", None]
+        flaws = {"null": 2, "repeated": 1, "unreadable": 4, "without a summary": 1}
+        assert dict(labels.counts) == {"lines": 11, **flaws}
+
+
+def test_labels_that_belong_to_no_step_are_counted(tmp_path: Path) -> None:
+    labels = PseudoLabels(write_labels(tmp_path, [label(1, 0, "a"), label(1, 0, "b"), label(1, 1, "c"), label(2, 0)]))
+    assert labels.unused == 2
+    labels.find([("1", 0), ("1", 5), None])
+    assert labels.unused == 1
 
 
 def test_last_repeated_label_with_a_summary_counts(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_arguments_of_the_earlier_script_are_accepted(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--using_memory_input", "memory needs labels"),
+        ("--using_memory_input", "from command line: --using_memory_input\n      memory needs labels"),
         ("--subset_size none", "--subset_size none"),
         ("--imgs_dirs x", "did you mean '--imgs_dir'?"),
         ("--thinking_results_path none.jsonl", "the pseudo-labels cannot be read"),

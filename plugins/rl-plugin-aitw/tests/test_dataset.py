@@ -63,6 +63,12 @@ def test_tasks_are_single_steps_with_the_screenshot_and_the_earlier_actions(fold
     assert (step.row_id, step.step_index, step.next_row_id) == ("aitw/a/2", 2, "aitw/a/3")
 
 
+def test_split_without_files_has_no_tasks(folder: Path) -> None:
+    data = dataset(folder)
+    assert data.tasks("evaluation") == data.conversations("evaluation") == []
+    assert len(data.conversations("train")) == 2
+
+
 def test_memory_is_chosen_by_one_key(folder: Path) -> None:
     dataset(folder)
 

@@ -134,14 +134,20 @@ def test_unusual_values_are_read(tmp_path: Path) -> None:
         aitw_step(7, 5, annot_position=None),
         aitw_step(7, 6, annot_position=[0.1, 0.2, 0.3, 0.4, 0.5]),
     ]
+    steps += [
+        aitw_step(7, 7, action_type_id=5, action_type_text="press home"),
+        aitw_step(7, 8, action_type_id=8, action_type_text="scroll left", annot_position=[0.1, 0.2, 0, 0.4]),
+    ]
     del steps[0]["type_text"]
     write_aitw(tmp_path, {"general": [steps]})
     found, summary = prepared_steps(tmp_path)
-    names = ["SCROLL UP", "SCROLL UP", "SCROLL DOWN", "TYPE", "CLICK", "CLICK", "CLICK"]
+    names = ["SCROLL UP", "SCROLL UP", "SCROLL DOWN", "TYPE", "CLICK", "CLICK", "CLICK", "PRESS BACK", "SCROLL LEFT"]
     assert [step.action.name for step in found] == names
     assert found[3].action.value == "42"
     assert found[3].source["touch"] is None
-    assert [len(step.boxes) for step in found] == [1, 1, 1, 1, 1, 0, 1]
+    assert [len(step.boxes) for step in found] == [1, 1, 1, 1, 1, 0, 1, 1, 1]
+    assert "number and text name different actions, so the number counts: 1" in str(summary["notes"])
+    assert "boxes without height or width: 1" in str(summary["notes"])
     assert "clicks on screens without boxes, which only their distance can match: 1" in str(summary["notes"])
     assert "incomplete last box, which was dropped: 1" in str(summary["notes"])
 
@@ -169,9 +175,11 @@ def test_items_that_are_no_episodes_are_counted(tmp_path: Path) -> None:
 
 
 def test_steps_out_of_order_are_numbered_again(tmp_path: Path) -> None:
-    write_aitw(tmp_path, {"general": [[aitw_step("e", 3), aitw_step("e", 3), aitw_step("e", 1)]]})
-    found, summary = prepared_steps(tmp_path)
+    write_aitw(tmp_path, {"general": [[aitw_step("e", 3), aitw_step("e", 3), aitw_step("e", None)]]})
+    labels = str(write_labels(tmp_path, [label("e", index, f"step {index}") for index in range(4)]))
+    found, summary = prepared_steps(tmp_path, labels=labels, memory=True)
     assert [step.step_index for step in found] == [0, 1, 2]
+    assert [step.memory for step in found] == [None, "step 0", "step 1"]
     assert "numbered again: 1 (e)" in str(summary["notes"])
 
 
@@ -190,9 +198,16 @@ def test_memory_is_the_summary_of_the_step_before(tmp_path: Path) -> None:
     assert [step.memory for step in found] == [None, "first", "second", None, None]
     assert summary["rows with a memory"] == "1 of 2 after the first step"
     assert summary["rows with a label"] == "2 of 4 (1 null)"
+    assert summary["labels of no step"] == 1
     without, _ = prepared_steps(tmp_path, labels=labels, overwrite=True)
     assert [step.memory for step in without] == [None] * 5
     assert without[0].source["label"]["history_summary"] == "first"
+
+
+def test_memory_without_a_file_of_labels_is_an_error(tmp_path: Path) -> None:
+    write_aitw(tmp_path, {"general": [[aitw_step(1, 0), aitw_step(1, 1)]]})
+    with pytest.raises(ValueError, match="memory needs labels"):
+        prepared_steps(tmp_path, labels="", memory=True)
 
 
 def test_labels_of_other_episodes_are_an_error(tmp_path: Path) -> None:
@@ -267,6 +282,11 @@ def test_failure_keeps_the_earlier_file(tmp_path: Path) -> None:
     [
         ({"out": "out.jsonl"}, "written as parquet"),
         ({"subset": "OUT"}, "need different files"),
+        ({"subset": "images/../out.parquet"}, "need different files"),
+        ({"out": f"{'n' * 300}.parquet"}, "cannot be written"),
+        ({"out": "a\0.parquet"}, "cannot be written"),
+        ({"source": [f"{'n' * 300}.json"]}, "the data cannot be read"),
+        ({"source": ["a\0.json"]}, "the data cannot be read"),
         ({"images": "none"}, "must be in a folder"),
         ({"labels": "none.jsonl"}, "cannot be read"),
         ({"source": ["none.json"]}, "cannot be read"),

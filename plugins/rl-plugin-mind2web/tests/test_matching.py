@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -39,7 +41,7 @@ def recorded(action: Action, **changes: Any) -> GuiStep:
         (click(), click(), True, 1),
         (click((0.1, 0.2)), click(), True, 1),  # the edges belong to the box
         (click((0.4, 0.25)), click(), True, 1),
-        (click((0.4004, 0.2504)), click(), True, 1),  # three decimals
+        (click((0.4004, 0.225)), click(), False, 1),  # only the edges are rounded
         (click((0.401, 0.25)), click(), False, 1),
         (click((0.25, 0.199)), click(), False, 1),
         (valued("TYPE", "New York"), valued("TYPE", "new york"), True, 1),
@@ -56,6 +58,12 @@ def test_element_and_operation(predicted: Action | None, reference: Action, elem
     found = match(predicted, recorded(reference))
     assert found == Match(element=element, operation_f1=pytest.approx(f1))
     assert found.step is (element and f1 == 1)
+
+
+def test_edges_of_the_target_have_three_decimals() -> None:
+    step = recorded(click(), boxes=((0.2, 0.1, 0.05, 0.3004),))
+    assert match(click((0.4, 0.225)), step).element
+    assert not match(click((0.4002, 0.225)), step).element
 
 
 def test_f1_of_empty_texts() -> None:
@@ -86,6 +94,53 @@ def test_metrics_of_an_evaluation() -> None:
     assert metrics["episode_success"] == pytest.approx(1 / 3)
     assert metrics["task/step"] == pytest.approx(1 / 3)
     assert metrics["groups/macro/step"] == pytest.approx((1 / 3 + 1 / 2) / 2)
+
+
+def test_metrics_equal_those_of_plain_loops() -> None:
+    numbers = random.Random(0)
+    steps, predicted = [], []
+    for row in range(200):
+        reference = random_action(numbers)
+        steps.append(recorded(reference, row_id=str(row), episode_id=str(int(row**0.7))))
+        predicted.append(numbers.choice([None, reference, random_action(numbers), random_action(numbers)]))
+    texts = ["I click." if action is None else ACTIONS.render(action) for action in predicted]
+    metrics = summarize(measure([parse(text, ACTIONS) for text in texts], steps))
+    elements = [action is not None and action.position != (0.5, 0.225) for action in predicted]
+    f1s = [slow_f1(action, step.action) for action, step in zip(predicted, steps, strict=True)]
+    right = [element and f1 == 1 for element, f1 in zip(elements, f1s, strict=True)]
+    episodes = [
+        [row for row in range(200) if steps[row].episode_id == id] for id in {step.episode_id for step in steps}
+    ]
+    classes = [[row for row in range(200) if steps[row].action.name == name] for name in ("CLICK", "TYPE", "SELECT")]
+    assert metrics["element"] == pytest.approx(sum(elements) / 200)
+    assert metrics["step"] == pytest.approx(sum(right) / 200)
+    assert metrics["operation_f1"] == pytest.approx(mean_of_means(f1s, classes))
+    assert metrics["macro/element"] == pytest.approx(mean_of_means(elements, episodes))
+    assert metrics["macro/operation_f1"] == pytest.approx(mean_of_means(f1s, episodes))
+    assert metrics["macro/step"] == pytest.approx(mean_of_means(right, episodes))
+    whole = [all(right[row] for row in rows) for rows in episodes]
+    assert metrics["episode_success"] == pytest.approx(sum(whole) / len(whole))
+    assert 0 < metrics["step"] < 1
+    assert metrics["step"] != pytest.approx(metrics["macro/step"])
+
+
+def random_action(numbers: random.Random) -> Action:
+    name = numbers.choice(["CLICK", "TYPE", "SELECT"])
+    value = None if name == "CLICK" else numbers.choice(["New York", "new york", "york", "paris"])
+    return Action(name=name, value=value, position=(numbers.choice([0.1, 0.25, 0.5]), 0.225))
+
+
+def slow_f1(predicted: Action | None, reference: Action) -> float:
+    """Twice the product of precision and recall by their sum, of the words with the name as the first one."""
+    if predicted is None:
+        return 0
+    given, wanted = ({each.name, *(each.value or "").lower().split()} for each in (predicted, reference))
+    precision, recall = (sum(word in wanted for word in given) / len(part) for part in (given, wanted))
+    return 2 * precision * recall / (precision + recall) if precision else 0
+
+
+def mean_of_means(values: Sequence[float], parts: Sequence[Sequence[int]]) -> float:
+    return sum(sum(values[row] for row in rows) / len(rows) for rows in parts) / len(parts)
 
 
 def test_operations_that_do_not_occur_leave_the_mean_alone() -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 from rlcore.errors import DataError
@@ -50,7 +52,7 @@ class HoldOut:
         digest = hashlib.blake2b(episode_id.encode("utf-8", "replace"), key=self._seed, digest_size=8).digest()
         priority = int.from_bytes(digest)
         enough = sum(candidate.rows for candidate in pool) >= self._wanted
-        if not rows or (enough and priority >= pool[-1].priority):
+        if not rows or (enough and priority > pool[-1].priority):
             return False
         insort(pool, _Candidate(priority, rows, copy()))
         return True
@@ -59,10 +61,15 @@ class HoldOut:
         """Remove and return the episodes that wait, but can no longer be held out."""
         found: list[pa.RecordBatch] = []
         for pool in self._pools.values():
-            waiting = sum(candidate.rows for candidate in pool)
-            while pool and waiting - pool[-1].rows >= self._wanted:
-                waiting -= pool[-1].rows
-                found.append(pool.pop().steps)
+            waiting = 0
+            kept = 0
+            for copies in _episodes(pool):
+                if waiting >= self._wanted:
+                    break
+                waiting += sum(candidate.rows for candidate in copies)
+                kept += len(copies)
+            found += [candidate.steps for candidate in pool[kept:]]
+            del pool[kept:]
         return found
 
     def divide(self) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
@@ -78,9 +85,12 @@ class HoldOut:
         for stratum, pool in sorted(self._pools.items()):
             quota = carried + self._wanted * self._rows[stratum] / max(total, 1)
             taken = 0
-            while taken < len(pool) and quota >= pool[taken].rows / 2:
-                quota -= pool[taken].rows
-                taken += 1
+            for copies in _episodes(pool):
+                rows = sum(candidate.rows for candidate in copies)
+                if quota < rows / 2:
+                    break
+                quota -= rows
+                taken += len(copies)
             held += pool[:taken]
             passed += pool[taken:]
             carried = quota
@@ -91,6 +101,12 @@ class HoldOut:
                 fix="set a smaller subset_size, or omit subset",
             )
         return [candidate.steps for candidate in held], [candidate.steps for candidate in passed]
+
+
+def _episodes(pool: list[_Candidate]) -> Iterator[list[_Candidate]]:
+    """The candidates of each episode, which can occur several times. Copies are never divided."""
+    for _, copies in groupby(pool, key=attrgetter("priority")):
+        yield list(copies)
 
 
 __all__ = ["HoldOut"]

@@ -41,11 +41,19 @@ def items(path: Path, *, read: Callable[[int], object] | None = None) -> Iterato
         DataError: the file cannot be read, or has another form. Names the place.
     """
     try:
-        with path.open("rb") as file:
+        file = path.open("rb")
+    except (OSError, ValueError) as error:  # a null character in the name is a ValueError
+        raise _unreadable(path, error) from None
+    try:
+        with file:
             yield from _Reader(file, path, read or (lambda done: None)).items()
     except OSError as error:
-        found = error.strerror or str(error)
-        raise DataError("the data cannot be read", found=found, where=str(path), fix="correct the path") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    found = getattr(error, "strerror", None) or str(error)
+    return DataError("the data cannot be read", found=found, where=str(path), fix="correct the path")
 
 
 class _Reader:

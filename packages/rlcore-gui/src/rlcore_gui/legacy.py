@@ -9,18 +9,16 @@ import re
 from dataclasses import dataclass
 
 from rlcore_gui.actions import Point
-from rlcore_gui.literals import LONGEST
 
 _BLOCK = re.compile(r"<action>(.*?)</action>", re.DOTALL)
-_NUMBER = r"([\d.]+)"
+_NUMBER = r"([0-9.]+)"
+LONGEST = 10_000
+"""Limit of the searched text in characters: more than the 2,048 tokens of the published settings usually have."""
 _ACTION = re.compile(
-    r"'action':\s*'(.*?)',\s*'value':\s*(?:None|'(.*?)'),\s*'position':\s*(?:None|\[\s*"
-    + _NUMBER
-    + r"\s*,\s*"
-    + _NUMBER
-    + r"\s*\])",
-    re.DOTALL,
+    rf"'action':\s*'(.*?)',\s*'value':\s*(?:None|'(.*?)'),\s*'position':\s*(?:None|\[{_NUMBER},\s*{_NUMBER}\])"
 )
+_END = re.compile(rf"(?:None|'),\s*'position':\s*(?:None|\[{_NUMBER},\s*{_NUMBER}\])")
+"""What every readable text contains. Texts without it need not be searched for the rest, which can take long."""
 _FORM = [re.compile(rf"<{name}>.*?</{name}>\s", re.DOTALL) for name in ("Progress Estimation", "Decision Making")]
 _FORM += [re.compile(r"<History Summary>.*?</History Summary>\s", re.DOTALL), _BLOCK]
 
@@ -38,10 +36,11 @@ def parse_action(text: str) -> LegacyAction | None:
     """The first action of a text; None if the old parser fails.
 
     It replaces double quotes by single ones and expects the keys ``action``, ``value`` and ``position`` in this order,
-    ``None``, and positions as lists of two numbers without sign or exponent.
+    values on one line or ``None``, and positions as lists of two numbers without sign, exponent or space at the ends.
     """
     block = _BLOCK.search(text)
-    found = _ACTION.search((block[1] if block else text).replace('"', "'")[:LONGEST])
+    searched = (block[1] if block else text).replace('"', "'")[:LONGEST]
+    found = _ACTION.search(searched) if _END.search(searched) else None
     if not found:
         return None
     name, value, x, y = found.groups()

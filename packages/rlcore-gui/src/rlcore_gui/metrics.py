@@ -30,14 +30,6 @@ class StepScores:
         return cls(row_id=step.row_id, episode_id=step.episode_id, group=step.group, values=values)
 
 
-def without_repeats(scores: Iterable[StepScores]) -> list[StepScores]:
-    """The first scores of each row. Rows that several processes evaluated count once."""
-    first: dict[str, StepScores] = {}
-    for each in scores:
-        first.setdefault(each.row_id, each)
-    return list(first.values())
-
-
 def means(scores: Iterable[StepScores]) -> Metrics:
     """The mean of each measure over the steps that have it."""
     found: dict[str, list[float]] = {}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from rlcore.config.schema import LARGEST, Table
 
 
@@ -49,11 +49,12 @@ class PrepareConfig(Table):
     overwrite: bool = False
     """Replace existing files."""
 
-    @model_validator(mode="after")
-    def _needs_labels(self) -> Self:
-        if self.memory and self.labels is None:
+    @field_validator("memory")
+    @classmethod
+    def _needs_labels(cls, memory: bool, known: ValidationInfo) -> bool:
+        if memory and not known.data.get("labels"):
             raise ValueError("memory needs labels: the file of pseudo-labels that contain the summaries")
-        return self
+        return memory
 
 
 __all__ = ["Files", "PrepareConfig", "as_list"]

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from rlcore.errors import DataError
 from rlcore.terminal import overwrite
+from rlcore.wording import counted
 
 from rlcore_gui import json_stream
 from rlcore_gui.holdout import HoldOut
@@ -61,8 +62,8 @@ def prepare(source: Source, config: PrepareConfig) -> Mapping[str, object]:
             writer.write(*passed)
             held_out.write(*held)
         preparation.report.check(strict=config.strict)
-    written = {"held out": f"{held_out.rows:,} rows in {subset}"} if held_out is not None else {}
-    return {**preparation.report.summary(), **written, "written": f"{writer.rows:,} rows to {out}"}
+    written = {"held out": f"{counted(held_out.rows, 'row')} in {subset}"} if held_out is not None else {}
+    return {**preparation.report.summary(), **written, "written": f"{counted(writer.rows, 'row')} to {out}"}
 
 
 class _Preparation:
@@ -147,7 +148,7 @@ class _Preparation:
 
     def source_bytes(self) -> int:
         paths = [Path(name).expanduser() for name in self.config.source]
-        return sum(path.stat().st_size for path in paths if path.is_file())
+        return sum(map(_size, paths))
 
     def show(self, before: int, total: int, done: int) -> None:
         if sys.stderr.isatty():
@@ -190,7 +191,7 @@ class _Preparation:
     ) -> pa.RecordBatch:
         usable_N = [flaw is None for flaw in flaw_N]
         known_N = [None if isinstance(size, str) else size for size in sizes_N]
-        label_N, memory_N = self.join(columns.index_N, usable_N, place)
+        label_N, memory_N = self.join(usable_N, place)
         count = len(flaw_N)
         arrays: dict[str, pa.Array] = {
             "dataset": pa.repeat(self.source.dataset, count),
@@ -219,14 +220,12 @@ class _Preparation:
         }
         return pa.RecordBatch.from_arrays([arrays[field.name] for field in self.rows], schema=self.rows)
 
-    def join(
-        self, index_N: Sequence[int], usable_N: Sequence[bool], place: _Places
-    ) -> tuple[list[Mapping[str, str] | None], list[str | None]]:
+    def join(self, usable_N: Sequence[bool], place: _Places) -> tuple[list[Mapping[str, str] | None], list[str | None]]:
         """The label of each step, and the summary of the step before it."""
         nothing: list[None] = [None] * len(usable_N)
         if self.labels is None:
             return list(nothing), list(nothing)
-        label_N = self.labels.find(list(zip(place.source_id_N, index_N, strict=True)))
+        label_N = self.labels.find(list(zip(place.source_id_N, place.index_N, strict=True)))
         memory_N: list[str | None] = list(nothing)
         for number, (label, usable, begins) in enumerate(zip(label_N, usable_N, place.begins_N, strict=True)):
             if usable:
@@ -308,12 +307,30 @@ def _outputs(config: PrepareConfig) -> tuple[Path, Path | None]:
         if path.suffix.lower() != ".parquet":
             fix = "use the suffix .parquet"
             raise DataError("prepared data is written as parquet", found=path.name, where=name, fix=fix)
-        if path.exists() and not config.overwrite:
+        if _exists(path) and not config.overwrite:
             fix = f"choose another {name}, or add overwrite=true"
             raise DataError("the output file already exists", where=str(path), fix=fix)
-    if subset is not None and subset.absolute() == out.absolute():
+    if subset is not None and subset.resolve() == out.resolve():
         raise DataError("the data and its subset need different files", found=str(out), fix="change subset")
     return out, subset
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.lstat() is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        found = getattr(error, "strerror", None) or str(error)
+        raise DataError("the output cannot be written", found=found, where=str(path)[:80], fix="rename it") from None
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file; 0 for one that cannot be read, which is reported when it is opened."""
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _labels_column(label_N: Sequence[Mapping[str, str] | None]) -> pa.StructArray:

@@ -43,7 +43,8 @@ class PseudoLabels:
         """
         self.path = path
         self.counts: Counter[str] = Counter()
-        """Lines, and how many of them have no label, repeat a key, or cannot be read."""
+        """Lines, and how many of them have no label, repeat a key, or cannot be read. Most labels are read only when
+        `find` asks for them."""
         self.example: Key | None = None
         """A key of the file."""
         hashes, places = array("q"), array("q")
@@ -68,22 +69,35 @@ class PseudoLabels:
         order_L = np.argsort(hashes_L, kind="stable")
         self._hashes_L, self._places_L = hashes_L[order_L], np.asarray(places, dtype=np.int64)[order_L]
         self.counts["repeated"] = int((np.diff(self._hashes_L) == 0).sum())
+        self._asked_L = np.zeros(len(order_L), dtype=bool)
+        self._flawed: set[int] = set()
 
     def find(self, keys_N: Sequence[Key | None]) -> list[Mapping[str, str] | None]:
         """Return the label of each key, with the texts `TEXTS`; None without one. Of several, the last counts."""
         wanted_N = np.array([0 if key is None else hash(key) for key in keys_N], dtype=np.int64)
-        first_N = np.searchsorted(self._hashes_L, wanted_N, side="left").tolist()
-        after_N = np.searchsorted(self._hashes_L, wanted_N, side="right").tolist()
-        places = (self._places_L[first:after].tolist() for first, after in zip(first_N, after_N, strict=True))
+        first_N = np.searchsorted(self._hashes_L, wanted_N, side="left")
+        after_N = np.searchsorted(self._hashes_L, wanted_N, side="right")
+        self._asked_L[first_N[first_N < after_N]] = True
+        ends_N = zip(first_N.tolist(), after_N.tolist(), strict=True)
+        places = (self._places_L[first:after].tolist() for first, after in ends_N)
         return [None if key is None else self._at(key, found) for key, found in zip(keys_N, places, strict=True)]
+
+    @property
+    def unused(self) -> int:
+        """Number of labels that `find` was not asked for."""
+        return len(self._hashes_L) - self.counts["repeated"] - int(self._asked_L.sum())
 
     def _at(self, key: Key, places: list[int]) -> Mapping[str, str] | None:
         """The label of the last of these places that has one for the key. Keys with equal hashes may differ."""
         for start in reversed(places):
             end = self._bytes.find(b"\n", start)
             row = _parsed(self._bytes[start : end if end >= 0 else len(self._bytes)])
-            if key_of(row) == key and (label := _label(row["pseudo_labels"])):
+            found = key_of(row)
+            if found == key and (label := _label(row["pseudo_labels"])):
                 return label
+            if found in (key, None) and start not in self._flawed:
+                self._flawed.add(start)
+                self.counts["unreadable" if found is None else "without a summary"] += 1
         return None
 
     def _key(self, line: bytes) -> Key | None:

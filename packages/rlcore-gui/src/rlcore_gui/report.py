@@ -11,6 +11,7 @@ from rlcore.wording import counted
 from rlcore_gui.pseudo_labels import PseudoLabels
 
 EXAMPLES = 3
+LABEL_FLAWS = ("null", "repeated", "unreadable", "without a summary")
 FEW = 0.5
 """Share of steps with a label below which the summary warns."""
 
@@ -105,6 +106,8 @@ class Report:
         if self.labels is not None:
             flaws = self._label_flaws()
             table["rows with a label"] = _share(self._labelled) + (f" ({flaws})" if flaws else "")
+            if self.labels.unused:
+                table["labels of no step"] = self.labels.unused
         if self.memory:
             table["rows with a memory"] = f"{_share(self._remembered)} after the first step"
         if self.labels is not None and self._labelled[True] < FEW * self._labelled.total():
@@ -113,7 +116,7 @@ class Report:
 
     def _label_flaws(self) -> str:
         counts = self.labels.counts if self.labels is not None else Counter[str]()
-        return ", ".join(f"{counts[name]:,} {name}" for name in ("null", "repeated", "unreadable") if counts[name])
+        return ", ".join(f"{counts[name]:,} {name}" for name in LABEL_FLAWS if counts[name])
 
     @staticmethod
     def _none(found: Counter[bool]) -> bool:

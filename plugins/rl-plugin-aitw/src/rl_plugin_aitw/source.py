@@ -36,6 +36,8 @@ _DUAL_POINT = 4
 _BY_ID = {3: TYPE, 5: PRESS_BACK, 6: PRESS_HOME, 7: PRESS_ENTER, 10: COMPLETE, 11: IMPOSSIBLE}
 _SCROLLS_BY_ID = {0: _DOWN, 1: _UP, 8: _LEFT, 9: _RIGHT}
 """Numbers that SeeClick uses for scrolls in answers."""
+_GESTURES = (CLICK, *SCROLLS)
+_NUMBERS = {_DUAL_POINT, *_BY_ID, *_SCROLLS_BY_ID}
 _BY_TEXT = {name.lower(): name for name in (CLICK, TYPE, *SCROLLS, *_BY_ID.values())}
 _USUAL = {
     **{(number, name.lower()): name for number, name in _BY_ID.items()},
@@ -101,7 +103,7 @@ class AitwSource:
             touch_N2 = np.where(negative_N2, touch_N2, touch_N2 / scale_N2)
             lift_N2 = np.where(negative_N2, lift_N2, lift_N2 / scale_N2)
             boxes_B4 = boxes_B4 / np.repeat(scale_N2[:, [1, 0, 1, 0]], counts_N, axis=0)
-        action_N = _names(id_N, text_N, touch_N2, lift_N2)
+        action_N, clashes = _names(id_N, text_N, touch_N2, lift_N2)
         click_N = np.array([name == CLICK for name in action_N], dtype=bool)
         position_N2 = np.where(click_N[:, None], (touch_N2 + lift_N2) / 2, np.nan)
         flaw_N = _flaws(action_N, click_N, position_N2, boxes_B4, counts_N)
@@ -135,6 +137,8 @@ class AitwSource:
                     (click_N & (counts_N == 0)).sum()
                 ),
                 "steps with an incomplete last box, which was dropped": int(odd_N.sum()),
+                "boxes without height or width": int((boxes_B4[:, 2:] <= 0).any(axis=1).sum()),
+                "steps whose number and text name different actions, so the number counts": clashes,
             },
         )
 
@@ -240,25 +244,31 @@ def _on_screen(position_N2: Floats) -> np.ndarray[Any, Any]:
         return np.asarray(((position_N2 >= 0) & (position_N2 <= 1)).all(axis=1))
 
 
-def _names(id_N: Sequence[Any], text_N: Sequence[Any], touch_N2: Floats, lift_N2: Floats) -> list[str]:
-    """The actions of steps; empty if unknown."""
+def _names(id_N: Sequence[Any], text_N: Sequence[Any], touch_N2: Floats, lift_N2: Floats) -> tuple[list[str], int]:
+    """The actions of steps, empty if unknown; and how many have a number and a text that disagree."""
     try:
         found_N = [_USUAL.get(pair, "") for pair in zip(id_N, text_N, strict=True)]
     except TypeError:  # a list or an object instead of a number or text
         found_N = [""] * len(id_N)
-    for number, name in enumerate(found_N):
+    clashes = 0
+    for place, name in enumerate(found_N):
         if not name:
-            found_N[number] = _name(id_N[number], text_N[number], touch_N2[number], lift_N2[number])
-    return found_N
+            number, stated = _whole(id_N[place]), _stated(text_N[place])
+            found_N[place] = _name(number, stated, touch_N2[place], lift_N2[place])
+            clashes += bool(stated) and number in _NUMBERS and found_N[place] != stated
+    return found_N, clashes
 
 
-def _name(number: Any, text: Any, touch: Floats, lift: Floats) -> str:
-    """The action of unusual values; empty if it is unknown. The text decides for gestures, else the number."""
-    folded = " ".join(text.replace("_", " ").split()).casefold() if isinstance(text, str) else ""
-    number = _whole(number)
+def _name(number: int | None, stated: str, touch: Floats, lift: Floats) -> str:
+    """The action of unusual values; empty if it is unknown. The number decides, but the text which gesture it is."""
     if number == _DUAL_POINT:
-        return _BY_TEXT.get(folded) or _gesture(touch, lift)
-    return _BY_ID.get(number or -1) or _BY_TEXT.get(folded) or _SCROLLS_BY_ID.get(-1 if number is None else number, "")
+        return stated if stated in _GESTURES else _gesture(touch, lift)
+    return _BY_ID.get(number or -1) or stated or _SCROLLS_BY_ID.get(-1 if number is None else number, "")
+
+
+def _stated(text: Any) -> str:
+    """The action that a text names; empty for other texts."""
+    return _BY_TEXT.get(" ".join(text.replace("_", " ").split()).casefold(), "") if isinstance(text, str) else ""
 
 
 def _gesture(touch: Floats, lift: Floats) -> str:

@@ -13,7 +13,7 @@ from rl_plugin_mind2web.actions import CLICK, SELECT, TYPE
 OPERATION_IDS = {SELECT: "2", TYPE: "3", CLICK: "4"}
 """The first token of each operation. Hovering and pressing enter are clicks."""
 DECIMALS = 3
-"""Decimals of the edges of a target and of a predicted point when they are compared."""
+"""Decimals of the edges of a target. A predicted point is compared as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def token_f1(one: str, other: str) -> float:
 def _in_a_box(point: Point | None, boxes: Sequence[Box]) -> bool:
     if point is None:
         return False
-    x, y = (round(number, DECIMALS) for number in point)
+    x, y = point
     return any(
         round(left, DECIMALS) <= x <= round(left + width, DECIMALS)
         and round(top, DECIMALS) <= y <= round(top + height, DECIMALS)

@@ -22,6 +22,7 @@ LONGEST_REPEATED = 160
 """An answer of at most this length is not repeated below the first line of a trajectory."""
 MOST_IMAGES = 16
 """Number of images that are shown of a message."""
+NO_NOTE = TurnNote()
 
 
 def text(value: str, limit: int = LONGEST) -> str:
@@ -38,22 +39,32 @@ def messages(
     album: Album,
     *,
     answer: str = "",
-    marks: Sequence[Mark] = (),
+    note: TurnNote = NO_NOTE,
 ) -> str:
-    """Messages in order, with the marks on their last image.
+    """Messages in order. The marks of the note are on their last image, and its short text replaces their last text.
 
     A text that only repeats the answer, which is shown above them, is left out.
     """
     spoken = list(spoken)
     marked = max((index for index, message in enumerate(spoken) if message.images), default=None)
-    parts = (_message(one, images, album, answer, marks if i == marked else ()) for i, one in enumerate(spoken))
-    return "".join(parts)
+    asking = max((index for index, message in enumerate(spoken) if message.role == "user"), default=None)
+    return "".join(
+        _message(one, images, album, answer, note.marks if i == marked else (), note.asked if i == asking else None)
+        for i, one in enumerate(spoken)
+    )
 
 
-def _message(message: Message, images: Mapping[str, bytes], album: Album, answer: str, marks: Sequence[Mark]) -> str:
+def _message(
+    message: Message,
+    images: Mapping[str, bytes],
+    album: Album,
+    answer: str,
+    marks: Sequence[Mark],
+    asked: str | None,
+) -> str:
     role = message.role if message.role in ("system", "user", "assistant", "tool") else "user"
     name = f"{role} · {text(message.name, 80)}" if message.name else role
-    body = _policy(message, answer) if role == "assistant" else _outside(message, images, album, marks)
+    body = _policy(message, answer) if role == "assistant" else _outside(message, images, album, marks, asked)
     if not body:  # only the answer, which is shown above
         return ""
     if role == "system":
@@ -75,8 +86,12 @@ def _policy(message: Message, answer: str) -> str:
     return "".join([*rows, *map(_call, message.tool_calls)]) or empty
 
 
-def _outside(message: Message, images: Mapping[str, bytes], album: Album, marks: Sequence[Mark]) -> str:
-    """The text of a task, an environment or a tool, with its images in place."""
+def _outside(
+    message: Message, images: Mapping[str, bytes], album: Album, marks: Sequence[Mark], asked: str | None
+) -> str:
+    """The text of a task, an environment or a tool, with its images in place. A short text folds the whole one."""
+    short = asked.strip() if asked else ""
+    folds = short != "" and short != message.text.strip()
     parts = (TextPart(text=message.content),) if isinstance(message.content, str) else message.content
     rows, row, count, total = [], list[str](), 0, len(message.images)
     for part in parts:
@@ -85,10 +100,15 @@ def _outside(message: Message, images: Mapping[str, bytes], album: Album, marks:
             if count <= MOST_IMAGES:
                 row.append(album.figure(part.sha256, images, marks if count == min(total, MOST_IMAGES) else ()))
         elif part.text.strip():
-            rows += [_figures(row), _block(part.text.strip("\n"))]
+            rows += [_figures(row), *([] if folds else [_block(part.text.strip("\n"))])]
             row = []
     more = f'<p class="cut">{counted(count - MOST_IMAGES, "more image")}</p>' if count > MOST_IMAGES else ""
-    return "".join([*rows, _figures(row), more])
+    return "".join([*rows, _figures(row), more, *([_folded(short, message.text)] if folds else [])])
+
+
+def _folded(short: str, whole: str) -> str:
+    size = counted(len(whole), "character")
+    return f"{_block(short)}<details><summary>Prompt, {size}</summary>{_block(whole)}</details>"
 
 
 def _figures(row: list[str]) -> str:
@@ -112,4 +132,4 @@ def _call(call: ToolCall) -> str:
     return f'<p class="text call"><b>{text(call.name, 80)}</b>({text(given, 2000)})</p>{wrong}'
 
 
-__all__ = ["messages", "note_lines", "text"]
+__all__ = ["NO_NOTE", "messages", "note_lines", "text"]

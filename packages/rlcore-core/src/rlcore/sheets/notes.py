@@ -43,6 +43,10 @@ class TurnNote:
     """Names and values, such as ``("expected", "CLICK")``, shown below the answer."""
     right: bool | None = None
     """Whether the turn is right; None if it is not judged."""
+    asked: str | None = None
+    """What the observation before the turn asks, in short; its texts are then folded. None shows them."""
+    answer: str | None = None
+    """The answer in short, for the first line of a trajectory of one turn; None shows the end of its text."""
 
 
 NotesOf = Callable[[Task, Trajectory], Sequence[TurnNote | None]]
@@ -72,8 +76,9 @@ def _check(notes: object) -> None:
             continue
         if not isinstance(note, TurnNote):
             raise TypeError(f"it returned a {type(note).__name__} among the notes")
-        if not all(isinstance(text, str) for line in note.lines for text in line):
-            raise TypeError("a line of a note is not two texts")
+        texts = [text for line in note.lines for text in line]
+        if not all(isinstance(text, str) for text in (*texts, note.asked or "", note.answer or "")):
+            raise TypeError("a line of a note is not two texts, or what was asked or answered is not text")
         for mark in note.marks:
             numbers = (*(mark.point or ()), *(mark.box or ()))
             if len(numbers) not in (2, 4, 6) or not all(map(is_finite, numbers)) or not isinstance(mark.label, str):

@@ -14,8 +14,8 @@ from typing import Literal
 from rlcore.atomic_files import told, write_whole
 from rlcore.episodes.evaluation import Summary, summarise
 from rlcore.sheets.answers import expected_answer, final_answer
-from rlcore.sheets.conversation import messages, note_lines, text
-from rlcore.sheets.notes import Mark, NotesOf, TurnNote, no_notes
+from rlcore.sheets.conversation import NO_NOTE, messages, note_lines, text
+from rlcore.sheets.notes import NotesOf, TurnNote, no_notes
 from rlcore.sheets.pictures import Album
 from rlcore.sheets.style import STYLE
 from rlcore.types import Group, Message, Trajectory
@@ -106,7 +106,7 @@ def _header(facts: Facts, summary: Summary) -> str:
     rows.append(("stopped by", ", ".join(f"{name} {count:,}" for name, count in summary.stops.items())))
     if summary.failures:
         rows.append(("failures", ", ".join(f"{name} {count:,}" for name, count in summary.failures.items())))
-    listed = "".join(f"<div><dt>{text(name, 120)}</dt><dd>{text(value, 400)}</dd></div>" for name, value in rows)
+    listed = "".join(f"<div><dt>{text(name, 120)}</dt><dd>{text(value, 1000)}</dd></div>" for name, value in rows)
     return f"<header><h1>{text(facts.title, 200)}</h1>{_score(summary)}<dl>{listed}</dl></header>\n"
 
 
@@ -142,8 +142,9 @@ def _card(number: int, group: Group, success: float, album: Album, notes: NotesO
     task, expected = group.task, expected_answer(group.task.fields)
     images = {sha256: data for one in group.trajectories for sha256, data in one.images.items()}
     noted = [_Turns(notes(group.task, one)) for one in group.trajectories]
-    marks = tuple(dict.fromkeys(mark for each in noted for mark in each.marks(0)))
-    prompt = messages(shared, images, album, marks=marks)
+    marks = tuple(dict.fromkeys(mark for each in noted for mark in each[0].marks))
+    asked = next((each[0].asked for each in noted if each[0].asked), None)
+    prompt = messages(shared, images, album, note=TurnNote(marks=marks, asked=asked))
     wanted = f'<p class="expected">Expected <b>{text(expected, 400)}</b></p>' if expected is not None else ""
     where = f" · {text(task.environment, 80)}" if task.environment else ""
     pairs = zip(group.trajectories, noted, strict=True)
@@ -164,29 +165,38 @@ class _Turns:
         self._notes = notes
 
     def __getitem__(self, turn: int) -> TurnNote:
-        return (self._notes[turn] if turn < len(self._notes) else None) or TurnNote()
+        return (self._notes[turn] if turn < len(self._notes) else None) or NO_NOTE
 
-    def marks(self, turn: int) -> tuple[Mark, ...]:
-        return self[turn].marks
+    def headline(self) -> str:
+        """The answer of the only turn, or how many of several turns are right; empty without notes about that."""
+        judged = [note.right for note in self._notes if note is not None and note.right is not None]
+        if len(judged) > 1:
+            return f"{sum(judged)} of {len(judged)} turns right"
+        return (self[0].answer or "") if len(self._notes) == 1 else ""
 
 
 def _episode(one: Trajectory, skips_prompt: bool, success: float, album: Album, notes: _Turns) -> str:
     kind = verdict(one, success)
     answer = final_answer(one)
-    said = f"<b>{text(answer, LONGEST_ANSWER)}</b>" if answer else "<i>no answer</i>"
+    headline = notes.headline() or answer
+    said = f"<b>{text(headline, LONGEST_ANSWER)}</b>" if headline else "<i>no answer</i>"
     facts = [] if one.reward is None else [f"reward {one.reward:.3g}"]
     facts += [str(one.stop), *([counted(one.sampled_tokens, "token")] if one.sampled_tokens else [])]
     head = f'<h3><span class="verdict">{LABELS[kind]}</span> {said}</h3><p class="facts">{", ".join(facts)}</p>'
-    parts, count = [], 0
+    blocks, count = [""], 0
     for number, segment in enumerate(one.segments):
         if number:
-            parts.append(f'<p class="note">Context rewritten to {counted(len(segment.context), "message")}</p>')
-        for turn in segment.turns[1:] if skips_prompt and not number else segment.turns:
-            acts = turn.kind == "policy"
-            marks = () if acts else notes.marks(count)
-            parts.append(messages(turn.messages, one.images, album, answer=answer, marks=marks))
-            parts += [note_lines(notes[count])] if acts else []
-            count += acts
+            kept = counted(len(segment.context), "message")
+            begins = f"Context rewritten to {kept}" if segment.context else f"Turn {count + 1}, in a new context"
+            blocks.append(f'<p class="note">{begins}</p>')
+        for place, turn in enumerate(segment.turns):
+            if turn.kind == "policy":
+                blocks[-1] += messages(turn.messages, one.images, album, answer=answer) + note_lines(notes[count])
+                count += 1
+            elif place or number or not skips_prompt:
+                blocks += [""] if place and notes[count] is not NO_NOTE else []
+                blocks[-1] += messages(turn.messages, one.images, album, answer=answer, note=notes[count])
+    parts = (f'<div class="step">{block}</div>' for block in blocks if block)
     failure = f'<p class="text error">{text(str(one.failure), 2000)}</p>' if one.failure is not None else ""
     return f'<section class="{kind}">{head}{"".join(parts)}{failure}{_rewards(one)}</section>'
 

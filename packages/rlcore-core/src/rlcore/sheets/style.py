@@ -58,7 +58,7 @@ color:var(--unscored);background:var(--unscored-bg)}
 .wrong .verdict{color:var(--wrong);background:var(--wrong-bg)}
 .facts{margin-top:-6px;font-size:12px;color:var(--soft)}
 .message{min-width:0}
-.assistant>h4,.task .user>h4{display:none}
+.assistant>h4,.task .user>h4,.step .user>h4{display:none}
 h4,summary{font-size:12px;font-weight:600;color:var(--soft)}
 summary{cursor:pointer}
 .text{white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4}
@@ -75,8 +75,14 @@ summary{cursor:pointer}
 .rewards{display:flex;flex-wrap:wrap;gap:4px 14px;list-style:none;font-size:12px;color:var(--soft)}
 .rewards b{color:var(--ink);font-variant-numeric:tabular-nums}
 .figures{display:flex;flex-wrap:wrap;gap:10px;align-items:flex-start;margin-top:6px}
+.step{display:flow-root;min-width:0}
+.step>*+*{margin-top:10px}
+.step:has(.turn) .figures{float:left;max-width:50%;margin:0 16px 10px 0}
+.step:has(.turn) :is(.text,.think,details){display:flow-root}
 figure{max-width:100%}
-figure img{display:block;width:auto;height:auto;max-width:100%;max-height:300px;border-radius:8px;background:#8882}
+figure img{display:block;width:auto;height:auto;max-width:100%;max-height:300px;border-radius:8px;
+background:#8882;box-shadow:0 0 0 1px var(--line)}
+:where(article:has(.turn)) figure img{max-height:440px}
 figure.small img{width:192px;image-rendering:pixelated}
 figcaption{font-size:11px;color:var(--soft)}
 .missing div{display:grid;place-items:center;min-width:140px;min-height:90px;padding:10px;border:1px dashed var(--line);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlcore.sheets import Mark, TurnNote
-from rlcore.types import Task, Trajectory
+from rlcore.types import Message, Task, Trajectory
 
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import parse
@@ -21,9 +21,15 @@ def turn_notes(benchmark: Benchmark, task: Task, trajectory: Trajectory) -> list
     """The notes of a trajectory, one for each answer; None for a task of another data set."""
     if not is_task_of(benchmark, task.fields.get("benchmark")):
         return None
-    texts = [message.text for message in trajectory.messages if message.role == "assistant"]
-    pairs = zip(texts, GuiTask.of(task).steps, strict=False)
-    return [_note(benchmark, text, step) for text, step in pairs]
+    shown = GuiTask.of(task)
+    steps, asked = iter(shown.steps), ""
+    notes: list[TurnNote | None] = []
+    for turn in trajectory.turns:
+        if turn.kind == "observation":
+            asked = _without_instructions(turn.messages, shown.instructions)
+        elif (step := next(steps, None)) is not None:
+            notes.append(_note(benchmark, turn.messages[-1].text, step, asked))
+    return notes
 
 
 def action_text(action: Action) -> str:
@@ -33,7 +39,13 @@ def action_text(action: Action) -> str:
     return f"{action.name}{value}{place}"
 
 
-def _note(benchmark: Benchmark, text: str, step: GuiStep) -> TurnNote:
+def _without_instructions(messages: Sequence[Message], instructions: str) -> str:
+    """The part of a prompt that is different in each step: the task and the memory."""
+    text = messages[-1].text.strip() if messages else ""
+    return text.removeprefix(instructions.strip()).strip()
+
+
+def _note(benchmark: Benchmark, text: str, step: GuiStep, asked: str) -> TurnNote:
     answer = parse(text, benchmark.table)
     (scores,) = benchmark.measure([answer], [step])
     expected = action_text(step.action)
@@ -41,10 +53,16 @@ def _note(benchmark: Benchmark, text: str, step: GuiStep) -> TurnNote:
     marks = [Mark(kind="expected", point=step.action.position, box=box, label=expected) for box in _boxes(step)]
     if answer.action is not None and answer.action.position is not None:
         marks.append(Mark(kind="given", point=answer.action.position, label=given))
+    right = scores.values.get(benchmark.right) == 1
+    lines = [("expected", expected), ("given", given)]
+    if right and benchmark.score(answer.action, step) < 1:
+        lines.append(("match", "official, but not strict"))
     return TurnNote(
         marks=tuple(marks),
-        lines=(("expected", expected), ("given", given)),
-        right=scores.values.get(benchmark.right) == 1,
+        lines=tuple(lines),
+        right=right,
+        asked=asked or None,
+        answer=given,
     )
 
 

@@ -15,7 +15,7 @@ from rlcore.types import Group
 
 from rlcore_gui.benchmark import Benchmark
 from rlcore_gui.evaluation.answered import Answered, answered
-from rlcore_gui.evaluation.results import MEMORY_TEXTS, Results, lines_of, metrics_of, results_of
+from rlcore_gui.evaluation.results import Results, facts_of, lines_of, metrics_of, results_of
 
 RESULTS = "results"
 """Folder of a run with a file for each evaluation."""
@@ -51,9 +51,8 @@ def evaluated(benchmark: Benchmark, run: Any, step: int, groups: Sequence[Group]
     folder = _new_folder(Path(run.config.runs).expanduser(), f"evaluation-{benchmark.name}")
     _write(folder / "results.json", benchmark, run, step, results, found)
     write_whole(folder / "config.toml", run.resolved.text())
-    facts = Facts(
-        title=f"Evaluation of {benchmark.name}", rows=_rows(run, results), success=run.config.evaluation.success
-    )
+    rows = [("model", run.config.model.path), ("recipe", run.recipe), *(facts_of(benchmark, each) for each in results)]
+    facts = Facts(title=f"Evaluation of {benchmark.name}", rows=rows, success=run.config.evaluation.success)
     write_sheet(folder / "sheet.html", groups, facts, notes_of_plugins(run.registry))
     run.say(f"written   {folder}: results.json, sheet.html")
     return metrics_of(benchmark, results)
@@ -88,12 +87,6 @@ def _new_folder(parent: Path, tag: str) -> Path:
             now += datetime.timedelta(seconds=1)
         folder.mkdir()
     return folder
-
-
-def _rows(run: Any, results: Sequence[Results]) -> list[tuple[str, str]]:
-    rows = [("model", run.config.model.path), ("recipe", run.recipe)]
-    rows += [("memory", MEMORY_TEXTS[each.memory].removeprefix("with ")) for each in results]
-    return rows
 
 
 __all__ = ["evaluated"]

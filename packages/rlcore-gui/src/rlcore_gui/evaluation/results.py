@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.episodes.evaluation import wilson
+from rlcore.wording import counted
 
 from rlcore_gui.benchmark import Benchmark
 from rlcore_gui.evaluation.answered import Answered
@@ -113,20 +114,33 @@ def metrics_of(benchmark: Benchmark, found: Sequence[Results]) -> Metrics:
     return {f"{benchmark.name}/{each.memory}/{name}": value for each in found for name, value in each.metrics.items()}
 
 
+def facts_of(benchmark: Benchmark, found: Results) -> tuple[str, str]:
+    """Return the name and the value of a row in the header of a sheet: the memory, and the metrics with intervals."""
+    metrics = [
+        f"{name} {found.metrics[name]:.3f} ({found.intervals[name][0]:.3f} to {found.intervals[name][1]:.3f})"
+        for name in benchmark.shown
+        if name in found.metrics
+    ]
+    return f"{MEMORY_TEXTS[found.memory]}: {_size(found)}, 95 % intervals", ", ".join(metrics) or "not scored"
+
+
 def lines_of(benchmark: Benchmark, found: Results) -> list[str]:
     """Return lines that describe the results."""
     rows = [name for name in benchmark.shown if name in found.metrics]
     width = max(map(len, rows), default=0)
-    size = f"{found.steps:,} steps of {found.episodes:,} episodes"
-    lines = [f"{benchmark.name}, {MEMORY_TEXTS[found.memory]}: {size}"]
+    lines = [f"{benchmark.name}, {MEMORY_TEXTS[found.memory]}: {_size(found)}"]
     for name in rows:
         low, high = found.intervals[name]
         lines.append(f"  {name:<{width}}  {found.metrics[name]:.3f}   (95 % interval {low:.3f} to {high:.3f})")
     if found.unreadable:
         lines.append("  unreadable: " + ", ".join(f"{reason} {count}" for reason, count in found.unreadable.items()))
     if found.not_scored:
-        lines.append(f"  not scored: {found.not_scored} answers in failed episodes")
+        lines.append(f"  not scored: {counted(found.not_scored, 'answer')} in failed episodes")
     return lines
 
 
-__all__ = ["MEMORY_TEXTS", "Results", "lines_of", "metrics_of", "results_of"]
+def _size(found: Results) -> str:
+    return f"{counted(found.steps, 'step')} of {counted(found.episodes, 'episode')}"
+
+
+__all__ = ["MEMORY_TEXTS", "Results", "facts_of", "lines_of", "metrics_of", "results_of"]
