@@ -73,11 +73,11 @@ def prober(folder: ImageFolder, *, process: bool) -> Iterator[Prober]:
 
 def serve() -> None:
     """Answer each line of stdin, a list of names, with a line of their sizes. The argument is the folder."""
-    folder = ImageFolder(Path(sys.argv[1]))
+    folder, pipe = ImageFolder(Path(sys.argv[1])), sys.stdout.buffer
     with suppress(BrokenPipeError, KeyboardInterrupt):
         for line in sys.stdin:
-            sys.stdout.write(json.dumps(folder.sizes(json.loads(line))) + "\n")
-            sys.stdout.flush()
+            pipe.write(json.dumps(folder.sizes(json.loads(line))).encode() + b"\n")
+            pipe.flush()
 
 
 __all__ = ["Prober", "prober", "serve"]
