@@ -19,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import SIDE, Screen, draw_screen
+from rlcore_gui.drawn.screens import SIDE, Screen, center, draw_screen
 from rlcore_gui.drawn.steps import answer
 
 DOMAINS = ("general", "single", "webshopping", "install", "googleapps")
@@ -58,7 +58,7 @@ def _task(screens: list[Screen]) -> str:
 
 def _label(screens: list[Screen]) -> dict[str, str]:
     """The label of the last screen. Its summary contains everything that was done."""
-    given = [answer(screen, screen.target) for screen in screens]
+    given = [answer(screen) for screen in screens]
     return {
         "progress_estimation": " ".join(one.summary for one in given[:-1]) or given[-1].progress,
         "decision_reasoning": given[-1].reasoning,
@@ -73,7 +73,7 @@ def _write_aitw(images: Path, episodes: dict[str, list[Screen]], rng: random.Ran
         steps = []
         for step, screen in enumerate(screens):
             (images / name / f"{step}.png").write_bytes(picture(screen, rng))
-            place = list(screen.target.center)
+            place = list(center(screen.target.cell))
             steps.append(
                 {
                     "ep_id": name,

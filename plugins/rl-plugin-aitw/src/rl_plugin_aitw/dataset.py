@@ -21,7 +21,7 @@ class AitwData(DrawnDataset):
 
     style = PROMPT
     kinds = KINDS
-    target_box_only = False
+    boxes = "none"
     benchmark = "aitw"
 
 

@@ -21,7 +21,7 @@ class Mind2WebData(DrawnDataset):
 
     style = PROMPT
     kinds = KINDS
-    target_box_only = True
+    boxes = "target"
     benchmark = "mind2web"
 
 

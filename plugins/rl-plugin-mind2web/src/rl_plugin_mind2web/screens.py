@@ -15,7 +15,7 @@ KINDS = {
             instruction="click the {color} link",
             action=CLICK,
             summary="Clicked {color}.",
-            size=(24, 12),
+            size=(48, 32),
             paint=paint_link,
         ),
         ScreenKind(
@@ -24,7 +24,7 @@ KINDS = {
             action=TYPE,
             summary="Filled {color}.",
             values=("oslo", "lima", "rome", "cairo"),
-            size=(24, 16),
+            size=(48, 36),
             paint=paint_field,
         ),
         ScreenKind(
@@ -33,7 +33,7 @@ KINDS = {
             action=SELECT,
             summary="Set {color}.",
             values=("one", "two", "three", "four"),
-            size=(24, 16),
+            size=(48, 36),
             paint=paint_menu,
         ),
     )

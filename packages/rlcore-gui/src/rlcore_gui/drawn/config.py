@@ -11,7 +11,7 @@ from rlcore_gui.drawn.screens import CELLS
 from rlcore_gui.prepare_config import Files
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
-Elements = Annotated[int, Field(ge=1, le=CELLS)]
+Elements = Annotated[int, Field(ge=1, le=CELLS * CELLS)]
 
 
 class DrawnDataConfig(GuiDataConfig):
@@ -29,8 +29,11 @@ class DrawnDataConfig(GuiDataConfig):
     """Number of drawn training screens."""
     held_out: Count = 200
     """Number of drawn held-out screens."""
+    descriptions: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Fraction of the demonstrations on drawn screens that describe the screen instead of acting on it."""
     guesses: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Fraction of the demonstrations on drawn screens that act on a random element instead of the target."""
+    """Fraction of the other demonstrations on drawn screens that act at a random position, instead of where
+    their reasoning says."""
     blank: bool = False
     """Leave the elements out of drawn screens, to measure the accuracy without them."""
     seed: int = 0

@@ -14,7 +14,8 @@ from rlcore_gui.answers import render
 from rlcore_gui.dataset import GENERATED, TOKENIZER_SAMPLES, GuiDataset, Recorded
 from rlcore_gui.drawn.config import DrawnDataConfig
 from rlcore_gui.drawn.screens import ScreenKind
-from rlcore_gui.drawn.steps import DrawnStep, draw_steps
+from rlcore_gui.drawn.steps import DESCRIBE, Boxes, DrawnStep, draw_steps
+from rlcore_gui.prompts import prompt_message, step_text
 from rlcore_gui.tasks import Shown, step_task
 
 
@@ -23,8 +24,8 @@ class DrawnDataset(GuiDataset):
 
     kinds: ClassVar[Mapping[str, ScreenKind]]
     """By name."""
-    target_box_only: ClassVar[bool]
-    """Whether steps have the box of the target instead of those of all elements."""
+    boxes: ClassVar[Boxes]
+    """The boxes that drawn steps have."""
 
     def __init__(self, config: DrawnDataConfig) -> None:
         super().__init__(config)
@@ -44,12 +45,16 @@ class DrawnDataset(GuiDataset):
             yield [Shown(step=one.step, screenshot=one.image)]
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
-        """Answers on new drawn screens, a fraction of which are guesses, or those of `GuiDataset` for files."""
+        """Answers on new drawn screens, of which fractions describe or guess, or those of `GuiDataset` for files."""
         if GENERATED not in self._drawn.train:
             return super().demonstrations(count, seed=seed)
         name = f"demonstrations {self._drawn.seed} {seed}"
         drawn = self._draw(name, "demonstration", held_out=False, guesses=self._drawn.guesses)
-        return (self._demonstration(one) for one in islice(drawn, count))
+        rng = random.Random(f"descriptions {self._drawn.seed} {seed}")
+        return (
+            _description(one) if rng.random() < self._drawn.descriptions else self._demonstration(one)
+            for one in islice(drawn, count)
+        )
 
     def texts(self) -> Iterable[str]:
         """Prompts and answers for training a tokenizer."""
@@ -68,7 +73,7 @@ class DrawnDataset(GuiDataset):
             held_out=held_out,
             guesses=guesses,
             blank=self._drawn.blank,
-            target_box_only=self.target_box_only,
+            boxes=self.boxes,
         )
 
     def _kinds(self) -> Sequence[ScreenKind]:
@@ -84,6 +89,12 @@ class DrawnDataset(GuiDataset):
         task = step_task(shown, instructions=self._instructions, memory=self._drawn.memory)
         answer = Message(role="assistant", content=render(drawn.answer, self.style.table))
         return Demonstration(messages=(*task.messages, answer), images=task.images)
+
+
+def _description(drawn: DrawnStep) -> Demonstration:
+    prompt = prompt_message(step_text("", task=DESCRIBE, memory=None), drawn.image)
+    answer = Message(role="assistant", content=drawn.description)
+    return Demonstration(messages=(prompt, answer), images=(drawn.image,))
 
 
 __all__ = ["DrawnDataset"]

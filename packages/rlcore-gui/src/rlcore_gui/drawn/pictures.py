@@ -46,19 +46,19 @@ def paint_app(canvas: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], f
 
 
 def paint_entry(canvas: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], fill: str, rng: random.Random) -> None:
-    """A disc, followed by two lines of text."""
+    """A disc with two lines of text."""
     canvas.ellipse(corners, fill=fill)
-    _, top, right, bottom = corners
+    left, top, right, bottom = corners
     for y in (top + (bottom - top) // 3, top + 2 * (bottom - top) // 3):
-        canvas.line((right + 8, y, right + rng.randint(30, SIDE - right - 8), y), fill=TEXT)
+        canvas.line((left + 10, y, rng.randint(left + 18, right - 8), y), fill=TEXT)
 
 
 def paint_field(canvas: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], fill: str, rng: random.Random) -> None:
     """A frame with a cursor or with text."""
-    canvas.rectangle(corners, outline=fill, width=4)
+    canvas.rectangle(corners, outline=fill, width=8)
     left, top, right, bottom = corners
     y = (top + bottom) // 2
-    canvas.line((left + 5, y, left + rng.randint(7, max(8, right - left - 5)), y), fill=TEXT)
+    canvas.line((left + 11, y, left + rng.randint(13, right - left - 11), y), fill=TEXT)
 
 
 def paint_link(canvas: ImageDraw.ImageDraw, corners: tuple[int, int, int, int], fill: str, rng: random.Random) -> None:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 SIDE = 112
 """Width and height of a screen in pixels."""
-CELLS = 4
-"""Cells along a side of the grid."""
+CELLS = 2
+"""Cells along a side of the grid. A tiny model learns to find elements in few large cells soon."""
 CELL = SIDE // CELLS
-"""Width and height of a cell in pixels, which is one visual token of Qwen2.5-VL."""
+"""Width and height of a cell in pixels, which is two visual tokens of Qwen-VL models."""
 MARGIN = 2
 """Least distance in pixels between the centre of a cell and the edge of its element."""
-NAMES = "ABCDEFGHIJKLMNOP"
+NAMES = "ABCD"
 """The names of the cells, row by row."""
 COLORS = {
     "red": (230, 20, 20),
@@ -58,8 +58,6 @@ class ScreenKind:
     size: tuple[int, int]
     """Width and height of an element in pixels: at least a quarter of a cell, and less than a cell."""
     paint: Paint
-    rows: bool = False
-    """Whether each element is the beginning of a row: in the first column, at most one in each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +66,12 @@ class Element:
 
     color: str
     cell: int
-    """From 0 to 15, row by row."""
+    """From 0, row by row."""
     left: int
     top: int
     width: int
     height: int
     """Place and size in pixels."""
-
-    @property
-    def center(self) -> Point:
-        """The centre of the cell, relative to the screen. It lies on the element."""
-        return (self.cell % CELLS + 0.5) / CELLS, (self.cell // CELLS + 0.5) / CELLS
-
-    @property
-    def cell_name(self) -> str:
-        """A letter."""
-        return NAMES[self.cell]
 
     @property
     def box(self) -> Box:
@@ -107,9 +95,14 @@ class Screen:
         """The task."""
         return self.kind.instruction.format(color=self.target.color, value=self.value)
 
-    def action_on(self, element: Element) -> Action:
-        """The action of the task on any element; on `target` it is the right one."""
-        return Action(name=self.kind.action, value=self.value, position=element.center)
+    def action_at(self, position: Point) -> Action:
+        """The action of the task at any position."""
+        return Action(name=self.kind.action, value=self.value, position=position)
+
+
+def center(cell: int) -> Point:
+    """The centre of a cell, relative to the screen. It lies on the element of the cell, if it has one."""
+    return (cell % CELLS + 0.5) / CELLS, (cell // CELLS + 0.5) / CELLS
 
 
 def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, held_out: bool) -> Screen:
@@ -118,12 +111,11 @@ def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, held_out
     Args:
         rng: source of all randomness
         kind: the kind of screen
-        elements: number of elements, at most the number of colours, and of rows if the kind has rows
+        elements: number of elements, at most that of the cells
         held_out: whether all elements are at positions that do not occur in training; see `is_held_out`
     """
-    places = range(0, CELLS * CELLS, CELLS) if kind.rows else range(CELLS * CELLS)
     colors = rng.sample(list(COLORS), elements)
-    cells = sorted(rng.sample(places, elements))
+    cells = sorted(rng.sample(range(CELLS * CELLS), elements))
     made = tuple(_element(rng, kind, color, cell, held_out) for color, cell in zip(colors, cells, strict=True))
     value = rng.choice(kind.values) if kind.values else None
     return Screen(kind=kind, elements=made, target=rng.choice(made), value=value)

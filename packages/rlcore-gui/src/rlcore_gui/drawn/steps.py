@@ -6,13 +6,24 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from rlcore_gui.actions import DECIMALS, Point
 from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import SIDE, Element, Screen, ScreenKind, draw_screen
+from rlcore_gui.drawn.screens import NAMES, SIDE, Screen, ScreenKind, center, draw_screen
 from rlcore_gui.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
+
+Boxes = Literal["elements", "target", "none"]
+
+DESCRIBE = "describe the screen"
+"""The task whose answer is a description."""
+
+
+GUESSES = tuple(tenths / 10 for tenths in range(1, 10))
+"""The coordinates of guesses. Few guesses are close to a target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +36,8 @@ class DrawnStep:
     """The screen as a PNG."""
     answer: Answer
     """The demonstrated answer. Its action is that of the step, unless it is a guess."""
+    description: str
+    """The answer to `DESCRIBE`."""
 
 
 def draw_steps(
@@ -36,7 +49,7 @@ def draw_steps(
     held_out: bool,
     guesses: float = 0.0,
     blank: bool = False,
-    target_box_only: bool = False,
+    boxes: Boxes = "elements",
 ) -> Iterator[DrawnStep]:
     """Yield steps without end, each kind of screen equally often.
 
@@ -46,41 +59,57 @@ def draw_steps(
         name: beginning of the ids
         elements: least and largest number of elements on a screen
         held_out: whether to use the screens that do not occur in training
-        guesses: fraction of the answers that act on a random element of the screen
+        guesses: fraction of the answers that act at a random position of `GUESSES`
         blank: leave the elements out of the pictures
-        target_box_only: whether a step has the box of its target instead of those of all elements
+        boxes: the boxes of a step: those of all elements, only that of its target, or none
     """
     number = 0
     while True:
         for kind in rng.sample(list(kinds), len(kinds)):
             screen = draw_screen(rng, kind, rng.randint(*elements), held_out=held_out)
-            chosen = rng.choice(screen.elements) if rng.random() < guesses else screen.target
+            guess = (rng.choice(GUESSES), rng.choice(GUESSES)) if rng.random() < guesses else None
             yield DrawnStep(
-                step=_step(f"{name}-{number}", screen, target_box_only),
+                step=_step(f"{name}-{number}", screen, boxes),
                 image=picture(screen, rng, blank=blank),
-                answer=answer(screen, chosen),
+                answer=answer(screen, guess),
+                description=describe(rng, screen),
             )
             number += 1
 
 
-def answer(screen: Screen, chosen: Element) -> Answer:
-    """Return the answer that acts on an element.
+def answer(screen: Screen, guess: Point | None = None) -> Answer:
+    """Return the answer that finds the target, and acts on it or, instead, at a guessed position.
 
     Its reasoning repeats the colour directly before the name of the cell, which a tiny model learns much sooner than
     coordinates alone.
     """
-    color = screen.target.color
+    color, place = screen.target.color, center(screen.target.cell)
     return Answer(
         progress="Start.",
-        reasoning=f"Find {color} {chosen.cell_name}.",
-        action=screen.action_on(chosen),
+        reasoning=f"Find {color} {NAMES[screen.target.cell]}.",
+        action=screen.action_at(guess or place),
         summary=screen.kind.summary.format(color=color),
     )
 
 
-def _step(name: str, screen: Screen, target_box_only: bool) -> GuiStep:
-    place = list(screen.target.center)
-    right = answer(screen, screen.target)
+def describe(rng: random.Random, screen: Screen) -> str:
+    """Return the colours of all elements in random order, each followed by its cell as in an answer, and its position.
+
+    Everything but the colours can be predicted, so a tiny model learns to find a given colour, and where each cell is.
+    """
+    elements = rng.sample(screen.elements, len(screen.elements))
+    return ", ".join(f"{one.color} {NAMES[one.cell]} {_written(center(one.cell))}" for one in elements)
+
+
+def _written(position: Point) -> str:
+    x, y = position
+    return f"[{x:.{DECIMALS}f}, {y:.{DECIMALS}f}]"
+
+
+def _step(name: str, screen: Screen, boxes: Boxes) -> GuiStep:
+    place = list(center(screen.target.cell))
+    shown = {"elements": screen.elements, "target": (screen.target,), "none": ()}[boxes]
+    right = answer(screen)
     label = {PROGRESS: right.progress, REASONING: right.reasoning, SUMMARY: right.summary}
     return GuiStep(
         row_id=name,
@@ -90,8 +119,8 @@ def _step(name: str, screen: Screen, target_box_only: bool) -> GuiStep:
         task=screen.instruction,
         image=Path(f"{name}.png"),
         image_size=(SIDE, SIDE),
-        action=screen.action_on(screen.target),
-        boxes=tuple(one.box for one in ((screen.target,) if target_box_only else screen.elements)),
+        action=right.action,
+        boxes=tuple(one.box for one in shown),
         memory=None,
         is_first=True,
         is_last=True,

@@ -1,0 +1,107 @@
+"""The default recipes of the plugins for GUI agents learn on drawn screens, and from nothing but the pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from workspace import ROOT
+
+TABLE = ROOT / "docs" / "results" / "gui.md"
+PLUGINS = ("aitw", "mind2web")
+MINUTES_CLAIMED = 10
+CHANCE = 1 / 4
+"""The best accuracy without the elements in the picture: one of four places."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """A finished run."""
+
+    command: str
+    accuracy: Mapping[int, float]
+    """Accuracy of sampled actions on held-out screens by step."""
+    seconds: float
+
+    @property
+    def first(self) -> float:
+        return self.accuracy[0]
+
+    @property
+    def last(self) -> float:
+        return self.accuracy[max(self.accuracy)]
+
+
+def run(folder: Path, plugin: str, *overrides: str) -> Learned:
+    arguments = ("run", "--plugin", plugin, *overrides)
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "rlcore", *arguments, f"runs={folder}", "name=run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - started
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    accuracy = {line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line}
+    return Learned(command=" ".join(("rlcore", *arguments)), accuracy=accuracy, seconds=seconds)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_shortened_run_learns_to_tap(tmp_path: Path) -> None:
+    """Most demonstrations tap at random positions, so only reinforcement learning can raise the accuracy."""
+    learned = run(tmp_path, "aitw", "warmup.steps=240", "trainer.steps=12", "evaluation.every=12", "checkpoint.every=0")
+    assert learned.first < 0.35
+    assert learned.last > 0.45
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(14400)
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_three_seeds_learn_and_blank_screens_stay_at_chance(plugin: str, tmp_path: Path) -> None:
+    seeds = {seed: run(tmp_path / str(seed), plugin, f"seed={seed}") for seed in (0, 1, 2)}
+    blank = run(tmp_path / "blank", plugin, "data.blank=true")
+    write_table(plugin, {f"seed {seed}": learned for seed, learned in seeds.items()} | {"blank screens": blank})
+    for seed, learned in seeds.items():
+        assert learned.first < 0.4, f"seed {seed}"
+        assert learned.last > 0.8, f"seed {seed}"
+        if (os.cpu_count() or 1) >= 2 and os.getloadavg()[0] < 3:
+            assert learned.seconds < MINUTES_CLAIMED * 60, f"seed {seed}"
+    assert max(blank.accuracy.values()) < CHANCE + 0.1
+
+
+def write_table(plugin: str, runs: Mapping[str, Learned]) -> None:
+    """Write the section of a plugin, and keep that of the other one."""
+    heading = "## "
+    known = TABLE.read_text(encoding="utf-8").split(heading)[1:] if TABLE.exists() else []
+    sections = {section.partition("\n")[0]: section.partition("\n")[2].strip() for section in known}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    steps = sorted(runs["seed 0"].accuracy)
+    lines = [
+        f"At commit {commit.stdout.strip() or 'unknown'}, on {os.cpu_count()} cores.",
+        "",
+        "| run | command | " + " | ".join(f"step {step}" for step in steps) + " | seconds |",
+        "|---|---|" + "---|" * (len(steps) + 1),
+    ]
+    for name, learned in runs.items():
+        accuracies = " | ".join(f"{learned.accuracy[step]:.3f}" for step in steps)
+        lines.append(f"| {name} | `{learned.command}` | {accuracies} | {learned.seconds:.0f} |")
+    sections[plugin] = "\n".join(lines)
+    introduction = [
+        "# GUI agents: the default recipes",
+        "",
+        "Accuracy of actions that are sampled at temperature 1 on 200 held-out drawn screens, by training step. Step 0",
+        "is after the warm-up. Without the elements in the picture, the best accuracy is 0.25. Written by",
+        "`uv run pytest -m proof tests/end_to_end/test_gui_learns.py`.",
+    ]
+    parts = ["\n".join(introduction), *(f"{heading}{name}\n\n{sections[name]}" for name in PLUGINS if name in sections)]
+    TABLE.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
