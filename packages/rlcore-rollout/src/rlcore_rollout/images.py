@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import cast
 
 from rlcore.errors import DataError, ExplainedError
 from rlcore.images import check_image
@@ -129,8 +130,9 @@ class EpisodeImages:
         self.tool_errors += any(isinstance(part, TextPart) for part in parts.values())
         if all(part == ImagePart(sha256=name) for name, part in parts.items()):
             return message
-        content = [parts[part.sha256] if isinstance(part, ImagePart) else part for part in message.content]  # type: ignore[union-attr]  # with images, it has parts
-        return replace(message, content=tuple(content))
+        content = cast("tuple[Part, ...]", message.content)  # with images, it has parts
+        shown = tuple(parts[part.sha256] if isinstance(part, ImagePart) else part for part in content)
+        return replace(message, content=shown)
 
     async def _fitted(self, name: str, role: str) -> str:
         """Return the hash of the fitted image for that of a provided one, or of one that is fitted already."""
