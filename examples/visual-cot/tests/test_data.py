@@ -59,7 +59,7 @@ def test_kinds_are_equally_frequent_and_selectable() -> None:
     words = {
         "color": "What color",
         "shape": "Which shape",
-        "side": "left or right",
+        "corner": "which corner",
         "count": "How many",
         "exists": "there a",
     }

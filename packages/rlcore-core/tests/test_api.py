@@ -104,6 +104,12 @@ def test_values_that_are_no_data_are_reported() -> None:
     ]
 
 
+def test_images_in_memory_are_refused_with_the_way_to_give_them() -> None:
+    image = pytest.importorskip("PIL.Image").new("RGB", (4, 4))
+    with pytest.raises(rlcore.ConfigError, match=r"(?s)data\.train.*data\.id=file\.py:Class"):
+        rlcore.train("toy", data={"train": [{"prompt": "Which colour?", "images": [image]}]})
+
+
 def test_secret_is_masked_in_what_is_recorded() -> None:
     run = rlcore.train("toy", trainer={"steps": 1}, **{"reward.exact.api_key": "swordfish-9000"})
     assert not [path for path in run.path.rglob("*") if path.is_file() and b"swordfish" in path.read_bytes()]

@@ -40,6 +40,38 @@ def test_a_fitted_image_has_the_announced_size_and_fits(size: tuple[int, int]) -
     assert processor.fit(fitted) is fitted
 
 
+def test_fitting_again_changes_only_images_outside_of_the_limits() -> None:
+    rng = random.Random(0)
+    stable = 0
+    for _ in range(2000):
+        least, most = sorted(rng.randrange(784, 100_000) for _ in range(2))
+        processor = ImageProcessor(min_pixels=least, max_pixels=most)
+        width = rng.randrange(1, 2000)
+        fitted = processor.fitted_size(width, rng.randrange(-(-width // 200), min(2000, 200 * width) + 1))
+        within = least <= fitted[0] * fitted[1] <= most
+        stable += within
+        assert not within or processor.fitted_size(*fitted) == fitted
+    assert stable > 1000
+
+
+@pytest.mark.parametrize(
+    ("size", "limits", "first", "again"),
+    [
+        ((2800, 28), (784, 3136), (560, 28), (224, 28)),
+        ((100, 100), (12_000, 12_100), (84, 84), (112, 112)),
+    ],
+    ids=["narrow", "close limits"],
+)
+def test_tokens_of_a_fitted_image_outside_of_the_limits_are_exact(
+    size: tuple[int, int], limits: tuple[int, int], first: tuple[int, int], again: tuple[int, int]
+) -> None:
+    processor = ImageProcessor(min_pixels=limits[0], max_pixels=limits[1])
+    fitted = processor.fit(encoded(Image.new("RGB", size, "blue")))
+    assert image_size(fitted) == first
+    assert processor.grid(fitted) == (first[1] // 28, first[0] // 28)
+    assert image_size(processor.fit(fitted)) == again
+
+
 @pytest.mark.parametrize(
     ("mode", "color", "expected"),
     [

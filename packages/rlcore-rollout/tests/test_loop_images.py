@@ -232,7 +232,7 @@ def test_rewritten_context_refers_to_fitted_images(play: Play) -> None:
     assert [span.sha256 for span in second.media] == [media_hash(PROCESSOR.fit(LARGE)), media_hash(DOG)]
 
 
-@pytest.mark.parametrize(
+unusable_images = pytest.mark.parametrize(
     ("data", "expected"),
     [
         (b"", "readable PNG"),
@@ -244,12 +244,52 @@ def test_rewritten_context_refers_to_fitted_images(play: Play) -> None:
     ],
     ids=["empty", "truncated", "another format", "animated", "huge", "extreme"],
 )
+
+
+@unusable_images
 def test_unreadable_image_is_a_failure_of_the_environment(play: Play, data: bytes, expected: str) -> None:
     trajectory = play(Chat, task=question(data))
     assert failed(trajectory) is Boundary.ENVIRONMENT
     assert expected in str(trajectory.failure)
     assert f"the image {media_hash(data)[:12]}… in a user message is unusable" in str(trajectory.failure)
     assert "\n" not in str(trajectory.failure)
+
+
+@unusable_images
+def test_unusable_image_of_a_tool_is_an_error_that_the_model_reads(play: Play, data: bytes, expected: str) -> None:
+    class Crops(Chat):
+        """Returns an unusable image beside a usable one, once."""
+
+        turns = 2
+
+        async def step(self, action: Message) -> Step:
+            step = await super().step(action)
+            if step.terminated:
+                return step
+            parts = (TextPart(text="both parts"), ImagePart.of(data), ImagePart.of(DOG))
+            shown = Observation(messages=(Message(role="tool", content=parts),), images=(data, DOG))
+            return Step(observation=shown, info={"tool_calls": 2.0, "tool_errors": 0.0})
+
+    trajectory = play(Crops, task=TASK)
+    assert (trajectory.stop, trajectory.failure) == (Stop.DONE, None)
+    assert trajectory.metrics["tool_errors"] == 1.0
+    assert [span.sha256 for span in trajectory.segments[0].media] == [media_hash(CAT), media_hash(DOG)]
+    read = play.chat.decode(play.engine.prompts[1].token_ids)
+    assert "both parts\nError: the image cannot be shown; " in read
+    assert expected in read
+
+
+def test_unusable_image_after_the_last_answer_does_not_fail_the_episode(play: Play) -> None:
+    class Last(Chat):
+        turns = 1
+
+        async def step(self, action: Message) -> Step:
+            message = Message(role="tool", content=(ImagePart.of(b""),))
+            return Step(observation=Observation(messages=(message,), images=(b"",)), terminated=True)
+
+    trajectory = play(Last, task=TASK)
+    assert (trajectory.stop, trajectory.failure) == (Stop.DONE, None)
+    assert "cannot be shown" in trajectory.segments[0].turns[-1].messages[0].text
 
 
 def test_placeholders_that_the_policy_writes_are_counted_tokens(play: Play) -> None:

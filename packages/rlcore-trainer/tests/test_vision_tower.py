@@ -71,6 +71,33 @@ def test_adapters_leave_the_tower_alone(family: str, targets: Any, tmp_path: Pat
     assert (tmp_path / "adapter" / "preprocessor_config.json").is_file()
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fully_trained_layers_are_those_of_the_text_model(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    folder = vision_folder(tmp_path / "base", family)
+    table = {"rank": 2, "targets": ["q_proj"], "modules_to_save": ["norm", "lm_head"]}
+    policy = starting_policy(run(str(folder), lora=table), folder, device=CPU)
+    whole = {name for name in trained(policy) if "lora_" not in name}
+    assert any("language_model.norm." in name for name in whole)
+    assert any("lm_head." in name for name in whole)
+    assert not any("visual" in name for name in whole)
+    policy.save(tmp_path / "adapter")
+    again = run(str(folder), lora={**table, "adapter": str(tmp_path / "adapter")})
+    assert trained(starting_policy(again, folder, device=CPU)) == trained(policy)
+    other = run(str(folder), lora={**table, "modules_to_save": ["norm"], "adapter": str(tmp_path / "adapter")})
+    with pytest.raises(UserError, match="modules_to_save"):
+        starting_policy(other, folder, device=CPU)
+
+
+def test_fully_trained_layers_of_the_tower_are_chosen_by_their_path(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    folder = vision_folder(tmp_path, "qwen3_vl")
+    table = {"rank": 2, "targets": ["q_proj"], "modules_to_save": ["visual.merger.norm"]}
+    policy = starting_policy(run(str(folder), lora=table), folder, device=CPU)
+    whole = {name.rpartition(".modules_to_save")[0] for name in trained(policy) if "lora_" not in name}
+    assert whole == {"model.visual.merger.norm"}
+
+
 def test_a_regular_expression_adapts_the_tower(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     folder = vision_folder(tmp_path, "qwen2_5_vl")

@@ -18,7 +18,7 @@ Files = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 ACCURACY = 0.7
 """Default weight of a correct answer, which is more than that of everything else."""
-Kind = Literal["color", "shape", "side", "count", "exists"]
+Kind = Literal["color", "shape", "corner", "count", "exists"]
 
 
 class EnvironmentConfig(Table):
@@ -31,7 +31,7 @@ class EnvironmentConfig(Table):
 class SceneConfig(Table):
     """Keys of generated pictures."""
 
-    kinds: Annotated[list[Kind], Field(min_length=1)] = ["color", "shape", "side", "count", "exists"]
+    kinds: Annotated[list[Kind], Field(min_length=1)] = ["color", "shape", "corner", "count", "exists"]
     """Kinds of questions, all equally frequent."""
     objects: Annotated[int, Field(ge=1, le=4)] = 3
     """Maximum number of objects in a picture. Each number of objects is equally likely."""

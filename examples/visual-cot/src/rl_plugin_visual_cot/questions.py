@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rl_plugin_visual_cot.scenes import COLORS, SHAPES, Scene, draw_scene
+from rl_plugin_visual_cot.scenes import COLORS, PLACES, SHAPES, Scene, draw_scene
 
 OPENING = "Please answer based on the image content: "
 DESCRIPTION = "Please describe the image."
@@ -42,13 +42,13 @@ def answers(kind: str, most: int) -> Sequence[str]:
     return {
         "color": tuple(COLORS),
         "shape": SHAPES,
-        "side": ("left", "right"),
+        "corner": PLACES,
         "count": NUMBERS[1 : most + 1],
         "exists": ("yes", "no"),
     }[kind]
 
 
-KINDS = ("color", "shape", "side", "count", "exists")
+KINDS = ("color", "shape", "corner", "count", "exists")
 
 
 def chance(kinds: Sequence[str], most: int) -> float:
@@ -92,9 +92,8 @@ def ask(rng: random.Random, kind: str, scene: Scene) -> Question:
         return _question(kind, f"What color is the {thing.shape}?", thing.color, thing.shape, thing.place)
     if kind == "shape":
         return _question(kind, f"Which shape is {thing.color}?", thing.shape, thing.color, thing.place)
-    if kind == "side":
-        side = thing.place.split()[1]
-        return _question(kind, f"Is the {thing.shape} on the left or right side?", side, thing.shape, thing.place)
+    if kind == "corner":
+        return _question(kind, f"In which corner is the {thing.shape}?", thing.place, thing.shape, thing.place)
     if kind == "count":
         places = ", ".join(one.place for one in scene)
         return _question(kind, "How many shapes are there?", NUMBERS[len(scene)], "shape", places)
@@ -131,7 +130,7 @@ def describe(scene: Scene) -> Question:
         kind="description",
         text=DESCRIPTION,
         answer=things.capitalize(),
-        reasoning=f"SELECT(shape): {places}.\nQUERY(shape): {things}.",
+        reasoning=f"SELECT(image): {places}.\nQUERY(image): {things}.",
     )
 
 
@@ -139,8 +138,7 @@ def guess(rng: random.Random, question: Question, most: int) -> Question:
     """Return the question with a random answer, and a chain of thought that looks at the right place but guesses."""
     answer = rng.choice(answers(question.kind, most))
     opening = question.reasoning.rpartition(": ")[0]
-    reasoning = f"{opening}: {answer}."
-    return Question(kind=question.kind, text=question.text, answer=answer.capitalize(), reasoning=reasoning)
+    return replace(question, answer=answer.capitalize(), reasoning=f"{opening}: {answer}.")
 
 
 __all__ = ["KINDS", "Asked", "Question", "answers", "ask", "chance", "generate", "guess"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import cast
 
-from rlcore.errors import ExplainedError
+from rlcore.errors import DataError, ExplainedError
 from rlcore.images import check_image
-from rlcore.types import ImagePart, Message, media_hash
+from rlcore.types import ImagePart, Message, Part, TextPart, media_hash
 
 Fit = Callable[[bytes], bytes]
 """Returns an encoded image as the model sees it, as `rlcore.images.ImageProcessor.fit`."""
@@ -83,10 +84,12 @@ class EpisodeImages:
 
     Attributes:
         used: the fitted images that messages refer to, by content hash
+        tool_errors: the number of tool messages that entered with an unusable image
     """
 
     def __init__(self, pool: ImagePool, provided: Iterable[bytes] = ()) -> None:
         self.used: dict[str, bytes] = {}
+        self.tool_errors = 0
         self._pool = pool
         self._provided = {pool.add(image, lasting=True) for image in provided}
 
@@ -104,33 +107,41 @@ class EpisodeImages:
     async def enter(self, messages: Iterable[Message]) -> tuple[Message, ...]:
         """Fit the images that the messages refer to; returns the messages with references to the fitted images.
 
+        The call of a tool can cause an unusable image, such as a part of a picture that is too narrow. In a tool
+        message, such an image becomes a text with the reason, so that the model can try again.
+
         Raises:
             LookupError: the bytes of an image were not provided.
-            ValueError: an image cannot be read.
+            ValueError: an image of another message cannot be read.
         """
         return tuple([await self._entered(message) for message in messages])
 
     async def _entered(self, message: Message) -> Message:
-        fitted = {name: await self._fitted(name, message) for name in message.images}
-        if all(name == found for name, found in fitted.items()):
-            return message
-        parts = (
-            ImagePart(sha256=fitted[part.sha256]) if isinstance(part, ImagePart) else part for part in message.content
-        )
-        return replace(message, content=tuple(parts))  # type: ignore[arg-type]  # with images, it has parts
-
-    async def _fitted(self, name: str, message: Message) -> str:
-        """Return the hash of the fitted image for that of a provided one, or of one that is fitted already."""
-        if name in self._provided:
+        parts: dict[str, Part] = {}
+        for name in message.images:
             try:
-                found = await self._pool.fitted(name)
+                parts[name] = ImagePart(sha256=await self._fitted(name, message.role))
             except ExplainedError as error:
                 reason = error.message + (f": {error.found}" if error.found else "")
-                raise ValueError(f"the image {name[:12]}… in a {message.role} message is unusable; {reason}") from error
+                if message.role != "tool" or not isinstance(error, DataError):
+                    text = f"the image {name[:12]}… in a {message.role} message is unusable; {reason}"
+                    raise ValueError(text) from error
+                parts[name] = TextPart(text=f"\nError: the image cannot be shown; {reason}.\n")
+        self.tool_errors += any(isinstance(part, TextPart) for part in parts.values())
+        if all(part == ImagePart(sha256=name) for name, part in parts.items()):
+            return message
+        content = cast("tuple[Part, ...]", message.content)  # with images, it has parts
+        shown = tuple(parts[part.sha256] if isinstance(part, ImagePart) else part for part in content)
+        return replace(message, content=shown)
+
+    async def _fitted(self, name: str, role: str) -> str:
+        """Return the hash of the fitted image for that of a provided one, or of one that is fitted already."""
+        if name in self._provided:
+            found = await self._pool.fitted(name)
             self.used[found] = self._pool[found]
             return found
         if name not in self.used:
-            raise LookupError(f"a {message.role} message refers to the image {name[:12]}…, which is not provided")
+            raise LookupError(f"a {role} message refers to the image {name[:12]}…, which is not provided")
         return name
 
     def of(self, messages: Iterable[Message]) -> Mapping[str, bytes]:

@@ -149,13 +149,19 @@ class Record:
     async def enter(self, observation: Observation) -> Observation:
         """Add the images of an observation; returns it with references to the fitted images.
 
+        Tool messages with an unusable image are counted as ``tool_errors``.
+
         Raises:
-            End: an image is missing or unreadable, or a message has the wrong type.
+            End: an image is missing, one outside of a tool message is unreadable, or a message has the wrong type.
         """
         try:
             self.images.add(observation.images)
             context = None if observation.context is None else await self.images.enter(observation.context)
-            return replace(observation, context=context, messages=await self.images.enter(observation.messages))
+            known = self.images.tool_errors
+            messages = await self.images.enter(observation.messages)
+            if errors := self.images.tool_errors - known:
+                self.count("tool_errors", float(errors))
+            return replace(observation, context=context, messages=messages)
         except Exception as error:  # an observation may contain anything
             raise End.failed(Boundary.ENVIRONMENT, f"the observation cannot be used: {error}") from error
 

@@ -30,7 +30,9 @@ def override_texts(arguments: Mapping[str, Any]) -> tuple[str, ...]:
         try:
             texts.append(f"{key}={toml_value(_plain(value))}")
         except TypeError as error:
-            fix = "write code to a file, and give file.py:Name" if callable(value) else "give plain data"
+            fix = "give plain data; rows and images come from files, or from your own dataset: data.id=file.py:Class"
+            if callable(value):
+                fix = "write code to a file, and give file.py:Name"
             problems.append(_problem(key, value, f"a configuration cannot contain {error}\nfix: {fix}"))
     if problems:
         raise ProblemsError(problems)

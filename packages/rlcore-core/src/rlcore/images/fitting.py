@@ -168,6 +168,9 @@ class ImageProcessor:
 
         An RGB image that fits already is returned unchanged; any other becomes PNG. Resizing is bicubic.
 
+        As in ``transformers``, a narrow image can exceed ``max_pixels``, and close limits can have no size between
+        them. Only images outside of the limits change if they are fitted again: fit the original once, and use `grid`.
+
         Raises:
             DataError: it cannot be decoded, or its size or its sides are out of range.
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -71,7 +72,8 @@ def attach(
     """Attach an adapter to the model, and train only the adapter's parameters.
 
     A new adapter does not change the model's output. The vision tower of a vision-language model is adapted only if
-    ``table.targets`` is a regular expression that matches its paths, because vLLM cannot serve adapters there.
+    ``table.targets`` is a regular expression that matches its paths, because vLLM cannot serve adapters there. Its
+    layers are trained in full only if a name of ``table.modules_to_save`` matches no layer of the text model.
 
     Args:
         model: a model from `rlcore_trainer.policy.model.load_policy`
@@ -104,7 +106,7 @@ def attach(
             exclude_modules=_excluded(model, table),
             use_rslora=table.rslora,
             use_dora=table.dora,
-            modules_to_save=table.modules_to_save or None,
+            modules_to_save=_whole(model, table) or None,
             task_type="CAUSAL_LM",
         )
     settings.lora_dropout = table.dropout if dropout else 0.0
@@ -138,6 +140,21 @@ def _targets(model: PreTrainedModel, table: LoraTable) -> str | list[str]:
 def _excluded(model: PreTrainedModel, table: LoraTable) -> str | None:
     explicit = isinstance(table.targets, str) and table.targets != ALL
     return OF_TOWER if is_vision_language(model) and not explicit else None
+
+
+def _whole(model: PreTrainedModel, table: LoraTable) -> list[str]:
+    """Return the layers to train in full; for a vision-language model the paths of those in its text model.
+
+    peft selects every layer whose path ends with a name. Names such as ``norm`` also occur in the vision tower, which
+    is selected only by a name that no layer of the text model has.
+    """
+    if not is_vision_language(model):
+        return table.modules_to_save
+    found: set[str] = set()
+    for name in table.modules_to_save:
+        paths = {path for path in _layers_of(model).all if path.endswith(name)}
+        found |= {path for path in paths if not re.fullmatch(OF_TOWER, path)} or paths
+    return sorted(found)
 
 
 def adapter_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
@@ -248,7 +265,8 @@ def description(model: PreTrainedModel) -> str:
     kind = f"rs{kind}" if settings.use_rslora else kind
     held = quantization_of(model)
     base = "frozen base" if held == "none" else f"frozen {held} base"
-    saved = f", full {', '.join(sorted(settings.modules_to_save))}" if settings.modules_to_save else ""
+    whole = sorted({path.rpartition(".")[2] for path in settings.modules_to_save or ()})
+    saved = f", full {', '.join(whole)}" if whole else ""
     return f"{kind} of rank {settings.r} on {counted(layers, 'layer')}{saved}: {own:,} trained parameters, {base}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -43,7 +44,8 @@ class LoraTable(Table):
     dora: bool = False
     """Train the magnitude and direction of the weights separately (arXiv:2402.09353)."""
     modules_to_save: list[Annotated[str, Field(min_length=1)]] = []
-    """Names of layers that are fully trained and saved with the adapter, such as ``lm_head``."""
+    """Names of layers that are fully trained and saved with the adapter, such as ``lm_head``. In a vision-language
+    model, a name selects layers of the vision tower only if no layer of the text model ends with it."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout probability of the adapter's inputs; only for supervised training."""
     adapter: str | None = None
@@ -72,9 +74,17 @@ class LoraTable(Table):
                 asked, there = (value if isinstance(value, str) else sorted(value or ()) for value in (asked, there))
             elif not there and not asked:
                 continue
+            if key == "modules_to_save" and _selects(asked, list(there or ())):
+                continue
             if asked != there:
                 found.append((key, asked, there))
         return found
+
+
+def _selects(names: list[str], stored: list[str]) -> bool:
+    """Whether the names select all stored layers, which can be paths, and each name selects one."""
+    chosen = [[path for path in stored if path.endswith(name)] for name in names]
+    return all(chosen) and set(chain.from_iterable(chosen)) == set(stored)
 
 
 def lora_table(run: RunSession) -> LoraTable:
