@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import io
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, inject_adapter_in_model
+from PIL import Image
 from rlcore.errors import EngineError
+from rlcore.images import ImageProcessor
 from rlcore.models.weights import FolderWeights
 from rlcore.types import Completion, LossMask, Prompt, Sampling, TokenIds
 from rlcore_merge import merge
@@ -23,6 +26,7 @@ from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.lora import attach
 from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.training.sync_check import prove
+from transformers import AutoModelForImageTextToText, AutoProcessor
 from vision_folders import Family, picture, prompt_of, reference_logprobs, vision_folder
 
 pytestmark = [
@@ -44,6 +48,7 @@ class Direct:
     """An engine with its event loop, and the policy whose weights it has."""
 
     answer: Completion
+    answers: list[Completion]
 
     def __init__(self, policy: CausalLanguageModel, source: Any = None) -> None:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
@@ -77,19 +82,48 @@ class Direct:
         return float((own - torch.tensor(made.logprobs)).abs().max())
 
 
+def asked(folder: Path) -> list[tuple[dict[str, Any], Prompt]]:
+    """Questions about pictures as the processor of the folder encodes them, and the same as prompts of rlcore."""
+    processor, own = AutoProcessor.from_pretrained(folder), ImageProcessor.of_folder(folder)
+    assert own is not None
+    pad = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
+    content = [{"type": "image"}, {"type": "text", "text": "What is there?"}]
+    text = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    found = []
+    for seed, (columns, rows) in enumerate([(4, 3), (2, 5), (6, 1)]):
+        data = picture(columns * own.token_side, rows * own.token_side, seed)
+        given = dict(processor(text=[text], images=[Image.open(io.BytesIO(data))], return_tensors="pt"))
+        ids = given["input_ids"][0].tolist()
+        start, end = ids.index(pad), ids.index(pad) + ids.count(pad)
+        prompt = prompt_of(folder, [ids[: start - 1], data, ids[end + 1 :]])
+        assert list(prompt.token_ids) == ids
+        found.append((given, prompt))
+    return found
+
+
 def loaded(folder: Path) -> CausalLanguageModel:
     return CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu"))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def direct(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Direct]:
-    """An engine that has started from the merged checkpoint of a trainer, and then received live weights."""
+    """An engine that has started from the merged checkpoint of a trainer, and then received live weights.
+
+    The checkpoint of one family is an adapter, that of the other a shard.
+    """
     base = vision_folder(tmp_path_factory.mktemp("base"), request.param, tied=FAMILIES[request.param])
     trained, folder = tmp_path_factory.mktemp("trained"), tmp_path_factory.mktemp("model") / "merged"
-    torch.save(loaded(base).module.state_dict(), trained / "model_world_size_1_rank_0.pt")
+    policy = loaded(base)
+    if request.param == "qwen2_5_vl":
+        attach(policy.module, LoraTable(rank=4, alpha=16.0), base=base, seed=0)
+        shake(parameter for name, parameter in policy.module.named_parameters() if "lora_" in name)
+        policy.save(trained)
+    else:
+        torch.save(policy.module.state_dict(), trained / "model_world_size_1_rank_0.pt")
     merge(trained, folder, base=base)
     made = Direct(loaded(folder), FolderWeights(folder=folder))
     made.answer = made.generate(prompt_of(folder, QUESTION))
+    made.answers = [made.generate(prompt) for _, prompt in asked(folder)]
     made.sync()
     yield made
     made.close()
@@ -134,6 +168,17 @@ def test_merged_checkpoint_answers_like_transformers(direct: Direct) -> None:
     own = reference_logprobs(direct.model, direct.folder, prompt, direct.answer.token_ids)
     assert own.argmax(-1).tolist() == list(direct.answer.token_ids)
     assert direct.gap(prompt, direct.answer) < TOLERANCE
+
+
+def test_merged_checkpoint_and_its_processor_answer_the_same_everywhere(direct: Direct) -> None:
+    model = AutoModelForImageTextToText.from_pretrained(direct.folder, dtype="float32")
+    answers = []
+    for given, _ in asked(direct.folder):
+        ids = model.generate(**given, do_sample=False, max_new_tokens=8, eos_token_id=None, pad_token_id=0)
+        answers.append(ids[0, given["input_ids"].shape[1] :].tolist())
+    assert [list(answer.token_ids) for answer in direct.answers] == answers
+    policy = loaded(direct.folder)
+    assert [list(by_torch_engine(policy, prompt).token_ids) for _, prompt in asked(direct.folder)] == answers
 
 
 def test_transfer_of_all_weights_is_proved(direct: Direct) -> None:
