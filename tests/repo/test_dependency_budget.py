@@ -48,6 +48,7 @@ BUDGET = {
     "rl-plugin-gymnasium": CORE | {"gymnasium", "numpy", "cloudpickle", "farama-notifications"},
     "rl-plugin-mind2web": CORE | OF_SCREENS,
     "rl-plugin-string-equal": CORE,
+    "rl-plugin-visual-search": CORE | {"pillow", "pyarrow"},
 }
 """Third-party distributions by member. A new dependency needs a reason and a line here."""
 

@@ -1,0 +1,1 @@
+"""Drawn pictures with a small target."""

@@ -1,0 +1,3 @@
+"""What the model reads about the result of its code."""
+
+from __future__ import annotations

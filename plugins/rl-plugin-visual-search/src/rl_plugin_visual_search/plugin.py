@@ -1,0 +1,69 @@
+"""The hook implementations of this plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec
+
+_PACKAGE = "rl_plugin_visual_search"
+
+
+@hookimpl
+def rlcore_environments() -> Iterable[EnvironmentSpec]:
+    """The environment."""
+    yield EnvironmentSpec(
+        id="visual-search",
+        target=f"{_PACKAGE}.environment:VisualSearch",
+        config=f"{_PACKAGE}.config:EnvironmentConfig",
+        modalities=frozenset({"text", "image"}),
+        summary="A question about pictures; the agent writes code, or zooms, to look closer.",
+    )
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[RewardSpec]:
+    """Accuracy, the tool bonus and the format."""
+    yield RewardSpec(
+        id="visual-search",
+        target=f"{_PACKAGE}.rewards:Accuracy",
+        config=f"{_PACKAGE}.config:AccuracyConfig",
+        summary="1 if the boxed answer is right: a choice, a number or a text.",
+    )
+    yield RewardSpec(
+        id="visual-search-tools",
+        target=f"{_PACKAGE}.rewards:ToolBonus",
+        config=f"{_PACKAGE}.config:ToolBonusConfig",
+        scope="group",
+        maximum=1000.0,
+        summary="The number of successful tool calls, if an accuracy reward of the run says that the answer is right.",
+    )
+    yield RewardSpec(
+        id="visual-search-format",
+        target=f"{_PACKAGE}.rewards:format_reward",
+        summary="1 if every turn is one code block or tool call, and the last one is a boxed answer.",
+    )
+
+
+@hookimpl
+def rlcore_datasets() -> Iterable[DatasetSpec]:
+    """Questions about pictures."""
+    yield DatasetSpec(
+        id="visual-search",
+        target=f"{_PACKAGE}.dataset:VisualSearchData",
+        config=f"{_PACKAGE}.config:DataConfig",
+        prepare=f"{_PACKAGE}.prepare:prepare",
+        prepare_config=f"{_PACKAGE}.config:PrepareConfig",
+        summary="Questions about pictures from parquet, JSON or JSONL files, or drawn pictures.",
+    )
+
+
+@hookimpl
+def rlcore_recipes() -> Iterable[RecipeSpec]:
+    """Recipes for a tiny model and for Qwen2.5-VL."""
+    yield RecipeSpec(
+        id="visual-search/default",
+        target=f"{_PACKAGE}:recipes/default.toml",
+        summary="A tiny model on drawn pictures, in minutes on a laptop.",
+    )
