@@ -18,6 +18,7 @@ from rlcore.errors import SandboxFailure
 from rlcore.types import SandboxLimits
 
 from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
+from rlcore_rollout.sandboxes.isolation.supervision import FILES_STATUS, MEMORY_STATUS
 from rlcore_rollout.sandboxes.output import Output
 from rlcore_rollout.sandboxes.starting import ZygoteProcess
 
@@ -247,6 +248,10 @@ def _explained(report: str, limits: SandboxLimits) -> Ended | SandboxFailure:
     if not report:
         return SandboxFailure("the process that starts sandboxes has ended, and this session with it")
     status = os.waitstatus_to_exitcode(int(report))
+    if status == MEMORY_STATUS:
+        return Ended(f"The code needed more than {limits.memory_mb} MiB in all its processes and was stopped.")
+    if status == FILES_STATUS:
+        return Ended(f"The code wrote more than {limits.file_mb} MiB of files, or too many of them, and was stopped.")
     number = -status if status < 0 else status - 128
     if number == signal.SIGXCPU:
         return Ended(f"The code used more than {limits.cpu_s:g} s of CPU time and was stopped.", limit=True)

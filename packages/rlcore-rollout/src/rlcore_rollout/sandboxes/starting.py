@@ -16,6 +16,8 @@ from pathlib import Path
 from rlcore.errors import SandboxFailure
 from rlcore.types import SandboxLimits
 
+from rlcore_rollout.sandboxes.isolation import started_as
+
 START_S = 120.0
 """Time for the imports of a zygote, on a busy machine."""
 END_S = 10.0
@@ -38,9 +40,10 @@ class ZygoteProcess:
         self._lock = threading.Lock()
         self._count = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-s", "-P", "-m", MODULE, str(theirs.fileno())]
         with theirs, self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-m", MODULE, str(theirs.fileno())],
+                started_as(backend, command, str(self._folder)),
                 env=_environment(),
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,

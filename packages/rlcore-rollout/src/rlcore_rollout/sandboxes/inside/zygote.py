@@ -216,7 +216,7 @@ def main(descriptor: int) -> int:
     processes.adopt_orphans()
     preload(PRELOADED)
     _draw_once()
-    prepared = isolation.prepare(first["backend"], limits)
+    prepared = isolation.prepare(first["backend"], limits, first["folder"])
     gc.collect()
     gc.freeze()
     zygote = Zygote(control, first["folder"], limits, prepared)

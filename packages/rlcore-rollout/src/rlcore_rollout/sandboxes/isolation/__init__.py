@@ -6,18 +6,30 @@ runs in it. The backends are ``namespaces``, ``bubblewrap`` and ``landlock``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from . import namespaces, restricted
+from . import bubblewrap, namespaces, restricted
 
 BACKENDS = ("namespaces", "bubblewrap", "landlock")
+
+
+def started_as(backend: str, command: Sequence[str], folder: str) -> list[str]:
+    """The command that starts the process of `prepare`.
+
+    Args:
+        backend: one of `BACKENDS`
+        command: starts the process without a sandbox
+        folder: as for `prepare`
+    """
+    return bubblewrap.command(command, folder) if backend == "bubblewrap" else list(command)
 
 
 def prepare(backend: str, limits: Any, folder: str) -> Any:
     """Prepare the confinement once, before anything runs in it.
 
     Args:
-        backend: one of `BACKENDS`; `bubblewrap.command` has started this process for ``bubblewrap``
+        backend: one of `BACKENDS`; this process is started with `started_as`
         limits: with the fields of `rlcore.types.SandboxLimits`
         folder: holds the scratch folders of the sessions. For ``namespaces`` it is replaced by an empty one, and
             the files of the host are no longer visible in this process.

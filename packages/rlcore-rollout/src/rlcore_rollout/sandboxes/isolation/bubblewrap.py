@@ -18,6 +18,9 @@ MODULES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 MEGABYTES = 4096
 """Size of the scratch folders of all sessions together."""
 
+_DELETING = ("/bin/sh", "/usr/bin/chmod", "/usr/bin/rm", "/bin/chmod", "/bin/rm")
+"""Programs that delete the folders of sessions. Sessions cannot start programs."""
+
 
 def command(arguments: Sequence[str], folder: str) -> list[str]:
     """The command that runs `arguments` in a view of its own with an empty, writable `folder`."""
@@ -44,4 +47,4 @@ def _start_files() -> list[str]:
     executables = {sys.executable, os.path.realpath(sys.executable)}
     settings = os.path.join(sys.prefix, "pyvenv.cfg")
     loaders = ["/lib/ld-linux-aarch64.so.1"]
-    return [path for path in (*executables, settings, *loaders, MODULES) if os.path.exists(path)]
+    return [path for path in (*executables, settings, *loaders, *_DELETING, MODULES) if os.path.exists(path)]

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 from . import kernel
 from .limits import MIB, private_bytes
+from .scratch import deleted_bytes, tree_bytes
 
 MEMORY_STATUS, FILES_STATUS = 113, 114
 """Exit statuses of a session that exceeds the limit on memory, or on files."""
 INTERVAL_MS = 100
-_MOST_FILES, _MOST_DEPTH = 10_000, 40
 
 
 def fork_supervised(check: Callable[[int], int]) -> int:
@@ -99,39 +99,9 @@ def files_check(limits: Any, scratch: str) -> Callable[[int], int]:
     most = limits.file_mb * MIB
 
     def check(child: int) -> int:
-        size = scratch_bytes(scratch)
-        with contextlib.suppress(OSError):
-            size += sum(map(_deleted_bytes, os.scandir(f"/proc/{child}/fd")))
-        return FILES_STATUS if size > most else 0
+        return FILES_STATUS if tree_bytes(scratch) + deleted_bytes(child) > most else 0
 
     return check
-
-
-def scratch_bytes(folder: str) -> float:
-    """Bytes that the files below a folder take; infinite for too many files, and for folders that cannot be listed."""
-    total, files, waiting = 0, 0, [(folder, 0)]
-    while waiting:
-        path, depth = waiting.pop()
-        try:
-            for entry in os.scandir(path):
-                files += 1
-                if files > _MOST_FILES or depth > _MOST_DEPTH:
-                    return float("inf")
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, depth + 1))
-                total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # deleted meanwhile
-        except OSError:  # a path that is too long, or a folder that cannot be listed
-            return float("inf")
-    return total
-
-
-def _deleted_bytes(entry: os.DirEntry[str]) -> int:
-    with contextlib.suppress(OSError):
-        found = entry.stat()
-        return found.st_blocks * 512 if not found.st_nlink else 0
-    return 0
 
 
 def _private(folder: str) -> int:
