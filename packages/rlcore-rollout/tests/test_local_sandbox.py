@@ -292,7 +292,7 @@ def test_equal_code_draws_equal_numbers_in_all_sessions(sandbox: LocalSandbox) -
 
 def test_the_environment_of_the_host_is_not_visible(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLCORE_TEST_SECRET", "hidden")
-    (result,) = results(sandbox, "import os\nsorted(os.environ), len(os.listdir('/proc/self/fd'))")
+    (result,) = results(sandbox, "import os\nsorted(os.environ)")
     assert "RLCORE_TEST_SECRET" not in result.value
     assert "OMP_NUM_THREADS" in result.value
 

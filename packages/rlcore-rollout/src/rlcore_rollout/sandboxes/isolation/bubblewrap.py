@@ -32,7 +32,7 @@ def command(arguments: Sequence[str], folder: str) -> list[str]:
         shutil.which(PROGRAM) or PROGRAM,
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--hostname", "sandbox"),
-        *("--die-with-parent", "--new-session"),
+        "--new-session",
         *binds,
         *devices,
         *("--proc", "/proc"),

@@ -49,7 +49,6 @@ def prepare(limits_: Any, folder: str) -> Prepared:
         limits_: with the fields of `rlcore.types.SandboxLimits`
         folder: the folder that will hold the scratch folders; afterwards an empty one at the same path
     """
-    parent = os.getppid()
     if kernel.capabilities() & 1 << confinement.CAP_SYS_ADMIN:
         kernel.unshare(kernel.CLONE_NEWNS)
         view.enter_view(folder)
@@ -64,9 +63,6 @@ def prepare(limits_: Any, folder: str) -> Prepared:
         view.enter_view(folder)
         kernel.drop_capabilities()
     kernel.prctl(_PR_SET_DUMPABLE, 1)  # otherwise /proc/self belongs to root
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user clears it
-    if os.getppid() != parent:
-        os._exit(0)
     ruleset = None
     if landlock.version():
         ruleset = confinement.create_ruleset()
