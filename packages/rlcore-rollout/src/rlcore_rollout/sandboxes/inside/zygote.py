@@ -20,6 +20,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -62,6 +63,7 @@ PRELOADED = (
     "matplotlib.backends.backend_agg",
 )
 LONGEST_MESSAGE = 65_536
+MOST_PASSES = 64
 CONNECTION = 3
 """File descriptor of the connection in a session."""
 
@@ -243,12 +245,26 @@ def _draw_once() -> None:
 
 def _delete(scratch: str) -> int | None:
     """Delete a scratch folder. One that is not empty may be large: the process that deletes it is returned."""
-    try:
+    with contextlib.suppress(OSError):
         os.rmdir(scratch)
-    except OSError:
-        script = 'chmod -R u+rwX -- "$1"; rm -rf -- "$1"'
-        return os.posix_spawn("/bin/sh", ["sh", "-c", script, "sh", scratch], {"PATH": "/usr/bin:/bin"})
-    return None
+        return None
+    process = os.fork()
+    if process:
+        return process
+    try:
+        sys.setrecursionlimit(100_000)
+        for _ in range(MOST_PASSES):  # each pass opens the folders that stopped the one before
+            shutil.rmtree(scratch, onerror=_make_writable)
+            if not os.path.lexists(scratch):
+                break
+    finally:
+        os._exit(0)
+
+
+def _make_writable(function: object, path: str, error: object) -> None:
+    folder = path if os.path.isdir(path) and not os.path.islink(path) else os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
 
 
 if __name__ == "__main__":
