@@ -18,8 +18,8 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 def verdict(group: Group, metric: Metric, success: float, score: str | None = None) -> Reason | None:
     """Return why a group is dropped, or None if it is kept.
 
-    The metrics compare the values of `score_of`. ``reward`` drops a group whose values are all equal. ``accuracy`` drops
-    a group whose trajectories are all correct or all wrong (DAPO, arXiv 2503.14476, eq. 11: 0 < correct < G), and
+    The metrics compare the values of `score_of`. ``reward`` drops a group whose values are all equal. ``accuracy``
+    drops a group whose trajectories are all correct or all wrong (DAPO, arXiv 2503.14476, eq. 11: 0 < correct < G), and
     ``all-wrong`` only a group that is all wrong. A trajectory is correct if its value is at least ``success``.
     Trajectories without a value are ignored. A group of several trajectories with fewer than two values is always
     dropped. A group of one has no siblings to compare with and is only dropped by ``all-wrong`` or because of a missing
