@@ -78,7 +78,7 @@ DATA: Mapping[str, Meaning] = {
     "data.with_mm_hint": nothing(
         "the prompt always shows the pictures",
         only=(True,),
-        otherwise="the prompt always shows the pictures: give True",
+        otherwise="the model always sees the pictures: give True",
     ),
     "data.min_pixels": Meaning(ours="model.images.min_pixels"),
     "data.max_pixels": Meaning(ours="model.images.max_pixels"),
