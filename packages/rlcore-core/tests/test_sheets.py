@@ -185,7 +185,7 @@ def test_code_is_told_from_text(text: str, parts: list[tuple[bool, str]]) -> Non
 
 
 def test_code_cannot_leave_its_block() -> None:
-    hostile = "```html\n</pre><script>alert(1)</script>\n```"
+    hostile = "```html\n</pre><script>alert(1)</script>\n```\n<answer>1</answer>"
     page = Page(sheet([Group(task=Task(id="a", messages=()), trajectories=(make_trajectory(hostile),))], FACTS))
     assert page.tags.count("pre") == 1
     assert "script" not in page.tags

@@ -54,8 +54,7 @@ def test_order_depends_on_the_seed_and_the_question_alone() -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        "What is the glove made of?\n(A) rubber\n(B) cotton\n(C) kevlar\nAnswer with the option's letter from the given "
-        "choices directly.",
+        "What is the glove made of?\n(A) rubber\n(B) cotton\n(C) kevlar\nAnswer with the option's letter directly.",
         "What is the glove made of?\nA. rubber\nB. cotton\nC. kevlar",
         "What is the glove made of?\n A) rubber\n B) cotton\n C) kevlar\nPlease answer with the option letter only.",
     ],
