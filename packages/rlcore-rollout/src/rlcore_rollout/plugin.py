@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, ToolParserSpec
+from rlcore.specs import ChatFormatSpec, CheckSpec, EngineSpec, ExecutorSpec, SandboxSpec, ToolParserSpec
 
 if TYPE_CHECKING:
     import pluggy
@@ -83,6 +83,27 @@ def rlcore_executors() -> Iterable[ExecutorSpec]:
         target="rlcore_rollout.executors.local:LocalExecutor",
         config="rlcore_rollout.executors.local:LocalExecutorConfig",
         summary="Runs every agent loop in this process.",
+    )
+
+
+@hookimpl
+def rlcore_sandboxes() -> Iterable[SandboxSpec]:
+    """Sandboxes for code that a model writes."""
+    yield SandboxSpec(
+        id="http",
+        target="rlcore_rollout.sandboxes.fusion:HttpSandbox",
+        config="rlcore_rollout.sandboxes.config:HttpSandboxConfig",
+        summary="Runs code at a service with the interface of SandboxFusion.",
+        needs=("rlcore-core[endpoints]",),
+        available="rlcore_rollout.sandboxes.fusion:available",
+    )
+
+
+@hookimpl
+def rlcore_checks() -> Iterable[CheckSpec]:
+    """The check of ``rlcore doctor``."""
+    yield CheckSpec(
+        id="sandbox", target="rlcore_rollout.sandboxes.check:sandboxes", summary="Sandboxes for code of a model."
     )
 
 
