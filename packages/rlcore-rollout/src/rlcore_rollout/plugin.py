@@ -87,19 +87,6 @@ def rlcore_executors() -> Iterable[ExecutorSpec]:
 
 
 @hookimpl
-def rlcore_sandboxes() -> Iterable[SandboxSpec]:
-    """Sandboxes for code that a model writes."""
-    yield SandboxSpec(
-        id="http",
-        target="rlcore_rollout.sandboxes.fusion:HttpSandbox",
-        config="rlcore_rollout.sandboxes.config:HttpSandboxConfig",
-        summary="Runs code at a service with the interface of SandboxFusion.",
-        needs=("rlcore-core[endpoints]",),
-        available="rlcore_rollout.sandboxes.fusion:available",
-    )
-
-
-@hookimpl
 def rlcore_checks() -> Iterable[CheckSpec]:
     """The check of ``rlcore doctor``."""
     yield CheckSpec(
@@ -149,6 +136,40 @@ def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
         id="code-fence",
         target="rlcore_rollout.parsers.code_fence:CodeFenceParser",
         summary="A fenced block of code is the call.",
+    )
+
+
+@hookimpl
+def rlcore_sandboxes() -> Iterable[SandboxSpec]:
+    """The sandboxes on this machine, from the strongest to the weakest, and the one of a service."""
+    yield SandboxSpec(
+        id="namespaces",
+        target="rlcore_rollout.sandboxes.backends:NamespacesSandbox",
+        summary="Each session has Linux namespaces of its own.",
+        strength=100,
+        available="rlcore_rollout.sandboxes.support:namespaces",
+    )
+    yield SandboxSpec(
+        id="bubblewrap",
+        target="rlcore_rollout.sandboxes.backends:BubblewrapSandbox",
+        summary="Sessions share Linux namespaces that the program bubblewrap creates.",
+        strength=75,
+        available="rlcore_rollout.sandboxes.support:bubblewrap",
+    )
+    yield SandboxSpec(
+        id="landlock",
+        target="rlcore_rollout.sandboxes.backends:LandlockSandbox",
+        summary="Sessions are restricted by landlock and a filter of system calls, without namespaces.",
+        strength=50,
+        available="rlcore_rollout.sandboxes.support:landlock",
+    )
+    yield SandboxSpec(
+        id="http",
+        target="rlcore_rollout.sandboxes.fusion:HttpSandbox",
+        config="rlcore_rollout.sandboxes.config:HttpSandboxConfig",
+        summary="Runs code at a service with the interface of SandboxFusion.",
+        needs=("rlcore-core[endpoints]",),
+        available="rlcore_rollout.sandboxes.fusion:available",
     )
 
 
