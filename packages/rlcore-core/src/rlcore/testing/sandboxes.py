@@ -61,7 +61,7 @@ def _maker(id: str, options: Mapping[str, Any] | None) -> Callable[[SandboxLimit
     registry = Registry()
     target, model = registry.load("sandbox", id), registry.config_model("sandbox", id)
     config = model.model_validate(dict(options or {})) if model is not None else None
-    return lambda limits: target(config, limits)  # type: ignore[no-any-return]
+    return lambda limits: target(config, limits)
 
 
 class _Checks:

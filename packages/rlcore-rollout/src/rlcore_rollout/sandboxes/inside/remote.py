@@ -13,7 +13,6 @@ import resource
 import select
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -110,12 +109,12 @@ class Driver:
             return self._ended(stage, "its result is damaged", start)
         except (OSError, EOFError):
             return self._ended(*_told(stage, process), start)
-        self._drain()
         found = self._ended("reply", "", start)
         encoded = [base64.b64encode(image).decode("ascii") for image in images]
         return {**found, **reply, "outcome": "reply", "images": encoded}
 
     def _ended(self, outcome: str, reason: str, start: float) -> dict[str, Any]:
+        self._drain()
         stdout, stderr = (output.text() for output in self._outputs.values())
         seconds = time.monotonic() - start
         return {"outcome": outcome, "error": reason, "stdout": stdout, "stderr": stderr, "seconds": seconds}
@@ -249,10 +248,13 @@ def _needed(code: str) -> list[str]:
 def _told(stage: str, process: int) -> tuple[str, str]:
     """The outcome and the reason when the child has ended."""
     end = time.monotonic() + 5.0
-    status = None
+    status: int | None = None
     while status is None and time.monotonic() < end:
         ended, found = os.waitpid(process, os.WNOHANG)
-        status = os.waitstatus_to_exitcode(found) if ended else time.sleep(0.005)
+        if ended:
+            status = os.waitstatus_to_exitcode(found)
+        else:
+            time.sleep(0.005)
     if status in (CPU_STATUS, -signal.SIGXCPU):
         return ("timeout" if stage == "killed" else stage), "it used too much CPU time"
     if status is None:
@@ -261,4 +263,4 @@ def _told(stage: str, process: int) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
