@@ -33,12 +33,9 @@ from rlcore_rollout.sandboxes.inside.remote import main
 main()
 """
 PACKAGE = "rlcore_rollout"
-SENT = (
-    "sandboxes/output.py",
-    *(
-        f"sandboxes/inside/{name}.py"
-        for name in ("cells", "figures", "frames", "processes", "remote", "session", "texts", "tracebacks")
-    ),
+SENT = tuple(
+    f"sandboxes/inside/{name}.py"
+    for name in ("cells", "figures", "frames", "output", "processes", "remote", "session", "texts", "tracebacks")
 )
 """The modules that run at the service."""
 REQUEST, RESULT, STARTED = "rlcore-request.json", "rlcore-result.json", "rlcore driver started"

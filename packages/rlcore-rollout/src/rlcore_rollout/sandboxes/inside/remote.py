@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 from rlcore_rollout.sandboxes.inside.cells import NAMES, Cells
 from rlcore_rollout.sandboxes.inside.figures import preload
 from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
+from rlcore_rollout.sandboxes.inside.output import Output
 from rlcore_rollout.sandboxes.inside.processes import kill_tree
 from rlcore_rollout.sandboxes.inside.session import CPU_STATUS, limit_cpu, seed
-from rlcore_rollout.sandboxes.output import Output
 
 REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
 """Files in the working directory."""
