@@ -10,8 +10,8 @@ from rl_plugin_visual_search.config import EnvironmentConfig
 class VisualSearch:
     """Shows the pictures and the question, runs the model's code or zooms, and ends with the answer.
 
-    The metrics ``tool_calls``, ``tool_ok``, ``tool_errors``, ``tool_timeouts`` and ``tool_images`` of a trajectory
-    count what happened.
+    The metrics ``tool_calls``, ``tool_successes``, ``tool_errors``, ``tool_timeouts``, ``tool_resets`` and
+    ``tool_images`` of a trajectory count what happened.
     """
 
     def __init__(self, config: EnvironmentConfig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
@@ -36,7 +37,7 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
         target=f"{_PACKAGE}.rewards:ToolBonus",
         config=f"{_PACKAGE}.config:ToolBonusConfig",
         scope="group",
-        maximum=1000.0,
+        maximum=math.inf,
         summary="The number of successful tool calls, if an accuracy reward of the run says that the answer is right.",
     )
     yield RewardSpec(
