@@ -19,11 +19,11 @@ class DrawnConfig(Table):
     held_out: Count = 200
     """Number of drawn held-out pictures."""
     descriptions: Fraction = 0.0
-    """Fraction of the demonstrations on drawn pictures that describe a picture or a part of one."""
+    """Fraction of the demonstrations on drawn pictures that describe a picture or a crop."""
+    direct: Fraction = 0.0
+    """Fraction of the other demonstrations on drawn pictures that have no tool and guess the answer."""
     guesses: Fraction = 0.0
-    """Fraction of the other demonstrations on drawn pictures that look at a random place and guess the answer."""
-    direct: Fraction = 0.1
-    """Fraction of these demonstrations in which there is no tool, so that the answer is a guess."""
+    """Fraction of the demonstrations with a tool on drawn pictures that look at a random place and guess the answer."""
     blank: bool = False
     """Leave the signs out of drawn pictures, to measure the accuracy without them."""
     seed: int = 0

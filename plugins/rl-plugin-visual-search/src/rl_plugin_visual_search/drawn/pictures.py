@@ -60,6 +60,13 @@ def _rulers(canvas: ImageDraw.ImageDraw) -> None:
             canvas.rectangle((left, y, left + BAND - 1, y + tick - 1), fill=TICK)
 
 
+def reduced(image: Image.Image) -> Image.Image:
+    """Return a picture as the model of the default recipe sees it."""
+    from PIL.Image import Resampling
+
+    return image.convert("RGB").resize((CELL, CELL), Resampling.BICUBIC)
+
+
 def encoded(image: Image.Image) -> bytes:
     """Return a picture as PNG."""
     written = io.BytesIO()
@@ -67,4 +74,4 @@ def encoded(image: Image.Image) -> bytes:
     return written.getvalue()
 
 
-__all__ = ["encoded", "picture"]
+__all__ = ["encoded", "picture", "reduced"]
