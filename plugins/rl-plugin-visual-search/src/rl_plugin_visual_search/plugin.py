@@ -19,6 +19,7 @@ def rlcore_environments() -> Iterable[EnvironmentSpec]:
         target=f"{_PACKAGE}.environment:VisualSearch",
         config=f"{_PACKAGE}.config:EnvironmentConfig",
         modalities=frozenset({"text", "image"}),
+        runs_code=True,
         summary="A question about pictures; the agent writes code, or zooms, to look closer.",
     )
 

@@ -20,6 +20,7 @@ from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
 from rlcore.session.image_checks import check_images
 from rlcore.session.processes import one_of_several_asked, world_size
+from rlcore.session.sandboxes import AUTO
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _check_sandbox(run: RunSession) -> None:
             where=run.resolved.origin(("sandbox", "cell_s")),
             fix=f"rollout.environment_timeout_s={2 * cell_s:g}",
         )
-    assert run.sandbox_choice.support.available
+    run.sandbox_choice  # noqa: B018 (choosing refuses one that is not available)
 
 
 def _check_quantization(run: RunSession, trainer: TrainerSpec) -> None:
@@ -225,6 +226,8 @@ def _check_installed(run: RunSession, purpose: Purpose) -> None:
     for environment in run.environments:
         parts += [("environment", environment.id), ("dataset", environment.data_id)]
         parts += [("reward", table.id) for table in environment.rewards]
+    if config.sandbox.id != AUTO:
+        parts.append(("sandbox", config.sandbox.id))
     if purpose == "run":
         parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
         parts += [("tracker", id) for id in config.trackers.use]
