@@ -23,7 +23,8 @@ class DrawnConfig(Table):
     direct: Fraction = 0.0
     """Fraction of the other demonstrations on drawn pictures that have no tool and guess the answer."""
     guesses: Fraction = 0.0
-    """Fraction of the demonstrations with a tool on drawn pictures that look at a random place and guess the answer."""
+    """Fraction of the demonstrations with a tool on drawn pictures that crop a random place, instead of where their
+    thought says, and guess the answer."""
     blank: bool = False
     """Leave the signs out of drawn pictures, to measure the accuracy without them."""
     seed: int = 0

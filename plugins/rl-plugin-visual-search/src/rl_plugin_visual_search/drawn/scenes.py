@@ -86,4 +86,4 @@ def _sign(rng: random.Random, fill: str | int, cell: int, *, held_out: bool) -> 
             return Sign(mark=mark, fill=fill, cell=cell, left=left + x * STEP, top=top + y * STEP)
 
 
-__all__ = ["CELL", "CELLS", "COLORS", "FRAME", "SIDE", "SIGN", "BAND", "Box", "Scene", "Sign", "cell_box", "draw_scene"]
+__all__ = ["CELL", "CELLS", "COLORS", "SIDE", "Box", "Scene", "Sign", "cell_box", "draw_scene"]

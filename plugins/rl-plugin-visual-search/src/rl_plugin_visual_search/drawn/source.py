@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rlcore import CodeResult, DataError, Demonstration, ImagePart, Message, TextPart
@@ -26,9 +26,11 @@ QUESTION = "Which pattern is on the colored sign?"
 WITHOUT_TOOL = "Answer at once."
 """Follows the question if there is no tool."""
 OVERVIEW, DETAIL = "Describe the map.", "Describe the detail."
-"""Requests of descriptions, which share no words with the question, so that training on answers does not change them."""
-DETAILS = 0.3
-"""Fraction of the descriptions that are of a crop. What a crop shows is learned sooner than where something is."""
+"""Requests of descriptions, which share no words with the question."""
+DETAILS = 0.5
+"""Fraction of the descriptions that are of a crop."""
+NOTHING, GUESS = "Nothing.", "Guess."
+"""Thoughts about a crop without the target, and without a tool."""
 SOURCE = "drawn"
 
 
@@ -58,30 +60,33 @@ def _demonstration(config: DataConfig, rng: random.Random) -> Demonstration:
     drawn = picture(scene, rng, blank=config.blank)
     marks = list(ROWS)
     if rng.random() < config.descriptions:
-        return _detail(scene, drawn) if rng.random() < DETAILS else _overview(scene, drawn)
+        if rng.random() < DETAILS:
+            return _description(DETAIL, encoded(drawn.crop(cell_box(scene.target.cell))), _detail(scene))
+        return _description(OVERVIEW, encoded(reduced(drawn)), _place(scene))
     if config.tools == "none" or rng.random() < config.direct:
         task = as_task(_row("", scene, drawn, "none"), tools="none", style=config.style)
-        return Demonstration(messages=(*task.messages, _turn(_answer(rng.choice(marks)))), images=task.images)
+        answer = answer_turn(GUESS, rng.choice(marks))
+        return Demonstration(messages=(*task.messages, _turn(answer)), images=task.images)
     guess = rng.random() < config.guesses
     cell = rng.randrange(CELLS**2) if guess else scene.target.cell
-    mark = rng.choice(marks) if guess else scene.target.mark
     task = as_task(_row("", scene, drawn, "code"), tools="code", style=config.style)
     crop = encoded(drawn.crop(cell_box(cell)))
     result = CodeResult(status="ok", images=(crop,), image_names=(clue(1),))
-    seen = result_observation(result, shown_pictures(result, 1), loaded=1)
-    turns = (_turn(_code(cell)), *seen.messages, _turn(_answer(mark)))
+    observed = result_observation(result, shown_pictures(result, 1), loaded=1)
+    seen = _detail(scene) if cell == scene.target.cell else NOTHING
+    answer = answer_turn(seen, rng.choice(marks) if guess else scene.target.mark)
+    turns = (_turn(_code(_place(scene), cell)), *observed.messages, _turn(answer))
     return Demonstration(messages=(*task.messages, *turns), images=(*task.images, crop))
 
 
-def _overview(scene: Scene, drawn: Image.Image) -> Demonstration:
-    """Where the sign is. The digits are those with which the coordinates of the crop begin."""
-    column, row = scene.target.cell % CELLS, scene.target.cell // CELLS
-    return _description(OVERVIEW, encoded(reduced(drawn)), f"{scene.target.fill} at {column} {row}.")
+def _place(scene: Scene) -> str:
+    """Where the sign is, with the digits with which the coordinates of the crop begin."""
+    return f"{scene.target.fill} at {scene.target.cell % CELLS} {scene.target.cell // CELLS}."
 
 
-def _detail(scene: Scene, drawn: Image.Image) -> Demonstration:
-    crop = encoded(drawn.crop(cell_box(scene.target.cell)))
-    return _description(DETAIL, crop, f"{scene.target.fill} with {scene.target.mark}.")
+def _detail(scene: Scene) -> str:
+    """What the sign looks like."""
+    return f"{scene.target.fill} with {scene.target.mark}."
 
 
 def _description(request: str, image: bytes, text: str) -> Demonstration:
@@ -89,13 +94,9 @@ def _description(request: str, image: bytes, text: str) -> Demonstration:
     return Demonstration(messages=(asked, _turn(text)), images=(image,))
 
 
-def _code(cell: int) -> str:
+def _code(thought: str, cell: int) -> str:
     left, top, right, bottom = cell_box(cell)
-    return code_turn("Zoom.", f"{clue(0)}.crop(({left},{top},{right},{bottom}))")
-
-
-def _answer(mark: str) -> str:
-    return answer_turn("Done.", mark)
+    return code_turn(thought, f"{clue(0)}.crop(({left},{top},{right},{bottom}))")
 
 
 def _turn(text: str) -> Message:
