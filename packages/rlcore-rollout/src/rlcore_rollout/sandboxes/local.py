@@ -143,6 +143,7 @@ class LocalSession:
             ended, self._process = self._process, None
             self._lost = True
             await ended.close()
+            ended.check_zygote()
         if self._process is None:
             await self.start()
         assert self._process is not None
