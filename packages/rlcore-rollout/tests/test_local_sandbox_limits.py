@@ -261,14 +261,14 @@ def test_a_killed_zygote_is_a_failure_and_is_replaced(backend: str) -> None:
             with pytest.raises(SandboxFailure):
                 await call
             with pytest.raises(SandboxFailure):
-                await results_in(session, "1") if session._process else None
+                await results_in(session, "1")
             await busy.close()
             return started, await results_in(await sandbox.open(), "2")
         finally:
             await sandbox.close()
 
     started, (after,) = asyncio.run(whole())
-    assert len(started) >= 5
+    assert len(started) >= 3
     assert ends(started)
     assert after.value == "2"
 

@@ -83,7 +83,11 @@ class LocalSession:
         Raises:
             SandboxFailure: it does not start.
         """
-        process = SessionProcess(await self._sandbox.zygote(), self._limits)
+        zygote = await self._sandbox.zygote()
+        try:
+            process = SessionProcess(zygote, self._limits)
+        except SandboxFailure:  # it has ended this moment
+            process = SessionProcess(await self._sandbox.zygote(), self._limits)
         try:
             await process.start(self._images)
         except BaseException:
