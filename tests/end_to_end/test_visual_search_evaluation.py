@@ -75,7 +75,7 @@ def test_evaluation_reports_types_tools_and_turns(
     words = [f"rollout.openai.base_url={endpoint.url}", "rollout.openai.model=scripted", "runs=out"]
     monkeypatch.setattr("sys.argv", ["rlcore", "eval", "-c", "evaluation.toml", *words])
     assert main() == 0
-    printed = capsys.readouterr().out; print(printed)
+    printed = capsys.readouterr().out
     assert "visual search, avg@2 of 4 questions" in printed
     (folder,) = (tmp_path / "out").iterdir()
     results = json.loads((folder / "results.json").read_text())
