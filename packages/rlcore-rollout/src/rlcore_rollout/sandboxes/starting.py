@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 
@@ -41,17 +42,14 @@ class ZygoteProcess:
         self._count = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-s", "-P", "-m", MODULE, str(theirs.fileno())]
-        with theirs, self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                started_as(backend, command, str(self._folder)),
-                env=_environment(),
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        started: Future[subprocess.Popen[bytes]] = Future()
+        threading.Thread(
+            target=self._run,
+            args=(started_as(backend, command, str(self._folder)), theirs, started),
+            name="rlcore-sandbox",
+            daemon=True,
+        ).start()
+        self._process = started.result()
         first = {"backend": backend, "limits": asdict(limits), "folder": str(self._folder)}
         try:
             self._control.settimeout(START_S)
@@ -66,6 +64,26 @@ class ZygoteProcess:
             log_text = self.log()
             self.close()
             raise SandboxFailure(f"the process that starts sandboxes did not start{reason}{log_text}")
+
+    def _run(self, command: list[str], theirs: socket.socket, started: Future[subprocess.Popen[bytes]]) -> None:
+        """Run the process. This thread lives as long, because the kernel ends the process with its parent's thread."""
+        try:
+            with theirs, self._log.open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    env=_environment(),
+                    cwd=self._folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            started.set_exception(SandboxFailure(f"the process that starts sandboxes cannot be started: {error}"))
+            return
+        started.set_result(process)
+        process.wait()
 
     @property
     def alive(self) -> bool:

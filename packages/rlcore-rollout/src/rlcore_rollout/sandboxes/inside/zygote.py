@@ -20,10 +20,12 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -32,6 +34,7 @@ from rlcore_rollout.sandboxes import isolation
 from rlcore_rollout.sandboxes.inside import processes, session
 from rlcore_rollout.sandboxes.inside.figures import preload
 from rlcore_rollout.sandboxes.inside.frames import encode
+from rlcore_rollout.sandboxes.isolation.checks import INTERVAL_S
 
 PRELOADED = (
     "base64",
@@ -62,6 +65,7 @@ PRELOADED = (
     "matplotlib.backends.backend_agg",
 )
 LONGEST_MESSAGE = 65_536
+MOST_PASSES = 64
 CONNECTION = 3
 """File descriptor of the connection in a session."""
 
@@ -94,6 +98,8 @@ class Zygote:
         self._parent = os.pidfd_open(os.getppid())
         self._sessions: dict[int, Session] = {}
         """By pidfd."""
+        self._exceeded: dict[int, int] = {}
+        """Processes that were killed for a limit, and the exit status that says which."""
         self._deleting: set[int] = set()
         """Processes that delete scratch folders."""
 
@@ -102,8 +108,12 @@ class Zygote:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._parent, select.POLLIN)
+        check_at = 0.0
         while True:
-            for descriptor, _ in poll.poll():
+            if self._sessions and time.monotonic() >= check_at:
+                self._check()
+                check_at = time.monotonic() + INTERVAL_S
+            for descriptor, _ in poll.poll(INTERVAL_S * 1000 if self._sessions else None):
                 if descriptor == self._parent:
                     return
                 if descriptor in self._sessions:
@@ -117,9 +127,9 @@ class Zygote:
                         return
                     message = json.loads(data)
                     if "open" in message:
-                        started = self._open(message["open"], descriptors)
-                        self._sessions[started.handle] = started
-                        poll.register(started.handle, select.POLLIN)
+                        if (started := self._open(message["open"], descriptors)) is not None:
+                            self._sessions[started.handle] = started
+                            poll.register(started.handle, select.POLLIN)
                     else:
                         self._kill(message["kill"])
 
@@ -131,12 +141,27 @@ class Zygote:
             self._ended(each)
         self._sessions.clear()
 
-    def _open(self, name: str, descriptors: list[int]) -> Session:
+    def _check(self) -> None:
+        """Kill the sessions that exceed limits which the kernel does not check."""
+        for each in self._sessions.values():
+            if each.process not in self._exceeded and (
+                status := isolation.exceeded(self._prepared, each.process, each.scratch)
+            ):
+                self._exceeded[each.process] = status
+                processes.kill_tree(each.process)
+
+    def _open(self, name: str, descriptors: list[int]) -> Session | None:
         connection, stdout, stderr, report = descriptors
         scratch = os.path.join(self._folder, name)
-        os.mkdir(scratch, 0o700)
         parent = os.getpid()
-        process = os.fork()
+        try:
+            os.mkdir(scratch, 0o700)
+            process = isolation.fork(self._prepared)
+        except OSError as error:  # the machine has no more processes or namespaces
+            os.write(connection, encode({"failed": str(error)}))
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return None
         if not process:
             self._become_session(parent, scratch, connection, stdout, stderr, report)
         for descriptor in (connection, stdout, stderr):
@@ -179,6 +204,8 @@ class Zygote:
 
     def _ended(self, ended: Session) -> None:
         _, status = os.waitpid(ended.process, 0)
+        if (exceeded := self._exceeded.pop(ended.process, 0)) and os.waitstatus_to_exitcode(status) == -signal.SIGKILL:
+            status = exceeded << 8
         known = {each.process for each in self._sessions.values()}
         self._deleting = {each for each in self._deleting if not processes.reaped(each)}
         processes.kill_orphans(known | self._deleting)
@@ -243,12 +270,26 @@ def _draw_once() -> None:
 
 def _delete(scratch: str) -> int | None:
     """Delete a scratch folder. One that is not empty may be large: the process that deletes it is returned."""
-    try:
+    with contextlib.suppress(OSError):
         os.rmdir(scratch)
-    except OSError:
-        script = 'chmod -R u+rwX -- "$1"; rm -rf -- "$1"'
-        return os.posix_spawn("/bin/sh", ["sh", "-c", script, "sh", scratch], {"PATH": "/usr/bin:/bin"})
-    return None
+        return None
+    process = os.fork()
+    if process:
+        return process
+    try:
+        sys.setrecursionlimit(100_000)
+        for _ in range(MOST_PASSES):  # each pass opens the folders that stopped the one before
+            shutil.rmtree(scratch, onerror=_make_writable)
+            if not os.path.lexists(scratch):
+                break
+    finally:
+        os._exit(0)
+
+
+def _make_writable(function: object, path: str, error: object) -> None:
+    folder = path if os.path.isdir(path) and not os.path.islink(path) else os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
 
 
 if __name__ == "__main__":
