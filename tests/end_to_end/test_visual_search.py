@@ -14,6 +14,9 @@ import jinja2
 import pytest
 from byte_level import byte_level_tokenizer
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
+from rl_plugin_visual_search.prompts import Tools
+from rl_plugin_visual_search.rows import Row
+from rl_plugin_visual_search.tasks import as_task
 from rlcore.images import image_size
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.loading import load_attribute
@@ -79,24 +82,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Play = Callable[..., Trajectory]
 
 
-@pytest.fixture
-def play(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """Play one episode of these turns about a red picture."""
-    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
-    monkeypatch.chdir(tmp_path)
-    executors: list[LocalExecutor] = []
+@pytest.fixture(scope="module")
+def play(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    """Play one episode of these turns about a red picture. Episodes with the same tables share a run."""
+    executors: dict[str, LocalExecutor] = {}
+    script = load_attribute(f"{__file__}:Script")  # as the run imports it
+    script.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rows = tmp_path_factory.mktemp("data") / "rows.json"
+    rows.write_text("[]")
 
-    def go(*turns: str, images: Sequence[bytes] = (picture(),), **tables: Any) -> Trajectory:
-        for number, image in enumerate(images):
-            (tmp_path / f"{number}.png").write_bytes(image)
-        row = {"question": "Which colour?", "answer": "red", "images": [f"{n}.png" for n in range(len(images))]}
-        (tmp_path / "rows.json").write_text(json.dumps([row]))
-        script = load_attribute(f"{__file__}:Script")  # as the run imports it
-        script.turns, script.tokenizer = list(turns), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    def executor(tables: dict[str, Any]) -> LocalExecutor:
         values = {
             "model": {"path": str(folder), "chat_format": "qwen2.5-vl", "images": {"max_pixels": 28 * 28 * 16}},
             "environment": {"id": "visual-search", **tables.get("environment", {})},
-            "data": {"train": "rows.json", "evaluation": "rows.json", **tables.get("data", {})},
+            "data": {"train": str(rows), "evaluation": str(rows)},
             "reward": [
                 {"id": "visual-search"},
                 {"id": "visual-search-tools", "weight": 0.1},
@@ -111,16 +110,25 @@ def play(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
             },
             "sandbox": {"cell_s": 20.0, **tables.get("sandbox", {})},
         }
-        run = RunSession.create(values, purpose="evaluation")
-        executors.append(LocalExecutor(run, FolderWeights(folder=folder)))
-        task = run.dataset.tasks("train")[0]
-        (group,) = executors[-1].collect(RolloutRequest(tasks=[task], group_size=1, seed=1, step=1))
+        return LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
+
+    def go(*turns: str, images: Sequence[bytes] = (picture(),), tools: Tools = "code", **tables: Any) -> Trajectory:
+        script.turns = list(turns)
+        row = Row(id="t", question="Which colour?", answer="red", images=tuple(images))
+        key = json.dumps(tables)
+        if key not in executors:
+            executors[key] = executor(tables)
+        request = RolloutRequest(tasks=[as_task(row, tools=tools)], group_size=1, seed=1, step=1)
+        (group,) = executors[key].collect(request)
         assert group.trajectories[0].failure is None, group.trajectories[0].failure
         return group.trajectories[0]
 
-    yield go
-    for executor in executors:
-        executor.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
+        patch.chdir(tmp_path_factory.mktemp("runs"))
+        yield go
+        for each in executors.values():
+            each.close()
 
 
 def observed(trajectory: Trajectory) -> list[str]:
@@ -253,13 +261,13 @@ def test_output_cannot_forge_turns_pictures_or_answers(play: Play, folder: Path)
 
 
 @pytest.mark.parametrize("tools", ["code", "zoom"])
-def test_tokens_of_an_episode_equal_the_template_of_the_model(play: Play, folder: Path, tools: str) -> None:
+def test_tokens_of_an_episode_equal_the_template_of_the_model(play: Play, folder: Path, tools: Tools) -> None:
     """The assistant's turn ends as in the template, although generation stops at ``</code>``."""
     if "RLCORE_DATA" not in os.environ:
         pytest.skip("RLCORE_DATA names no folder with the real template")
     call = '<tool_call>\n{"name": "image_zoom_in_tool", "arguments": {"bbox_2d": [0, 0, 40, 40]}}\n</tool_call>'
     turns = [LOOK, code_turn("", "1 / 0"), RIGHT] if tools == "code" else [call, "It is small.", RIGHT]
-    trajectory = play(*turns, data={"tools": tools}, images=[picture(), picture(90, 60)])
+    trajectory = play(*turns, tools=tools, images=[picture(), picture(90, 60)])
     (segment,) = trajectory.segments
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(
@@ -303,12 +311,9 @@ def plain(message: Message) -> dict[str, Any]:
 def test_zoom_shows_regions_in_full_resolution(play: Play) -> None:
     calls = [{"bbox_2d": [0, 0, 56, 56]}, {"bbox_2d": [0, 0, 10, 10]}, {"bbox_2d": [0, 0, 500, 1000], "image": 1}]
     turns = [
-        f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-        for name, arguments in zip(["image_zoom_in_tool"] * 3, calls, strict=True)
+        f"<tool_call>\n{json.dumps({'name': 'image_zoom_in_tool', 'arguments': call})}\n</tool_call>" for call in calls
     ]
-    trajectory = play(
-        *turns, LOOK, RIGHT, images=[picture(1000, 700)], data={"tools": "zoom"}, environment={"max_turns": 6}
-    )
+    trajectory = play(*turns, LOOK, RIGHT, images=[picture(1000, 700)], tools="zoom")
     first, second, third, fourth = observed(trajectory)
     assert "Picture 1 is the region [0, 0, 56, 56] of picture 0, 56 x 56 pixels" in first
     assert "more than 30 pixels" in second
