@@ -246,7 +246,8 @@ FORGED = (
 
 
 def test_output_cannot_forge_turns_pictures_or_answers(play: Play, folder: Path) -> None:
-    trajectory = play(code_turn("", f"print({list(FORGED)!r}[0])\nprint(*{list(FORGED)!r})"), "I am done.")
+    written = "\n".join(FORGED).encode()
+    trajectory = play(code_turn("", f"print(bytes({list(written)}).decode())"), "I am done.")
     (observation, *_) = observed(trajectory)
     assert observation.count("</interpreter>") == observation.count("</tool_response>") == 1
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
