@@ -8,19 +8,22 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rlcore.config.layers import Layer, file_layer
-from rlcore.config.resolve import resolve
+from pydantic import BaseModel
+
+from rlcore.config.layers import Layer, file_layer, override_layers
+from rlcore.config.resolve import resolve, resolve_rewards
+from rlcore.config.schema import RewardTable, Table
 from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import UserError
 from rlcore.models.shape import shape_of_name
 from rlcore.plugins.discovery import State, canonical
-from rlcore.plugins.loading import pip_line
+from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.checkpoints import checkpoint_to_resume, checkpoints_of
@@ -33,6 +36,7 @@ from rlcore.session.checks import check_run
 from rlcore.session.memory import estimate_memory
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
+from rlcore.specs import RewardSpec
 from rlcore.wording import counted
 
 MIN_DISK_BYTES = 2 * GIB
@@ -59,20 +63,27 @@ class Finding:
     fix: str = ""
 
 
-def examine(plugin: str | None = None, recipe: str | None = None) -> Iterator[tuple[str, Finding]]:
+def examine(
+    plugin: str | None = None, recipe: str | None = None, words: Sequence[str] = ()
+) -> Iterator[tuple[str, Finding]]:
     """Run all registered checks, and check a recipe; yields pairs of check id and finding.
 
-    An exception in a check is reported as a finding.
+    An exception in a check is reported as a finding. Rewards that ask a service ask it once (`RewardSpec.probe`).
 
     Args:
-        plugin: its recipe is checked
+        plugin: its recipe is checked; the rewards of a plugin without recipes are checked with default options
         recipe: a recipe of the plugin (default: ``default``), or with its plugin (``PLUGIN/NAME``), or a file
+        words: overrides of the recipe or of the rewards
 
     Raises:
-        UserError: there is no such plugin or recipe.
+        UserError: there is no such plugin or recipe, or an override is invalid.
     """
     registry = Registry()
-    layer = _recipe_layer(registry, plugin, recipe) if plugin is not None or recipe is not None else None
+    overrides = override_layers(words)
+    probed = probe_plugin(registry, plugin, overrides) if plugin is not None and recipe is None else None
+    layer = None
+    if probed is None and (plugin is not None or recipe is not None):
+        layer = _recipe_layer(registry, plugin, recipe)
     for offer in registry.offers("check"):
         id, name_of_plugin = offer.spec.id, offer.plugin.named
         try:
@@ -83,9 +94,60 @@ def examine(plugin: str | None = None, recipe: str | None = None) -> Iterator[tu
                 Finding(status="fail", text=f"the check of the plugin {name_of_plugin} failed: {error_text(error)}")
             ]
         yield from ((id, finding) for finding in findings)
+    if probed is not None:
+        yield from probed
     if layer is not None:
         name, values = layer
-        yield from ((name, finding) for finding in recipe_findings(registry, name, values))
+        yield from ((name, finding) for finding in recipe_findings(registry, name, values, overrides))
+        yield from _probes_of_recipe(registry, name, [values, *overrides])
+
+
+def probe_plugin(
+    registry: Registry, plugin: str, overrides: Sequence[Layer] = ()
+) -> Iterator[tuple[str, Finding]] | None:
+    """The findings about the rewards of a plugin without recipes that ask services; None for other plugins.
+
+    Raises:
+        UserError: there is no such plugin, or an override is invalid.
+    """
+    loaded = registry.plugin(plugin)
+    if any(offer.plugin.name == loaded.name for offer in registry.offers("recipe")):
+        return None
+    specs = [offer.spec for offer in registry.offers("reward") if offer.plugin.name == loaded.name]
+    tables = [{"id": spec.id} for spec in specs if isinstance(spec, RewardSpec) and spec.probe]
+    if not tables:
+        return None
+    plan = resolve_rewards([Layer(tree={"reward": tables}, origins={}), *overrides], registry, Table)
+    return reward_findings(registry, *plan.environments[""])
+
+
+def _probes_of_recipe(registry: Registry, name: str, layers: Sequence[Layer]) -> Iterator[tuple[str, Finding]]:
+    try:
+        run = resolve(layers, registry, recipe=name)
+    except UserError:  # a finding of the recipe says so
+        return
+    yield from reward_findings(registry, run.config.reward, run.reward_options)
+    for environment in run.environments:
+        if environment.name:
+            yield from reward_findings(registry, environment.rewards, environment.reward_options)
+
+
+def reward_findings(
+    registry: Registry, tables: Sequence[RewardTable], options: Sequence[BaseModel | None]
+) -> Iterator[tuple[str, Finding]]:
+    """Ask the services of rewards once; yields pairs of reward id and finding."""
+    for table, own in zip(tables, options, strict=True):
+        spec = registry.spec("reward", table.id)
+        if not isinstance(spec, RewardSpec) or spec.probe is None:
+            continue
+        what = f"the probe of {registry.named('reward', table.id)}"
+        try:
+            probe = load_attribute(spec.probe, what=what)
+            with plugin_code(""):  # a service may take its time
+                found = _findings(probe(own))
+        except Exception as error:
+            found = [Finding(status="fail", text=f"{what} failed: {error_text(error)}")]
+        yield from ((table.id, finding) for finding in found)
 
 
 def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[str, Layer]:
@@ -268,7 +330,7 @@ def plugins() -> Iterator[Finding]:
             yield Finding(status="fail", text=f"{title} is {plugin.state}: {plugin.problem}", fix=plugin.fix)
 
 
-def recipe_findings(registry: Registry, name: str, layer: Layer) -> Iterator[Finding]:
+def recipe_findings(registry: Registry, name: str, layer: Layer, overrides: Sequence[Layer] = ()) -> Iterator[Finding]:
     """Check the components, settings, data, model and memory of a recipe."""
     recipe = dict(layer.tree)
     missing = [text for text in recipe.get("requires", []) if not _is_installed(text)]
@@ -284,13 +346,13 @@ def recipe_findings(registry: Registry, name: str, layer: Layer) -> Iterator[Fin
         else:
             yield Finding(status="ok", text=f"{kind} {id}")
     if usable:
-        yield from _settings(registry, name, layer)
+        yield from _settings(registry, name, [layer, *overrides])
 
 
-def _settings(registry: Registry, name: str, layer: Layer) -> Iterator[Finding]:
+def _settings(registry: Registry, name: str, layers: Sequence[Layer]) -> Iterator[Finding]:
     """The checks of a run before it loads its model, and an estimate of its memory."""
     try:
-        run = RunSession(RunPlan(resolved=resolve([layer], registry, recipe=name)), registry)
+        run = RunSession(RunPlan(resolved=resolve(layers, registry, recipe=name)), registry)
     except UserError as error:
         yield _failure(error)
         return

@@ -47,6 +47,7 @@ from rlcore_rollout.threads import GrowingThreads
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment
     from rlcore.contracts import ChatFormat, WeightSource
+    from rlcore.episodes.rewards import SelectedReward
     from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
 
@@ -138,7 +139,7 @@ class LocalExecutor:
         """Scored groups in the order of the request's tasks, independent of the order in which they finish.
 
         Raises `EngineError` when the engine died or failed in every trajectory, and the `UserError` of an unusable
-        endpoint. Other failures are stored in the trajectories.
+        endpoint, also that of a reward without which nothing is scored. Other failures are stored in the trajectories.
         """
         groups: Sequence[Group] = self._loop.run(self._collect(request))
         if isinstance(self._client, ChatClient) and self._client.engine.refusal is not None:
@@ -149,6 +150,10 @@ class LocalExecutor:
         failures = [one.failure for one in trajectories if one.failure and one.failure.boundary is Boundary.ENGINE]
         if failures and len(failures) == len(trajectories):
             raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {failures[0].message}")
+        if all(trajectory.reward is None for trajectory in trajectories):
+            for reward in self._rewards():
+                if reward.weight and reward.refusal is not None:
+                    raise reward.refusal
         if sentence := not_scored_sentence(trajectories):
             self._run.say(sentence)
         return groups
@@ -169,8 +174,14 @@ class LocalExecutor:
         self._closed = True
         try:
             self._loop.run(_answer(self._engine.close))
+            for reward in self._rewards():
+                self._loop.run(reward.close())
         finally:
             self._loop.close()
+
+    def _rewards(self) -> Iterator[SelectedReward]:
+        for name in self._stages:
+            yield from self._run.rewards(name)
 
     async def _generate(self, prompt: Prompt, sampling: Sampling, timeout_s: float) -> Completion:
         client, session = self._tokens, "executor"
