@@ -192,7 +192,8 @@ def test_loss_clip_and_filter_keys_are_translated() -> None:
     settings = (f"{groups}.enable=True", f"{groups}.metric=seq_reward", f"{groups}.max_num_gen_batches=10")
     assert tree(*settings) == {"algorithm": {"filter": {"metric": "reward", "max_extra_batches": 9}}}
     assert tree(*settings[1:]) == {"algorithm": {"filter": {"metric": "none"}}}
-    assert problems_of(f"{groups}.max_num_gen_batches=0")[0][:2] == ("refused", f"{groups}.max_num_gen_batches")
+    assert tree(*settings[:2], f"{groups}.max_num_gen_batches=0") == {"algorithm": {"filter": {"metric": "reward"}}}
+    assert problems_of(f"{groups}.max_num_gen_batches=-1")[0][:2] == ("refused", f"{groups}.max_num_gen_batches")
 
 
 @pytest.mark.parametrize(
@@ -419,3 +420,76 @@ def test_keys_of_gui_agents_set_nothing_and_say_why() -> None:
 def test_keys_of_gui_agents_that_would_change_the_run_are_refused(word: str) -> None:
     ((_, path, _),) = problems_of(word)
     assert path == word.partition("=")[0]
+
+
+GROUPS = "algorithm.filter_groups"
+KEPT = f"{GROUPS}.end_reason_filter_reserve_names"
+
+
+@pytest.mark.parametrize(
+    ("metric", "kept", "filter"),
+    [
+        ("[seq_reward]", None, {"metric": "reward"}),
+        ("[seq_reward,trajlength,vtoken_images_num_consis]", None, {"metric": "reward"}),
+        (
+            "[seq_reward,end_reason]",
+            "[DONE,EXCEED_MAX_TURNS,ERROR_IN_ACTION]",
+            {"metric": "reward", "exclude": ["length"]},
+        ),
+        ("[end_reason]", "[DONE,OVER_LENGTH]", {"metric": "none", "exclude": ["max_turns", "tool_errors"]}),
+        ("[acc,end_reason]", None, {"metric": "accuracy", "exclude": ["max_turns", "length", "tool_errors"]}),
+        ("seq_reward", "[DONE]", {"metric": "reward"}),
+    ],
+)
+def test_filters_of_trajectories_become_reasons_to_exclude(
+    metric: str, kept: str | None, filter: dict[str, object]
+) -> None:
+    words = [f"{GROUPS}.enable=True", f"{GROUPS}.metric={metric}", *([f"{KEPT}={kept}"] if kept else [])]
+    assert tree(*words) == {"algorithm": {"filter": filter}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "kept", "key"),
+    [
+        ("[seq_reward,hasimage]", "[DONE]", f"{GROUPS}.metric"),
+        ("[seq_reward,pos_sample_neg_adv]", "[DONE]", f"{GROUPS}.metric"),
+        ("[seq_reward,acc]", "[DONE]", f"{GROUPS}.metric"),
+        ("[seq_reward,length]", "[DONE]", f"{GROUPS}.metric"),
+        ("[seq_reward,end_reason]", "[EXCEED_MAX_TURNS]", KEPT),
+        ("[seq_reward,end_reason]", "[DONE,FINISHED]", KEPT),
+    ],
+)
+def test_filters_that_split_groups_unfairly_are_refused(metric: str, kept: str, key: str) -> None:
+    assert [
+        problem[:2] for problem in problems_of(f"{GROUPS}.enable=True", f"{GROUPS}.metric={metric}", f"{KEPT}={kept}")
+    ] == [("refused", key)]
+
+
+def test_ranking_by_spread_needs_the_filter() -> None:
+    ranked = f"+{GROUPS}.std_sort_enable=True"
+    assert tree(ranked, f"{GROUPS}.enable=True")["algorithm"]["filter"]["rank_by_std"] is True
+    assert tree(ranked) == {}
+
+
+@pytest.mark.parametrize(("size", "filter"), [(128, {"oversample": 2.0}), (64, {}), (32, {})])
+def test_smaller_batches_of_samples_set_nothing(size: int, filter: dict[str, float]) -> None:
+    words = (f"{GROUPS}.enable=True", "data.train_batch_size=64", f"data.gen_batch_size={size}")
+    assert tree(*words)["algorithm"] == {"filter": {"metric": "accuracy", **filter}}
+
+
+@pytest.mark.parametrize(("turn", "response", "limit"), [(100, 300, 100), (300, 100, 100), (200, None, 200)])
+def test_limit_of_a_turn_is_the_longest_generation(turn: int, response: int | None, limit: int) -> None:
+    words = [f"{ROLLOUT}.agent.single_response_max_tokens={turn}"]
+    words += [f"data.max_response_length={response}"] if response else []
+    assert tree(*words) == {"rollout": {"max_new_tokens": limit}}
+
+
+def test_several_machines_need_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("trainer.nnodes=2", "trainer.n_gpus_per_node=8")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    ((kind, path, reason),) = problems_of(*words)
+    assert (kind, path) == ("refused", "trainer.nnodes")
+    assert "torchrun --nnodes=2 --nproc-per-node=8" in reason
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    assert tree(*words) == {"strategy": {"id": "ddp"}}
+    assert tree("trainer.nnodes=1", "trainer.n_gpus_per_node=8") == {"strategy": {"id": "ddp", "processes": 8}}

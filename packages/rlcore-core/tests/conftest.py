@@ -47,6 +47,8 @@ class Owners:
     def rlcore_strategies(self): ...
     @hookspec
     def rlcore_models(self): ...
+    @hookspec
+    def rlcore_sandboxes(self): ...
 
 @hookimpl
 def rlcore_addhooks(pluginmanager):
@@ -109,6 +111,26 @@ class Engine:
     def generate(self): ...
     def load_weights(self): ...
     def close(self): ...
+class Coder(Environment):
+    """Declares that it runs code of the model."""
+    Config, runs_code = EnvironmentConfig, True
+class BoxConfig(Table):
+    address: str
+    """Where the sandbox is."""
+class Box:
+    def __init__(self, config, limits): self.config, self.limits = config, limits
+    async def open(self, images): ...
+    async def close(self): ...
+UNUSABLE = {}
+def strong_box(config):
+    if "strong" in UNUSABLE: return SandboxSupport(reason=UNUSABLE["strong"], fix="install namespaces")
+    return SandboxSupport(guarantees=("no network", "no files"))
+def weak_box(config):
+    if "weak" in UNUSABLE: return SandboxSupport(reason=UNUSABLE["weak"])
+    return SandboxSupport(guarantees=("no network",), lacks=("files can be read",))
+def remote_box(config):
+    found = config.address if config else "no address"
+    return SandboxSupport() if found == "here" else SandboxSupport(reason=found, fix="set an address")
 class Dataset:
     def __init__(self, config):
         self.config = config
@@ -232,6 +254,11 @@ def rlcore_engines():
     yield specs.EngineSpec(id="torch", target=f"{M}:Engine", config=f"{M}:EngineConfig")
     yield specs.EngineSpec(id="remote", target=f"{M}:Engine", trains=False)
     yield specs.EngineSpec(id="absent", target=f"{M}:Engine", needs=("no-such-distribution-here>=2",))
+@hookimpl
+def rlcore_sandboxes():
+    yield specs.SandboxSpec(id="weak", target=f"{M}:Box", strength=10, available=f"{M}:weak_box")
+    yield specs.SandboxSpec(id="strong", target=f"{M}:Box", strength=90, available=f"{M}:strong_box")
+    yield specs.SandboxSpec(id="remote", target=f"{M}:Box", config=f"{M}:BoxConfig", available=f"{M}:remote_box")
 @hookimpl
 def rlcore_executors(): yield specs.ExecutorSpec(id="local", target=f"{M}:Executor")
 @hookimpl

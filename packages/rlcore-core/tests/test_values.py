@@ -15,6 +15,7 @@ from rlcore.episodes.tool import ToolResult
 from rlcore.types import (
     Boundary,
     ChatCompletion,
+    CodeResult,
     Completion,
     Demonstration,
     Failure,
@@ -27,6 +28,8 @@ from rlcore.types import (
     RewardResult,
     RolloutRequest,
     Sampling,
+    SandboxLimits,
+    SandboxSupport,
     Segment,
     Step,
     Stop,
@@ -110,6 +113,20 @@ FILLED: list[Any] = [
     Prompt(token_ids=[1, 2], media=(SPAN,), images={SHA256: IMAGE}),  # type: ignore[arg-type]
     Completion(token_ids=[1], logprobs=[-0.5], finish_reason="length", policy_version=2),  # type: ignore[arg-type]
     ChatCompletion(message=MESSAGE, finish_reason="length", prompt_tokens=1, completion_tokens=2),
+    CodeResult(
+        status="error",
+        stdout="a",
+        stderr="b",
+        value="c",
+        error="d",
+        images=(IMAGE,),
+        image_names=("image_clue_1",),
+        omitted_images=2,
+        reset=True,
+        seconds=0.5,
+    ),
+    SandboxLimits(cell_s=1.0),
+    SandboxSupport(guarantees=("no network",), lacks=("memory",), reason="no kernel", fix="get one"),
     ToolResult("a", images=(IMAGE,), status="final", reward=1.0, info={"x": 1.0}),
 ]
 NAMES = [type(value).__name__ for value in FILLED]

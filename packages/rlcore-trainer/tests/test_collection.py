@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore.errors import DataError
+from rlcore.errors import DataError, UserError
 from rlcore.types import (
     Group,
     Message,
     RewardResult,
     RolloutRequest,
+    Stop,
     Task,
     Trajectory,
     Turn,
@@ -45,6 +46,7 @@ def sampled_group(task: Task, rewards: Sequence[float | None], number: int) -> G
             rewards={"good": RewardResult(value=reward, components={"part": logprob})},
             reward=reward,
             metrics={"number": float(number)},
+            stop=Stop.LENGTH if reward is not None and reward < 0 else Stop.DONE,
         )
 
     return Group(task=task, trajectories=tuple(trajectory(i, reward) for i, reward in enumerate(rewards)))
@@ -323,6 +325,33 @@ def test_ranking_prefers_older_groups_on_ties() -> None:
     second = work.step(2)
     assert work.sizes == [8, 8]
     assert [int(group.task.id) for group in second.groups] == work.asked[0][1][4:]
+
+
+@pytest.mark.parametrize("filter", [{}, {"metric": "reward"}])
+def test_excluded_stops_are_left_out_of_groups_and_counted(filter: dict[str, Any]) -> None:
+    work = Work((0.0, 1.0, -1.0), per_step=4, exclude=["length"], **filter)
+    collected = work.step(1)
+    assert [group.rewards_G for group in collected.groups] == [(0.0, 1.0, None)] * 4
+    assert [group.rewards_G for group in collected.sampled] == [(0.0, 1.0, -1.0)] * 4  # records keep the rewards
+    assert collected.metrics["filter/excluded"] == 4
+
+
+def test_group_that_lost_its_siblings_is_dropped_whole() -> None:
+    def rewards(task: int, number: int, size: int) -> Sequence[float | None]:
+        return (1.0, -1.0) if task % 2 else SPLIT
+
+    work = Work(rewards, per_step=4, shuffle=False, metric="reward", exclude=["length"])
+    collected = work.step(1)
+    assert [group.rewards_G for group in collected.groups] == [SPLIT] * 4
+    assert collected.metrics["filter/not_scored"] == collected.metrics["filter/excluded"] > 0
+
+
+def test_unknown_score_stops_the_run_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match="good/part") as error:
+        Work(SPLIT, metric="accuracy", score="good/accuracy").step(1)
+    assert error.value.where == "algorithm.filter.score"
+    known = Work(SPLIT, metric="accuracy", score="good").step(1)
+    assert len(known.groups) == 4
 
 
 def test_carried_group_is_dropped_at_the_age_limit() -> None:

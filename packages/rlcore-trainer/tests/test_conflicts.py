@@ -43,7 +43,7 @@ def run(**tables: Any) -> Any:
         config=RunConfig(**values, rollout=tables.get("rollout", {})),
         resolved=SimpleNamespace(
             options=options,
-            environments=(SimpleNamespace(options=options["environment"]),),
+            environments=(SimpleNamespace(options=options["environment"], rewards=(SimpleNamespace(id="r"),)),),
             origin=lambda path: f"file:{'/'.join(path)}",
         ),
         registry=REGISTRY,
@@ -94,6 +94,7 @@ MASK = {"rollout_importance_sampling": {"mode": "mask"}}
         {"algorithm": {"aggregation": "seq-mean-token-sum-norm", "max_response_tokens": 99}},
         {"algorithm": {"filter": {"metric": "reward", "when_short": "skip", "max_extra_batches": 1}}},
         {"algorithm": {"filter": {"oversample": 2.0, "when_short": "skip"}}},
+        {"algorithm": {"filter": {"metric": "reward", "score": "r#2/part", "exclude": ["length", "tool_errors"]}}},
         {"algorithm": GAE, "critic": {**COPY, "warmup_steps": 4}, "trainer": {"steps": 5}},
         {"algorithm": {"kl": {"estimator": "k1", "target": "reward", "reference": "no/folder"}}},
     ],
@@ -167,6 +168,12 @@ def test_explicit_default_values_are_accepted() -> None:
         ({"algorithm": {"overlong": {"penalty": 2.0}}}, "algorithm.overlong.penalty", ("overlong.buffer",)),
         ({"algorithm": {"max_response_tokens": 99}}, "algorithm.max_response_tokens", ("max_new_tokens",)),
         ({"algorithm": {"filter": {"when_short": "skip"}}}, "algorithm.filter.when_short", ("without a filter",)),
+        (
+            {"algorithm": {"filter": {"metric": "accuracy", "score": "judge/accuracy"}}},
+            "algorithm.filter.score",
+            ("no reward 'judge'", "ID/COMPONENT"),
+        ),
+        ({"algorithm": {"filter": {"score": "r"}}}, "algorithm.filter.score", ("filter.metric=accuracy",)),
         (
             {"algorithm": {"rollout_importance_sampling": {"low": 0.1}}},
             "algorithm.rollout_importance_sampling.low",
@@ -258,6 +265,10 @@ def test_trainer_with_its_own_algorithm_table_is_not_checked() -> None:
         ({"algorithm": {"kl": {"estimator": "k1", "target": "reward"}}}, "kl.estimator and kl.target have no effect"),
         ({"warmup": {"steps": 9}}, "on demonstrations for 9 steps"),
         ({"algorithm": {"filter": {"max_extra_batches": 9}}}, "filter.max_extra_batches has no effect"),
+        (
+            {"algorithm": {"filter": {"exclude": ["length"]}, "overlong": {"mask_truncated": True}}},
+            "overlong.mask_truncated has no effect",
+        ),
         ({"algorithm": {**GAE, "loss": "gspo"}, "critic": COPY}, "gspo-token gives each token its own"),
         ({"algorithm": {**GAE, "loss": "geo-mean"}, "critic": COPY}, "geo-mean trains all with their mean"),
         ({"algorithm": {"advantage": DISCOUNTED, "loss": "gspo"}}, "gspo trains all with their mean"),

@@ -6,8 +6,19 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore.types import Group, Message, Task
-from rlcore_trainer.batching.filtering import REASONS, Metric, sift, spread, verdict
+from rlcore.errors import UserError
+from rlcore.types import Group, Message, RewardResult, Stop, Task
+from rlcore_trainer.batching.filtering import (
+    REASONS,
+    Metric,
+    check_score,
+    excluding,
+    score_of,
+    sift,
+    spread,
+    usable,
+    verdict,
+)
 from token_trajectories import trajectory
 
 METRICS: list[Metric] = ["none", "reward", "accuracy", "all-wrong"]
@@ -82,3 +93,70 @@ def test_equal_rewards_have_exactly_zero_spread() -> None:
     assert spread(group(*[0.1] * 7)) == 0.0
     assert spread(group(None, None)) == 0.0
     assert spread(group(0.7)) == 0.0
+
+
+def bonus_group(*calls_of_right: int, wrong: int = 0) -> Group:
+    """Right answers with these numbers of tool calls, each worth 0.1, and wrong answers."""
+    answers = [(1.0, calls) for calls in calls_of_right] + [(0.0, 0)] * wrong
+    one = group(*(right + 0.1 * calls * right for right, calls in answers))
+    results = (
+        RewardResult(value=right + 0.1 * calls * right, components={"accuracy": right, "bonus": 0.1 * calls * right})
+        for right, calls in answers
+    )
+    trajectories = zip(one.trajectories, results, strict=True)
+    return Group(task=one.task, trajectories=tuple(t.replace(rewards={"search": result}) for t, result in trajectories))
+
+
+@pytest.mark.parametrize(
+    ("one", "partial", "full"),
+    [
+        (bonus_group(1, 3), None, "equal"),  # all right: only the bonus differs
+        (bonus_group(2, 2), "equal", "equal"),
+        (bonus_group(wrong=3), "equal", "equal"),
+        (bonus_group(1, wrong=1), None, None),
+    ],
+)
+def test_score_without_the_bonus_also_drops_groups_that_differ_in_the_bonus(
+    one: Group, partial: str | None, full: str | None
+) -> None:
+    assert verdict(one, "reward", 1.0) == partial
+    assert verdict(one, "reward", 1.0, "search/accuracy") == full
+    expected = None if full is None else "all_right" if one.rewards_G[0] else "all_wrong"
+    assert verdict(one, "accuracy", 1.0, "search/accuracy") == expected
+
+
+def test_score_is_a_reward_a_component_or_the_sum() -> None:
+    right = bonus_group(3).trajectories[0]
+    assert score_of(right, None) == score_of(right, "search") == pytest.approx(1.3)
+    assert score_of(right, "search/bonus") == pytest.approx(0.3)
+    assert score_of(right, "search/format") is None
+    assert score_of(right.replace(reward=None), "search/bonus") is None
+
+
+def test_trajectory_without_the_score_is_not_compared() -> None:
+    one = bonus_group(1, 2, wrong=1)
+    unjudged = one.trajectories[2].replace(rewards={"search": RewardResult(value=0.0)})
+    assert verdict(one, "accuracy", 1.0, "search/accuracy") is None
+    one = Group(task=one.task, trajectories=(*one.trajectories[:2], unjudged))
+    assert verdict(one, "accuracy", 1.0, "search/accuracy") == "all_right"
+    check_score([one], "search/accuracy")
+    with pytest.raises(UserError, match="search/bonus") as error:
+        check_score([one], "search/acuracy")
+    assert error.value.where == "algorithm.filter.score"
+
+
+def test_excluded_trajectories_leave_their_group_whole_and_counted() -> None:
+    one = group(1.0, 0.0, 0.0, None)
+    stops = (Stop.DONE, Stop.LENGTH, Stop.MAX_TURNS, Stop.LENGTH)
+    trajectories = zip(one.trajectories, stops, strict=True)
+    one = Group(task=one.task, trajectories=tuple(t.replace(stop=stop) for t, stop in trajectories))
+    (left,), counts = excluding([one], ["length"])
+    assert left.rewards_G == (1.0, None, 0.0, None)
+    assert counts == {"length": 1}
+    assert [t.sibling for t in usable([left])[0].trajectories] == [0, 2]
+    (left,), counts = excluding([one], ["length", "max_turns"])
+    assert verdict(left, "none", 1.0) == "not_scored"
+    assert counts == {"length": 1, "max_turns": 1}
+    (same,), counts = excluding([one], [])
+    assert same is one
+    assert not counts

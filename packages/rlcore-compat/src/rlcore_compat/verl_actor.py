@@ -110,6 +110,12 @@ _UPDATES: Mapping[str, Meaning] = {
         ours="trainer.max_tokens_per_batch", why="only with use_dynamic_bsz=True", read=_batch_tokens
     ),
     f"{ACTOR}.fsdp_config.model_dtype": Meaning(ours="model.dtype", read=dtype),
+    f"{ACTOR}.interaction_budget": nothing("environment.max_turns limits the turns"),
+    f"{ACTOR}.overbudget_masking": nothing(
+        "False has no effect",
+        only=(False,),
+        otherwise='algorithm.filter.exclude=["max_turns"] leaves out trajectories at the limit of turns',
+    ),
     f"{ACTOR}.use_prefix_grouper": nothing("the prompt of a group is always computed once for all of its responses"),
     f"{ACTOR}.calculate_sum_pi_squared": nothing("only with adv_estimator=optimal_token_baseline"),
     f"{ACTOR}.freeze_vision_tower": _VISION_TOWER,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore_compat.verl_correction import CORRECTION
+from rlcore_compat.verl_filter import FILTERING, is_on
 from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
 ACTOR = "actor_rollout_ref.actor"
@@ -17,13 +18,11 @@ _NOT_CLIPPED = ("gpg", "sapo")
 """Losses of verl that do not read ``clip_ratio``."""
 _PER_TRAJECTORY = ("geo_mean", "sapo")
 """Losses of verl that do not read ``loss_agg_mode``."""
-FILTERS = {"acc": "accuracy", "score": "reward", "seq_reward": "reward", "seq_final_reward": "reward"}
 _NOT_GAE = "only with adv_estimator=gae"
 _ESTIMATOR = "algorithm.adv_estimator"
 _DISCOUNTED = ("gae", "reinforce_plus_plus")
 _BY_GROUP = ("grpo", "grpo_vectorized", "grpo_passk")
 _NOT_READ = "not with gpg and sapo"
-_NO_FILTER = "only with filter_groups.enable=True"
 
 
 def hyphens(value: Any, words: Words) -> str:
@@ -48,16 +47,9 @@ def _of_critic(ours: str) -> Meaning:
     return Meaning(ours=ours, why=_NOT_GAE, read=read)
 
 
-def _switch(words: Words, name: str) -> bool:
-    switch = words.get(name, False) or False  # an empty value is false in verl
-    if not isinstance(switch, bool):
-        raise Refused(f"{name.rpartition('.')[2]} must be True or False")
-    return switch
-
-
 def _kl(value: Any, words: Words) -> Several:
     """``use_kl_loss`` and ``use_kl_in_reward`` (both off by default) select one of two coefficients."""
-    in_loss, in_reward = _switch(words, f"{ACTOR}.use_kl_loss"), _switch(words, "algorithm.use_kl_in_reward")
+    in_loss, in_reward = is_on(words, f"{ACTOR}.use_kl_loss"), is_on(words, "algorithm.use_kl_in_reward")
     if in_loss and in_reward:
         raise Refused("only one KL term is supported: use_kl_loss or use_kl_in_reward")
     if in_reward:
@@ -67,31 +59,16 @@ def _kl(value: Any, words: Words) -> Several:
 
 
 def _kl_in_reward(value: Any, words: Words) -> Several:
-    return _kl(value, words) if _switch(words, "algorithm.use_kl_in_reward") else Several({})
+    return _kl(value, words) if is_on(words, "algorithm.use_kl_in_reward") else Several({})
 
 
 def _of_kl(ours: str, switch: str, why: str) -> Meaning:
     """A key that is used only with one of the two KL terms."""
 
     def read(value: Any, words: Words) -> Several:
-        return Several({ours: value} if _switch(words, switch) else {})
+        return Several({ours: value} if is_on(words, switch) else {})
 
     return Meaning(ours=ours, why=why, read=read)
-
-
-def _filter(value: Any, words: Words) -> Several:
-    if not _switch(words, "algorithm.filter_groups.enable"):
-        return Several({"algorithm.filter.metric": "none"})
-    metric = words.get("algorithm.filter_groups.metric", "acc")
-    if metric not in FILTERS:
-        raise Refused(f"must be one of {', '.join(FILTERS)}")
-    return Several({"algorithm.filter.metric": FILTERS[metric]})
-
-
-def _extra_batches(value: Any, words: Words) -> Any:
-    if not isinstance(value, int) or value < 1:
-        raise Refused("an unlimited number of batches is not supported: give a positive integer")
-    return value - 1 if _switch(words, "algorithm.filter_groups.enable") else Several({})
 
 
 def _loss(value: Any, words: Words) -> str:
@@ -152,13 +129,7 @@ ALGORITHM: Mapping[str, Meaning] = {
     "algorithm.kl_penalty": _of_kl(
         "algorithm.kl.estimator", "algorithm.use_kl_in_reward", "only with use_kl_in_reward=True"
     ),
-    "algorithm.filter_groups.enable": Meaning(
-        ours="algorithm.filter.metric", why="set by filter_groups.metric, acc by default", read=_filter
-    ),
-    "algorithm.filter_groups.metric": Meaning(ours="algorithm.filter.metric", why=_NO_FILTER, read=_filter),
-    "algorithm.filter_groups.max_num_gen_batches": Meaning(
-        ours="algorithm.filter.max_extra_batches", why=f"minus 1 for the first batch; {_NO_FILTER}", read=_extra_batches
-    ),
+    **FILTERING,
     f"{ACTOR}.use_kl_loss": Meaning(ours="algorithm.kl.coefficient", why="True: kl_loss_coef; False: 0", read=_kl),
     f"{ACTOR}.kl_loss_coef": Meaning(ours="algorithm.kl.coefficient", why="with use_kl_loss=True, else 0", read=_kl),
     f"{ACTOR}.kl_loss_type": _of_kl("algorithm.kl.estimator", f"{ACTOR}.use_kl_loss", "only with use_kl_loss=True"),

@@ -21,9 +21,9 @@ def _gen_batch(value: Any, words: Words) -> Any:
     size = words.get("data.train_batch_size")
     if value is None or value == size or words.get("algorithm.filter_groups.enable") is not True:
         return Several({})
-    if not isinstance(value, int) or not isinstance(size, int) or not 0 < size < value:
-        raise Refused("must be at least data.train_batch_size, which is required beside it")
-    return value / size
+    if not isinstance(value, int) or not isinstance(size, int) or value < 1 or size < 1:
+        raise Refused("must be a positive integer, and needs data.train_batch_size")
+    return value / size if value > size else Several({})
 
 
 def _evaluation_tasks(value: Any, words: Words) -> Any:
@@ -70,9 +70,19 @@ DATA: Mapping[str, Meaning] = {
     "data.train_batch_size": Meaning(ours="trainer.tasks_per_step", why="counted in prompts"),
     "data.gen_batch_size": Meaning(
         ours="algorithm.filter.oversample",
-        why="gen_batch_size / train_batch_size; only with filter_groups.enable=True",
+        why="gen_batch_size / train_batch_size, if above 1; only with filter_groups.enable=True",
         read=_gen_batch,
     ),
+    "data.gen_batch_size_align_method": nothing("a rollout can have any number of tasks"),
+    "data.max_video_gen_batch_size": nothing("rows with videos are not supported"),
+    "data.with_mm_hint": nothing(
+        "the prompt always shows the pictures",
+        only=(True,),
+        otherwise="the model always sees the pictures: give True",
+    ),
+    "data.min_pixels": Meaning(ours="model.images.min_pixels"),
+    "data.max_pixels": Meaning(ours="model.images.max_pixels"),
+    "data.prompt_template_path": nothing("the plugin writes the prompts; data.style selects one, if it has several"),
     "data.val_batch_size": nothing("an evaluation runs all of its tasks concurrently, up to rollout.concurrency"),
     "data.shuffle": Meaning(ours="trainer.shuffle"),
     "data.seed": nothing("seed sets the order of the tasks"),

@@ -10,6 +10,7 @@ from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 _ROLLOUT = "actor_rollout_ref.rollout"
 _PROMPT = ("data.max_prompt_length", f"{_ROLLOUT}.prompt_length")
 _RESPONSE = ("data.max_response_length", f"{_ROLLOUT}.response_length")
+_TURN = f"{_ROLLOUT}.agent.single_response_max_tokens"
 _MODEL = (f"{_ROLLOUT}.max_model_len", f"{_ROLLOUT}.engine_kwargs.vllm.max_model_len")
 _DEFAULT = 512
 """Of both lengths in verl."""
@@ -29,8 +30,14 @@ def _length(words: Words, names: tuple[str, ...]) -> int | None:
     return found
 
 
+def _generation(words: Words) -> int:
+    """The longest generation: the response, or less if the limit of a turn is lower."""
+    response, turn = _length(words, _RESPONSE) or _DEFAULT, _length(words, (_TURN,))
+    return min(response, turn or response)
+
+
 def _response(value: Any, words: Words) -> Several:
-    found = Several({"rollout.max_new_tokens": _length(words, _RESPONSE) or _DEFAULT})
+    found = Several({"rollout.max_new_tokens": _generation(words)})
     return found if _length(words, _PROMPT) is None else Several({**found, **_context(value, words)})
 
 
@@ -51,7 +58,7 @@ def _filter(value: Any, words: Words) -> Several:
 
 
 _SUM = "prompt and response length; the limit of all turns of a trajectory together"
-_PER_TURN = "per generation"
+_PER_TURN = "per generation, or agent.single_response_max_tokens"
 _UNFILTERED = "a prompt that leaves no room in rollout.max_context_tokens ends its trajectory, which trains nothing"
 
 LENGTHS: Mapping[str, Meaning] = {
@@ -68,6 +75,11 @@ LENGTHS: Mapping[str, Meaning] = {
     "data.filter_overlong_prompts_workers": nothing("prompts are counted in one process"),
     f"{_ROLLOUT}.prompt_length": Meaning(ours="rollout.max_context_tokens", why=_SUM, read=_context),
     f"{_ROLLOUT}.response_length": Meaning(ours="rollout.max_new_tokens", why=_PER_TURN, read=_response),
+    _TURN: Meaning(
+        ours="rollout.max_new_tokens",
+        why="per generation, at most the response length",
+        read=lambda value, words: _generation(words),
+    ),
     f"{_ROLLOUT}.max_model_len": Meaning(ours="rollout.max_context_tokens", why=f"at most {_SUM}", read=_context),
     f"{_ROLLOUT}.engine_kwargs.vllm.max_model_len": Meaning(
         ours="rollout.max_context_tokens", why=f"at most {_SUM}", read=_context

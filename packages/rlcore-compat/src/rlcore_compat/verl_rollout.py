@@ -46,6 +46,11 @@ def _turns(value: Any, words: Words) -> Any:
     return Several({}) if value is None else value
 
 
+def _no_videos(value: Any, words: Words) -> None:
+    if value not in (0, 1, None):
+        raise Refused("videos are not supported: give 0")
+
+
 def _reward(value: Any, words: Words) -> list[dict[str, str]]:
     return [{"id": hyphens(value, words)}]
 
@@ -71,6 +76,36 @@ AGENT: Mapping[str, Meaning] = {
         "the environment always determines the turns",
         only=(True,),
         otherwise="for one answer without tools, use environment.tools=[] environment.max_turns=1",
+    ),
+}
+_LOOP = f"{_ROLLOUT}.agent"
+_EPISODES: Mapping[str, Meaning] = {
+    f"{_LOOP}.activate_agent": nothing(
+        "the environment always determines the turns",
+        only=(True,),
+        otherwise="for one answer without tools, use environment.max_turns=1",
+    ),
+    f"{_LOOP}.max_turns": Meaning(ours="environment.max_turns", why="generations, not tool calls"),
+    f"{_LOOP}.concurrent_workers": nothing("tools of all trajectories always run concurrently"),
+    f"{_LOOP}.tool_name_key": nothing(
+        "environment.id sets the environment of all rows, and data.tools or environment.tools their tools",
+        only=("env_name",),
+        otherwise="the column of the environment's name is env_name",
+    ),
+    f"{_LOOP}.tool_meta_key": nothing(
+        "null has no effect", only=(None,), otherwise="tools receive all fields of a row: give null"
+    ),
+    f"{_LOOP}.custom_stop": Meaning(ours="rollout.stop"),
+    f"{_LOOP}.show_tqdm": nothing("a terminal always shows the progress"),
+    f"{_LOOP}.vl_model_path": nothing("tokenizer and image processor are loaded from the model folder"),
+    f"{_LOOP}.max_vllm_images": Meaning(ours="rollout.vllm.max_images"),
+    f"{_LOOP}.max_vllm_videos": Meaning(ours=None, why="videos are not supported", read=_no_videos),
+    f"{_LOOP}.tool_using_cumulative_reward_per_turn": nothing(
+        "the weight of a reward for tool calls sets it: reward.N.weight"
+    ),
+    f"{_VALIDATION}.max_turn_in_val": nothing(
+        "environment.max_turns is the limit of training and evaluation; rlcore eval RUN environment.max_turns=N "
+        "evaluates with another one"
     ),
 }
 _SAMPLING: Mapping[str, Meaning] = {
@@ -143,5 +178,5 @@ _ENGINE: Mapping[str, Meaning] = {
     ),
     f"{_ROLLOUT}.trace.*": nothing(_RECORDED),
 }
-THE_ROLLOUT: Mapping[str, Meaning] = {**AGENT, **_SAMPLING, **_ENGINE}
+THE_ROLLOUT: Mapping[str, Meaning] = {**AGENT, **_EPISODES, **_SAMPLING, **_ENGINE}
 """By key of verl."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
-_MACHINE = "a run uses one machine"
+_MACHINE = "a run uses one machine, unless torchrun starts its processes on several"
 _RESUME = "continue a run with rlcore run --resume RUN"
 _RAY = "Ray is used only with executor.id=ray"
 _RECORDED = "every trajectory is stored in the run directory: rlcore view"
 _STEPS = "trainer.total_training_steps"
+_MACHINES = "trainer.nnodes"
 _ENGINES = ("dp", "fsdp")
-_FILES = ("file", "jsonl")
+_FILES = ("file", "jsonl", "rl_logging_board")
+_BOARD = "rlcore view shows the trajectories of the run directory"
 
 
 def _trackers(value: Any, words: Words) -> list[str]:
@@ -24,7 +27,23 @@ def _trackers(value: Any, words: Words) -> list[str]:
 def _processes(value: Any, words: Words) -> Several:
     if not isinstance(value, int) or value < 1:
         raise Refused("must be a positive integer")
+    if words.get(_MACHINES, 1) != 1:
+        return Several({"strategy.id": "ddp"})  # torchrun has started the processes
     return Several({"strategy.id": "ddp", "strategy.processes": value} if value > 1 else {})
+
+
+def _machines(value: Any, words: Words) -> None:
+    """Several machines are accepted if a launcher has started that many processes."""
+    if value == 1:
+        return
+    here = words.get("trainer.n_gpus_per_node", 8)
+    if not all(isinstance(number, int) and number > 0 for number in (value, here)):
+        raise Refused("must be a positive integer")
+    if os.environ.get("WORLD_SIZE") != str(value * here):
+        raise Refused(
+            f"{_MACHINE}: run torchrun --nnodes={value} --nproc-per-node={here} --rdzv-backend=c10d "
+            "--rdzv-endpoint=HOST:PORT -m rlcore run … on each of them"
+        )
 
 
 def _never_is_zero(value: Any, words: Words) -> Any:
@@ -73,7 +92,7 @@ THE_TRAINER: Mapping[str, Meaning] = {
     "trainer.n_gpus_per_node": Meaning(
         ours="strategy.processes", why="more than one: processes of strategy.id=ddp", read=_processes
     ),
-    "trainer.nnodes": nothing(_MACHINE, only=(1,), otherwise=f"{_MACHINE}: give 1"),
+    _MACHINES: Meaning(ours=None, why=_MACHINE, read=_machines),
     "trainer.device": Meaning(ours="model.device", read=_device),
     "trainer.save_freq": Meaning(ours="checkpoint.every", read=_never_is_zero),
     "trainer.max_actor_ckpt_to_keep": Meaning(ours="checkpoint.keep", read=_kept),
@@ -88,6 +107,11 @@ THE_TRAINER: Mapping[str, Meaning] = {
     "trainer.log_val_generations": nothing(_RECORDED),
     "trainer.rollout_data_dir": nothing(_RECORDED),
     "trainer.validation_data_dir": nothing(_RECORDED),
+    "trainer.the_first_batch_rollout_data_dir": nothing(_RECORDED),
+    "trainer.rl_logging_board_dir": nothing(_BOARD),
+    "trainer.tensorboard_dir": nothing("the tracker tensorboard writes to the run directory"),
+    "debug": nothing("warnings are always shown"),
+    "vs_debug": nothing("warnings are always shown"),
     "trainer.resume_mode": nothing(_RESUME, only=("auto", "disable"), otherwise=_RESUME),
     "trainer.resume_from_path": nothing(_RESUME),
     "trainer.default_hdfs_dir": nothing(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         Executor,
         GroupReward,
         Reward,
+        Sandbox,
+        SandboxSession,
         ToolCallParser,
         Tracker,
         Trainer,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         NotInstalledError,
         PluginError,
         RlcoreError,
+        SandboxFailure,
         ToolFailure,
         UserError,
     )
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from rlcore.types import (
         Boundary,
         ChatCompletion,
+        CodeResult,
         Completion,
         Demonstration,
         Failure,
@@ -81,6 +85,8 @@ if TYPE_CHECKING:
         RewardResult,
         RolloutRequest,
         Sampling,
+        SandboxLimits,
+        SandboxSupport,
         Segment,
         Step,
         Stop,
@@ -101,10 +107,10 @@ _HOMES = {
     "api.sessions": "open_session",
     "api.training": "train",
     "config.schema": "Table",
-    "contracts": "ChatEngine ChatFormat Dataset Engine Environment Executor GroupReward Reward ToolCallParser Tracker"
-    " Trainer WeightSource",
+    "contracts": "ChatEngine ChatFormat Dataset Engine Environment Executor GroupReward Reward Sandbox SandboxSession"
+    " ToolCallParser Tracker Trainer WeightSource",
     "errors": "ConfigError ContextFullError DataError EngineError EnvironmentFailure NotInstalledError PluginError"
-    " RlcoreError ToolFailure UserError",
+    " RlcoreError SandboxFailure ToolFailure UserError",
     "hookspecs": "hookimpl hookspec",
     "plugins.registry": "Registry",
     "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec DialectSpec"
@@ -113,9 +119,9 @@ _HOMES = {
     "episodes.context": "EpisodeContext",
     "episodes.tool": "ToolError ToolResult tool",
     "episodes.tool_environment": "ToolEnvironment",
-    "types": "Boundary ChatCompletion Completion Demonstration Failure Group ImagePart Logprobs LossMask MediaSpan"
-    " Message Observation Prompt RewardResult RolloutRequest Sampling Segment Step Stop Task TextPart TokenIds ToolCall"
-    " ToolSchema Trajectory Turn",
+    "types": "Boundary ChatCompletion CodeResult Completion Demonstration Failure Group ImagePart Logprobs LossMask"
+    " MediaSpan Message Observation Prompt RewardResult RolloutRequest Sampling SandboxLimits SandboxSupport Segment"
+    " Step Stop Task TextPart TokenIds ToolCall ToolSchema Trajectory Turn",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -128,6 +134,7 @@ __all__ = [
     "ChatFormat",
     "ChatFormatSpec",
     "CheckSpec",
+    "CodeResult",
     "CommandSpec",
     "Completion",
     "ConfigError",
@@ -169,7 +176,12 @@ __all__ = [
     "RolloutRequest",
     "Run",
     "Sampling",
+    "Sandbox",
+    "SandboxFailure",
+    "SandboxLimits",
+    "SandboxSession",
     "SandboxSpec",
+    "SandboxSupport",
     "Segment",
     "Spec",
     "Step",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rlcore.errors import UserError
 from rlcore.types import (
     ChatCompletion,
+    CodeResult,
     Completion,
     FrozenDict,
     Group,
@@ -337,6 +338,46 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Close the engine and workers."""
+        ...
+
+
+@runtime_checkable
+class Sandbox(Protocol):
+    """Runs Python code of a model in sessions. One object serves all episodes of a process, concurrently.
+
+    `rlcore.testing.check_sandbox` tests an implementation.
+    """
+
+    async def open(self, images: Sequence[bytes]) -> SandboxSession:
+        """Start a session in which the images are bound to ``image_clue_0``, ``image_clue_1``, … as PIL images.
+
+        Raises:
+            SandboxFailure: the session cannot be started, or an image cannot be read.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Kill all sessions and free all resources. A second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class SandboxSession(Protocol):
+    """A Python session whose names persist from cell to cell. rlcore makes one call at a time."""
+
+    async def run(self, code: str) -> CodeResult:
+        """Run a cell, within the `SandboxLimits`. Whatever the code does is a result, never an exception.
+
+        A session whose process ended is restarted with the initial images, and the result has ``reset`` set. If the
+        call is cancelled, the code is killed, and its output never appears in a later result.
+
+        Raises:
+            SandboxFailure: the sandbox failed, not the code.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Kill everything that the session started, and delete its files. A second call does nothing."""
         ...
 
 

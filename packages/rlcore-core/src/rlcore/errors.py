@@ -16,7 +16,8 @@
     ├── DivergenceError        training whose loss, gradient or weights are no longer finite: exit code 1
     ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
     └── EnvironmentFailure     an environment that failed: the trajectory is not scored
-        └── ToolFailure        a tool's backend that failed
+        ├── ToolFailure        a tool's backend that failed
+        └── SandboxFailure     a sandbox that failed, or that there is not; failing code is a `CodeResult`
 
 Messages state what was expected, what was found, where it came from and how to fix it, in that order.
 """
@@ -125,6 +126,10 @@ class EnvironmentFailure(RlcoreError):
 
 class ToolFailure(EnvironmentFailure):
     """The backend of a tool that failed."""
+
+
+class SandboxFailure(EnvironmentFailure):
+    """A sandbox that failed or is not there. Code that fails in it does not raise: it has a `CodeResult`."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from rlcore.contracts import Environment
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext, takes_context
-from rlcore.errors import ToolFailure
+from rlcore.errors import SandboxFailure, ToolFailure
 from rlcore.types import Boundary, Observation, Sampling, Step, Stop, Trajectory
 from rlcore.types.checking import flaw_in_observation, flaw_in_step
 
@@ -141,6 +141,8 @@ class AgentLoop:
             boundary = Boundary.ENVIRONMENT
             if failed.timed_out:
                 boundary = Boundary.TIMEOUT
+            elif isinstance(failed.__cause__, SandboxFailure):
+                boundary = Boundary.SANDBOX
             elif isinstance(failed.__cause__, ToolFailure):
                 boundary = Boundary.TOOL
             raise End.failed(boundary, str(failed)) from failed

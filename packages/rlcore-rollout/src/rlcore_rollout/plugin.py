@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, ToolParserSpec
+from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, SandboxSpec, ToolParserSpec
 
 if TYPE_CHECKING:
     import pluggy
@@ -128,6 +128,32 @@ def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
         id="code-fence",
         target="rlcore_rollout.parsers.code_fence:CodeFenceParser",
         summary="A fenced block of code is the call.",
+    )
+
+
+@hookimpl
+def rlcore_sandboxes() -> Iterable[SandboxSpec]:
+    """The sandboxes on this machine, from the strongest to the weakest."""
+    yield SandboxSpec(
+        id="namespaces",
+        target="rlcore_rollout.sandboxes.backends:namespaces",
+        summary="Each session has Linux namespaces of its own.",
+        strength=100,
+        available="rlcore_rollout.sandboxes.support:namespaces",
+    )
+    yield SandboxSpec(
+        id="bubblewrap",
+        target="rlcore_rollout.sandboxes.backends:bubblewrap",
+        summary="Sessions share Linux namespaces that the program bubblewrap creates.",
+        strength=75,
+        available="rlcore_rollout.sandboxes.support:bubblewrap",
+    )
+    yield SandboxSpec(
+        id="landlock",
+        target="rlcore_rollout.sandboxes.backends:landlock",
+        summary="Sessions are restricted by landlock and a filter of system calls, without namespaces.",
+        strength=50,
+        available="rlcore_rollout.sandboxes.support:landlock",
     )
 
 

@@ -90,6 +90,7 @@ METRICS = (
     Metric("environment/NAME/METRIC", "A metric of the rollouts, such as `accuracy`, of one of several environments."),
     Metric("mixture/NAME", "Prompts of one of several environments that were sampled in a step."),
     Metric("curriculum/resting", "Prompts that are skipped because of their success rate."),
+    Metric("filter/excluded", "Trajectories that `algorithm.filter.exclude` leaves out of their group and the loss."),
     Metric("filter/NAME", "Dynamic sampling: groups kept, dropped by reason, carried over, and rollouts of a step."),
     Metric("time/NAME", "Seconds of a part of the step: `rollout_s`, `update_s`, `sync_s`, `step_s`, `evaluation_s`."),
 )

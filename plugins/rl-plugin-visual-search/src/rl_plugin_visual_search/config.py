@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from rlcore import Table
+
+from rl_plugin_visual_search.drawn.config import DrawnConfig
+from rl_plugin_visual_search.prompts import Coordinates, Style, Tools
 
 
 def _as_list(value: object) -> object:
@@ -21,9 +24,6 @@ class EnvironmentConfig(Table):
 
     id: str = "visual-search"
     """Id of the environment."""
-    tools: Literal["code", "zoom", "none"] = "code"
-    """``code``: Python code in ``<code>``, run in the sandbox. ``zoom``: the tool ``image_zoom_in_tool``. ``none``:
-    only an answer, to measure what the tools contribute."""
     max_turns: Annotated[int, Field(ge=1, le=100)] = 5
     """Maximum number of the model's turns. Code in the last turn is not executed."""
     max_images: Annotated[int, Field(ge=1, le=1000)] = 32
@@ -34,10 +34,14 @@ class EnvironmentConfig(Table):
 
 
 class AccuracyConfig(Table):
-    """``[[reward]]`` of ``visual-search``."""
+    """``[[reward]]`` of ``visual-search``: 1 if the boxed answer is right, compared by string."""
 
     id: str = "visual-search"
     """Id of the reward."""
+    numbers: Literal["equal", "relative"] = "equal"
+    """Whether a number must be equal, or have a mean relative accuracy of at least 0.5."""
+    max_characters: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """An answer of this length or more is wrong."""
 
 
 class ToolBonusConfig(Table):
@@ -55,19 +59,56 @@ class ToolBonusConfig(Table):
     """Whether calls that failed count as well."""
 
 
-class DataConfig(Table):
-    """``[data]``: the questions and their pictures."""
+class DataConfig(DrawnConfig):
+    """``[data]``: the questions and their pictures, and how they are asked."""
 
     id: str = "visual-search"
     """Id of the dataset."""
     train: Files = ["generated"]
-    """``generated``, or files of questions (.parquet, .json, .jsonl) and folders of them."""
+    """``generated``, or files of questions or of conversations (.parquet, .json, .jsonl), or folders of them."""
     evaluation: Files = ["generated"]
     """Held-out questions: ``generated``, or files."""
+    images: str | None = None
+    """Folder that paths of pictures are relative to and must not leave; None is the folder of the file."""
+    tools: Tools = "code"
+    """What the model may use: ``code``, Python code that runs in the sandbox; ``zoom``, the tool
+    ``image_zoom_in_tool``; ``none``, nothing, to measure what the tools contribute. The environment follows."""
+    style: Style = "guided"
+    """The prompt: ``guided`` explains tools and answers; ``agent`` asks for plans as well; ``plain`` has only the
+    pictures and the question; ``row`` is the prompt of the file, where it has one."""
+    coordinates: Coordinates = "pixels"
+    """The space of the zoom tool's regions: ``pixels`` of the picture as it is in the file, whose size the prompt
+    states, or ``thousandths`` of its width and height."""
+    on_error: Literal["raise", "skip"] = "raise"
+    """Whether an unusable row stops the run, or is skipped and counted."""
+    limit: Count | None = None
+    """Use only the first rows of each split; None uses all. The pictures of a split are kept in memory, encoded."""
+
+    @model_validator(mode="after")
+    def _prompts_of_files_explain_code(self) -> DataConfig:
+        if self.style == "row" and self.tools != "code":
+            raise ValueError(
+                f'style = "row" needs tools = "code", because files explain their own tools; found {self.tools!r}'
+            )
+        return self
 
 
 class PrepareConfig(Table):
     """Keys of ``rlcore data prepare visual-search``."""
 
+    source: Files
+    """Files of questions (.parquet, .json, .jsonl), or folders of them."""
+    images: str | None = None
+    """Folder that paths of pictures are relative to and must not leave; None is the folder of the file."""
     out: str
-    """Parquet file to write."""
+    """Parquet file to write, which contains the pictures."""
+    subset: str | None = None
+    """Parquet file for held-out questions, which are then not in ``out``. No picture is in both."""
+    subset_size: Count = 300
+    """Number of held-out questions, which all questions about the chosen pictures can exceed."""
+    seed: int = 0
+    """Seed of the choice of held-out pictures."""
+    strict: bool = False
+    """Write nothing and fail if a row cannot be used. Otherwise such rows are counted and left out."""
+    overwrite: bool = False
+    """Replace existing files."""

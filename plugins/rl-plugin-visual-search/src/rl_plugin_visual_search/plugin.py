@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
@@ -18,6 +19,7 @@ def rlcore_environments() -> Iterable[EnvironmentSpec]:
         target=f"{_PACKAGE}.environment:VisualSearch",
         config=f"{_PACKAGE}.config:EnvironmentConfig",
         modalities=frozenset({"text", "image"}),
+        runs_code=True,
         summary="A question about pictures; the agent writes code, or zooms, to look closer.",
     )
 
@@ -36,7 +38,7 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
         target=f"{_PACKAGE}.rewards:ToolBonus",
         config=f"{_PACKAGE}.config:ToolBonusConfig",
         scope="group",
-        maximum=1000.0,
+        maximum=math.inf,
         summary="The number of successful tool calls, if an accuracy reward of the run says that the answer is right.",
     )
     yield RewardSpec(

@@ -2,21 +2,116 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Literal
 
-from rlcore import Message
+from rlcore import ImagePart, Message, TextPart
+from rlcore.images import image_size
+from rlcore.types import Part, Role
+
+Tools = Literal["code", "zoom", "none"]
+Style = Literal["guided", "agent", "plain", "row"]
+Coordinates = Literal["pixels", "thousandths"]
+
+SPACES: dict[Coordinates, str] = {
+    "pixels": "in pixels of that picture, whose size is given below",
+    "thousandths": "in thousandths of the width and height of that picture, from 0 to 1000",
+}
+"""What the coordinates of the zoom tool mean, in words that complete a sentence."""
+MARK = "<image>"
+"""The place of a picture in the text of a row."""
+LETTERS = string.ascii_uppercase
 
 
 def opening(
-    question: str, images: Sequence[bytes], *, tools: str = "code", style: str = "guided", options: Sequence[str] = ()
+    question: str,
+    images: Sequence[bytes],
+    *,
+    tools: Tools = "code",
+    style: Style = "guided",
+    options: Sequence[str] = (),
+    coordinates: Coordinates = "pixels",
 ) -> tuple[Message, ...]:
-    """Return the messages before the first turn.
+    """Return the messages before the first turn: one message of a user, with the pictures before the text.
 
     Args:
         question: text of the question
         images: encoded pictures, to which the message refers by their hashes
-        tools: ``code``, ``zoom`` or ``none``
-        style: ``guided``, with all instructions, or ``plain``, the pictures and the question alone
+        tools: what the model may use: ``code``, ``zoom`` or ``none``
+        style: ``guided``, with all instructions; ``agent``, which asks for plans as well; ``plain``, the pictures and
+            the question alone
         options: texts of the options of a multiple choice
+        coordinates: the space of the zoom tool's regions
+
+    Raises:
+        DataError: a picture cannot be read.
     """
-    raise NotImplementedError
+    asked = with_options(question, options)
+    if style == "plain":
+        return (Message(role="user", content=(*map(ImagePart.of, images), TextPart(text=asked))),)
+    sizes = "\n".join(
+        f"{clue(number)}: width {width}, height {height}"
+        for number, (width, height) in enumerate(map(image_size, images))
+    )
+    text = _template(tools).substitute(question=asked, sizes=sizes, space=SPACES[coordinates]).rstrip("\n")
+    if style == "agent":
+        text = _template("agent").substitute() + text
+    parts: list[Part] = []
+    for number, image in enumerate(images):
+        parts += named_picture(number, image)
+    return (Message(role="user", content=(*parts, TextPart(text="\n" + text))),)
+
+
+def own_opening(prompt: Sequence[tuple[Role, str]], images: Sequence[bytes]) -> tuple[Message, ...]:
+    """Return the messages of a row's own prompt, with its pictures at the marks ``<image>``.
+
+    Pictures without a mark precede the first text of a user.
+    """
+    left = list(enumerate(images))
+    marks = sum(text.count(MARK) for _, text in prompt)
+    messages: list[Message] = []
+    ahead = left[: max(0, len(left) - marks)]
+    del left[: len(ahead)]
+    for role, text in prompt:
+        parts: list[Part] = []
+        if role == "user":
+            for number, image in ahead:
+                parts += named_picture(number, image)
+            ahead = []
+        for position, piece in enumerate(text.split(MARK)):
+            if position and left:
+                parts += named_picture(*left.pop(0))
+            elif position:
+                piece = MARK + piece
+            parts += [TextPart(text=piece)] if piece else []
+        messages.append(Message(role=role, content=tuple(parts)))
+    return tuple(messages)
+
+
+def with_options(question: str, options: Sequence[str]) -> str:
+    """Return a question followed by its lettered options, if there are any."""
+    listed = (f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
+    return "\n".join([question, *listed])
+
+
+def clue(number: int) -> str:
+    """The name of a picture, for the model and in the sandbox."""
+    return f"image_clue_{number}"
+
+
+def named_picture(number: int, image: bytes) -> tuple[Part, ...]:
+    """The parts of a message that show a picture between tags with its name."""
+    name = clue(number)
+    return (TextPart(text=f"<{name}>"), ImagePart.of(image), TextPart(text=f"</{name}>"))
+
+
+@cache
+def _template(name: str) -> string.Template:
+    file = resources.files(__package__) / "templates" / f"{name}.txt"
+    return string.Template(file.read_text(encoding="utf-8"))
+
+
+__all__ = ["MARK", "SPACES", "Coordinates", "Style", "Tools", "clue", "named_picture", "opening", "own_opening"]

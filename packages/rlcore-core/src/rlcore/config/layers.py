@@ -19,7 +19,10 @@ from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
 from rlcore.errors import did_you_mean
 from rlcore.secrecy import remember_arguments, remember_secrets
 
-SHORT_FORMS = {"model": "path", "environment": "id", "trainer": "id", "strategy": "id", "executor": "id"}
+SHORT_FORMS = {
+    "model": "path",
+    **dict.fromkeys(("environment", "sandbox", "trainer", "strategy", "executor"), "id"),
+}
 """``model=PATH`` is short for ``model.path=PATH``. For other tables, the value is the ``id`` of the component."""
 WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))
 """Tables of components within another table. A string in place of the table is its ``id``. If a layer changes the id,

@@ -29,6 +29,7 @@ from rlcore.config.schema import (
     RewardTable,
     RolloutTable,
     RunConfig,
+    SandboxTable,
     TrackersTable,
 )
 from rlcore.config.tables import Model, TableValidator
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 Others = TypeVar("Others", bound=BaseModel)
 Purpose = Literal["run", "evaluation"]
+AUTO = "auto"
 TRAINING_ONLY = frozenset({"trainer", "strategy", "algorithm", "advantage", "loss"})
 """Kinds that an evaluation does not need. Their tables are checked only if their package is installed."""
 
@@ -129,6 +131,7 @@ class _Resolver:
             rewards = self._reward_options(("reward",))
             environments = only_environment(config, self.options, rewards)
         self._engine()
+        self._sandbox()
         trackers = self._trackers()
         self._builder()
         for table in tree:
@@ -291,6 +294,17 @@ class _Resolver:
                 continue
             if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
                 self.validator.unknown.append(("rollout", key))
+
+    def _sandbox(self) -> None:
+        """Validate the keys of the selected sandbox, which stand beside the limits; ``auto`` has none."""
+        table = self._table("sandbox")
+        own = {key: value for key, value in table.items() if key not in SandboxTable.model_fields}
+        id = table.get("id", AUTO)
+        if id == AUTO:
+            self.validator.unknown += [("sandbox", key) for key in own]
+        elif isinstance(id, str) and (spec := self._spec("sandbox", id, ("sandbox", "id"))) is not None:
+            model = self._model(("sandbox",), self.registry.config_model, "sandbox", spec.id)
+            self.options["sandbox"] = self.validator.own(model, own, ("sandbox",))
 
     def _trackers(self) -> dict[str, BaseModel | None]:
         table = self._table("trackers")

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rlcore.config.environments import ResolvedEnvironment
 from rlcore.config.layers import DEFAULT, KeyPath, nearest_origin
 from rlcore.config.masking import masked_tree
-from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, Table
+from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, SandboxTable, Table
 from rlcore.config.write import toml_text
 
 COMPONENT_TABLES = {
@@ -93,6 +93,9 @@ class Resolved:
             if table == "engine":
                 if values := _dump(options):
                     tree["rollout"][self.config.rollout.engine] = values
+            elif table == "sandbox":
+                limits = {key: value for key, value in tree["sandbox"].items() if key in SandboxTable.model_fields}
+                tree["sandbox"] = {**limits, **_dump(options)}
             elif table == "builder":
                 tree["model"]["builder"] = _dump(options)
             elif "." in table:

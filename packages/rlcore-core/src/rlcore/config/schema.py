@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from rlcore.types import SandboxLimits
 
 MOST = 2**16
 """Limit of everything that takes memory or time for each one, such as trajectories of a task."""
@@ -176,6 +179,41 @@ class RolloutTable(Table):
         return dict(self.model_extra or {})
 
 
+class SandboxTable(ComponentTable):
+    """The sandbox for code that a model writes. It is started only if an environment, tool or reward runs code.
+
+    The backend's own keys, such as ``base_url``, are in the same table. Limits are per session unless stated.
+    """
+
+    id: str = "auto"
+    """Backend: ``auto`` uses the strongest one that is available on this machine; otherwise an id from ``rlcore
+    doctor``, which is used or refused, but never replaced."""
+    cell_s: Annotated[float, Field(gt=0)] = 30.0
+    """Wall time of a cell in seconds. The code is then killed, and the session restarts with its initial images."""
+    cpu_s: Annotated[float, Field(gt=0)] = 30.0
+    """CPU time of a cell in seconds, summed over its threads and processes."""
+    memory_mb: Annotated[int, Field(ge=1, le=LARGEST)] = 2048
+    """Memory in MiB."""
+    output_characters: Annotated[int, Field(ge=100, le=LARGEST)] = 8192
+    """Characters of each text that a cell returns: stdout, stderr, value and error. Of a longer text, the beginning and
+    the end are kept."""
+    images: Annotated[int, Field(ge=0, le=MOST)] = 8
+    """Images that a cell returns. Others are counted."""
+    image_pixels: Annotated[int, Field(ge=1, le=LARGEST)] = 4_194_304
+    """Pixels of a returned image; a larger one is reduced."""
+    processes: Count = 32
+    """Processes and threads."""
+    files: Annotated[int, Field(ge=8, le=MOST)] = 256
+    """Open files of a process."""
+    file_mb: Annotated[int, Field(ge=1, le=LARGEST)] = 64
+    """Size of a file, and of all files together, in MiB."""
+
+    @property
+    def limits(self) -> SandboxLimits:
+        """The limits, without the backend."""
+        return SandboxLimits(**{one.name: getattr(self, one.name) for one in fields(SandboxLimits)})
+
+
 class EvaluationTable(Table):
     """Evaluation on held-out tasks. It does not affect the random state of training."""
 
@@ -261,6 +299,8 @@ class RunConfig(Table):
     """Dataset; ``id`` defaults to the id of the environment."""
     rollout: RolloutTable = RolloutTable()
     """Rollouts."""
+    sandbox: SandboxTable = SandboxTable()
+    """The sandbox for code that a model writes."""
     algorithm: dict[str, Any] = {}
     """Advantage, loss and KL penalty; read by the trainer."""
     trainer: ComponentTable = ComponentTable(id="policy-gradient")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import random
@@ -14,11 +15,12 @@ from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from rlcore.errors import EngineError
+from rlcore.episodes.sandbox import EpisodeSession, OpenSession, open_session
+from rlcore.errors import EngineError, SandboxFailure
 from rlcore.types import ChatCompletion, FrozenDict, Message, Task, derive_seed
 
 if TYPE_CHECKING:
-    from rlcore.contracts import Complete
+    from rlcore.contracts import Complete, SandboxSession
 
 log = logging.getLogger("rlcore.episode")
 
@@ -34,6 +36,7 @@ class EpisodeContext:
         seed: of `random`; siblings of a group have different seeds
         timeout_s: time limit for the whole episode in seconds, starting at creation
         complete: samples for `complete`; None if there is no model
+        open_sandbox: starts the session of `sandbox`; None if there is no sandbox
 
     Attributes:
         task: as given
@@ -51,6 +54,7 @@ class EpisodeContext:
         seed: int = 0,
         timeout_s: float = float("inf"),
         complete: Complete | None = None,
+        open_sandbox: OpenSession | None = None,
     ) -> None:
         self.task = task
         self.sibling = sibling
@@ -59,6 +63,11 @@ class EpisodeContext:
         self._seed = seed
         self._scratch: Path | None = None
         self._complete = complete
+        self._open_sandbox = open_sandbox
+        self._sandbox: EpisodeSession | None = None
+        self._sandbox_images: tuple[bytes, ...] = ()
+        self._opening: asyncio.Lock | None = None
+        self._ended = False
 
     @cached_property
     def random(self) -> random.Random:
@@ -93,6 +102,38 @@ class EpisodeContext:
             raise EngineError("further completions need the model of a run, which stored trajectories do not have")
         return await self._complete(messages, images=images, count=count, sampling=sampling)
 
+    async def sandbox(self, images: Sequence[bytes] = ()) -> SandboxSession:
+        """The Python session of the episode, for code that the model writes.
+
+        It is started at the first call and closed with the episode. Names persist from cell to cell. Environment, tools
+        and rewards of the episode share it, and their cells run one after the other. To run model code in a session,
+        declare ``runs_code`` in the spec, so that the run checks before its start that a sandbox is available.
+
+        Args:
+            images: encoded images of the first call, bound to ``image_clue_0``, ``image_clue_1``, …; a later call
+                gives the same ones or none
+
+        Raises:
+            SandboxFailure: the session cannot be started, or there is no sandbox, as for a stored trajectory.
+            ValueError: the session has other images.
+        """
+        if self._ended:
+            raise SandboxFailure("the episode has ended")
+        if self._open_sandbox is None:
+            raise SandboxFailure("code needs the sandbox of a run, which stored trajectories do not have")
+        given = tuple(images)
+        self._opening = self._opening or asyncio.Lock()
+        async with self._opening:  # two tools of one turn may both be the first
+            if self._sandbox is None:
+                session = await open_session(self._open_sandbox, given)
+                if self._ended:
+                    await session.close()
+                    raise SandboxFailure("the episode has ended")
+                self._sandbox, self._sandbox_images = session, given
+        if given and given != self._sandbox_images:
+            raise ValueError("the sandbox of the episode was started with other images")
+        return self._sandbox
+
     @property
     def remaining_s(self) -> float:
         """Seconds until the deadline, at least 0."""
@@ -105,8 +146,21 @@ class EpisodeContext:
             self._scratch = Path(tempfile.mkdtemp(prefix="rlcore-episode-"))
         return self._scratch
 
+    async def aclose(self) -> None:
+        """Close the sandbox session, and delete the scratch folder. A second call does nothing.
+
+        Raises:
+            SandboxFailure: the session cannot be closed. The folder is deleted anyway.
+        """
+        self._ended = True
+        try:
+            if self._sandbox is not None:
+                await self._sandbox.close()
+        finally:
+            self.close()
+
     def close(self) -> None:
-        """Delete the scratch folder. A second call does nothing."""
+        """Delete the scratch folder. A second call does nothing. An open sandbox session needs `aclose`."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None

@@ -39,7 +39,7 @@ from rlcore.episodes.calls import is_async, place_of
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.threads import TooManyAbandoned, run_in_thread
 from rlcore.episodes.tool_schema import check_arguments, parameters_of, schema_of
-from rlcore.errors import EnvironmentFailure, ToolFailure, UserError
+from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserError
 from rlcore.types import FrozenDict, Task, ToolSchema, freeze, thaw
 from rlcore.types.checking import flaw_in_numbers, is_finite
 
@@ -119,7 +119,7 @@ class Tool:
                     if inspect.isawaitable(answer):
                         answer = await answer
             return self._result(answer)
-        except ToolFailure:
+        except (ToolFailure, SandboxFailure):
             raise
         except (EnvironmentFailure, TooManyAbandoned) as error:
             raise ToolFailure(f"{self.named} failed: {error}") from error

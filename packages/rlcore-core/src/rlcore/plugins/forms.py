@@ -15,6 +15,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "chat_format": ("prompt", "observation", "parse"),
     "trainer": ("train",),
     "strategy": ("step",),
+    "sandbox": ("open", "close"),
 }
 """Kinds whose targets are classes, and their required methods."""
 DIALECT = (("claims", "read_overrides"), ("read_file",))

@@ -52,7 +52,7 @@ KINDS: Mapping[str, Kind] = {
 
 SPEC_ATTRIBUTES = frozenset(
     {"blocking", "max_concurrency", "scope", "minimum", "maximum", "rewards_silence", "trains", "speaks"}
-    | {"tables", "needs_environment", "quantizes"}
+    | {"tables", "needs_environment", "quantizes", "runs_code"}
 )
 """Spec fields that a component given as an import path defines as attributes."""
 

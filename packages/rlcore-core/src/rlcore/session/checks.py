@@ -20,6 +20,7 @@ from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
 from rlcore.session.image_checks import check_images
 from rlcore.session.processes import one_of_several_asked, world_size
+from rlcore.session.sandboxes import AUTO
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
         run.rewards(environment.name)
     if not run.environments:
         run.rewards()
+    if run.runs_code:
+        _check_sandbox(run)
     trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
     notes: list[str] = []
     if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
@@ -105,6 +108,19 @@ def _check_environment(run: RunSession, one: ResolvedEnvironment) -> None:
 
 def _listed(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def _check_sandbox(run: RunSession) -> None:
+    """Reject a sandbox that is not available, and a time limit that ends the turn before the cell."""
+    cell_s, step_s = run.config.sandbox.cell_s, run.config.rollout.environment_timeout_s
+    if cell_s >= step_s:
+        raise UserError(
+            "sandbox.cell_s must be less than rollout.environment_timeout_s, which otherwise ends the whole trajectory",
+            found=f"{cell_s:g} s for a cell, {step_s:g} s for a step",
+            where=run.resolved.origin(("sandbox", "cell_s")),
+            fix=f"rollout.environment_timeout_s={2 * cell_s:g}",
+        )
+    run.sandbox_choice  # noqa: B018 (choosing refuses one that is not available)
 
 
 def _check_quantization(run: RunSession, trainer: TrainerSpec) -> None:
@@ -210,6 +226,8 @@ def _check_installed(run: RunSession, purpose: Purpose) -> None:
     for environment in run.environments:
         parts += [("environment", environment.id), ("dataset", environment.data_id)]
         parts += [("reward", table.id) for table in environment.rewards]
+    if config.sandbox.id != AUTO:
+        parts.append(("sandbox", config.sandbox.id))
     if purpose == "run":
         parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
         parts += [("tracker", id) for id in config.trackers.use]

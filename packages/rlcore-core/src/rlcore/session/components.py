@@ -5,22 +5,24 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.config.schema import LARGEST
 from rlcore.containment import value_text
-from rlcore.contracts import ChatFormat, Dataset, Environment
+from rlcore.contracts import ChatFormat, Dataset, Environment, Sandbox
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.errors import PluginError, UserError
 from rlcore.images import ImageProcessor
 from rlcore.models.config_file import context_tokens
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
-from rlcore.plugins.registry import Registry, make, make_component
+from rlcore.plugins.registry import Registry, asked, make, make_component
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.image_checks import check_image_input, has_image_environment, uses_tokens
 from rlcore.session.mixed_dataset import MixedDataset, Part
+from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, runs_code
 from rlcore.session.usable_tasks import UsableTasks, usable_tasks
 from rlcore.types import Task, derive_seed
 
@@ -170,6 +172,27 @@ class RunComponents:
         if name not in self._environments:
             self._environments[name] = self.load("environment", chosen.id)
         return cast(Environment, make(self._environments[name], chosen.options))
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the run declares that it runs code of the model, or names a sandbox."""
+        return runs_code(self)
+
+    @cached_property
+    def sandbox_choice(self) -> SandboxChoice:
+        """The sandbox of the run with what it guarantees on this machine; chosen once.
+
+        Raises:
+            UserError: the sandbox that the run names cannot be used, or ``auto`` finds none.
+        """
+        return choose_sandbox(self)
+
+    def sandbox(self) -> Sandbox:
+        """A new `Sandbox`, of which a process needs one. It is started by its first session. Raises as above."""
+        spec = self.sandbox_choice.spec
+        target, what = self.load("sandbox", spec.id), f"the creation of {self.registry.named('sandbox', spec.id)}"
+        options = self.resolved.options.get("sandbox")
+        return cast(Sandbox, asked(what, target, options, self.config.sandbox.limits))
 
     def rewards(self, name: str = "") -> tuple[SelectedReward, ...]:
         """The rewards of an environment, or of a run without one, created once."""

@@ -19,6 +19,7 @@ from rlcore.types.messages import (
     media_hash,
 )
 from rlcore.types.requests import RolloutRequest, derive_seed
+from rlcore.types.sandbox import CodeResult, SandboxLimits, SandboxSupport
 from rlcore.types.steps import Boundary, Failure, Observation, Step, Stop
 from rlcore.types.tasks import Demonstration, Task
 from rlcore.types.trajectory import Group, RewardResult, Segment, Trajectory, Turn
@@ -26,6 +27,7 @@ from rlcore.types.trajectory import Group, RewardResult, Segment, Trajectory, Tu
 __all__ = [
     "Boundary",
     "ChatCompletion",
+    "CodeResult",
     "Completion",
     "Demonstration",
     "Failure",
@@ -46,6 +48,8 @@ __all__ = [
     "Role",
     "RolloutRequest",
     "Sampling",
+    "SandboxLimits",
+    "SandboxSupport",
     "Segment",
     "Step",
     "Stop",

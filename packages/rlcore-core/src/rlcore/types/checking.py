@@ -12,11 +12,13 @@ from typing import Any, get_args
 
 from rlcore.types.generation import ChatCompletion, Completion, FinishReason
 from rlcore.types.messages import ImagePart, Message, Role, TextPart, ToolCall, ToolSchema
+from rlcore.types.sandbox import CodeResult, CodeStatus
 from rlcore.types.steps import Observation, Step, Stop
 from rlcore.types.tasks import Demonstration, Task
 
 ROLES = get_args(Role)
 FINISH_REASONS = get_args(FinishReason)
+CODE_STATUSES = get_args(CodeStatus)
 LARGEST_LOGPROB = 1e-2
 """Log-probabilities are at most 0, except for rounding errors in bfloat16."""
 
@@ -47,6 +49,25 @@ def flaw_in_observation(observation: Observation) -> str | None:
         or _flaw_in_images(observation.images)
         or (None if observation.context is None else flaw_in_messages(observation.context))
     )
+
+
+def flaw_in_code_result(result: CodeResult) -> str | None:
+    """Of the answer of a sandbox."""
+    if result.status not in CODE_STATUSES:
+        return f"the status {str(result.status)[:40]!r}"
+    for name in ("stdout", "stderr", "value", "error"):
+        if not isinstance(text := getattr(result, name), str):
+            return f"{name} of type {_kind(text)}"
+    if flaw := _flaw_in_images(result.images):
+        return flaw
+    names = result.image_names
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        return "image_names that are not a tuple of texts"
+    if len(names) != len(result.images):
+        return f"{len(names)} image_names for {len(result.images)} images"
+    if isinstance(result.omitted_images, bool) or not isinstance(result.omitted_images, int):
+        return f"omitted_images of type {_kind(result.omitted_images)}"
+    return None if is_finite(result.seconds) else "seconds that are not a finite number"
 
 
 def flaw_in_step(step: Step) -> str | None:

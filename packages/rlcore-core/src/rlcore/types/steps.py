@@ -33,6 +33,8 @@ class Boundary(StrEnum):
     TOOL = "tool"
     ENGINE = "engine"
     REWARD = "reward"
+    SANDBOX = "sandbox"
+    """The sandbox itself, not the code that ran in it."""
     TIMEOUT = "timeout"
     """A deadline of the environment or of the whole trajectory passed."""
 

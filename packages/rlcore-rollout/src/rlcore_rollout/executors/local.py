@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import isawaitable
@@ -42,6 +42,7 @@ from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, ModelClient, TokenClient
+from rlcore_rollout.sandboxes.shared import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class LocalExecutor:
         limit = self._engine.max_concurrency if isinstance(self._engine, LimitedEngine) else None
         self._concurrency = min([rollout.concurrency, *filter(None, [limit])])
         self._stages = {environment.name: self._stage(environment) for environment in run.environments}
+        self._sandbox = SharedSandbox(run)
         self._closed = False
         self._loop = EventLoop(GrowingThreads())
 
@@ -173,11 +175,14 @@ class LocalExecutor:
             return
         self._closed = True
         try:
-            self._loop.run(_answer(self._engine.close))
             for reward in self._rewards():
                 self._loop.run(reward.close())
+            self._loop.run(_answer(self._sandbox.close))
         finally:
-            self._loop.close()
+            try:
+                self._loop.run(_answer(self._engine.close))
+            finally:
+                self._loop.close()
 
     def _rewards(self) -> Iterator[SelectedReward]:
         for name in self._stages:
@@ -223,7 +228,7 @@ class LocalExecutor:
         key = (request.seed, request.purpose)
 
         async def trajectory(task: Task, index: int, sibling: int, images: ImagePool) -> Trajectory:
-            with ExitStack() as stack:
+            async with AsyncExitStack() as stack:
                 own = replace(sampling, seed=derive_seed(*key, request.step, task.key, sibling))
                 completions = Completions(
                     model_client=self._client,
@@ -240,8 +245,9 @@ class LocalExecutor:
                         seed=derive_seed(*key, request.step),
                         timeout_s=rollout.trajectory_timeout_s,
                         complete=completions,
+                        open_sandbox=self._sandbox.open,
                     )
-                    stack.enter_context(closing(context))
+                    stack.push_async_callback(self._leave, context)
                     ended = await self._act(request, completions, context)
                 meter.advance(tokens=ended.sampled_tokens)
                 scored = await scorers[task.environment].score(ended, task, context)
@@ -260,6 +266,14 @@ class LocalExecutor:
         finally:
             if request.purpose == "train" and isinstance(self._engine, SleepingEngine):
                 await self._engine.sleep()
+
+    async def _leave(self, context: EpisodeContext) -> None:
+        """Close what an episode has opened. A failure is reported, and does not change its outcome."""
+        try:
+            timeout_s = self._run.config.rollout.environment_timeout_s
+            await call("the end of the episode", context.aclose, timeout_s=timeout_s)
+        except CallFailed as failed:
+            context.logger.warning("task %s, sibling %d: %s", context.task.id, context.sibling, failed)
 
     async def _act(self, request: RolloutRequest, given: Completions, context: EpisodeContext) -> Trajectory:
         """Run one trajectory. The names of sessions sort in logical order, which an engine may use."""

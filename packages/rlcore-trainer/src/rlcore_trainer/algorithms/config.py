@@ -76,6 +76,12 @@ class FilterConfig(Table):
     metric: Literal["none", "reward", "accuracy", "all-wrong"] = "none"
     """``reward`` drops a group whose rewards are all equal, ``accuracy`` a group that is all correct or all wrong,
     and ``all-wrong`` only a group that is all wrong."""
+    score: str | None = None
+    """The reward (``ID``) or component (``ID/COMPONENT``) that ``metric`` compares, such as the accuracy without a
+    bonus; None uses the weighted sum. ``rank_by_std`` always uses the weighted sum."""
+    exclude: list[Literal["max_turns", "length", "tool_errors"]] = []
+    """Trajectories that stopped for one of these reasons are excluded from their group and from the loss, as if they
+    were not scored."""
     oversample: Annotated[float, Field(ge=1, le=1000)] = 1.0
     """Factor by which each rollout requests more tasks than a step needs."""
     rank_by_std: bool = False

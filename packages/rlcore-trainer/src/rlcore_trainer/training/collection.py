@@ -19,7 +19,7 @@ from rlcore.wording import counted
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.curriculum import after_rollout
 from rlcore_trainer.batching.data_order import cursor_of_step, tasks_of_step
-from rlcore_trainer.batching.filtering import REASONS, Reason, sift, spread
+from rlcore_trainer.batching.filtering import REASONS, Reason, check_score, excluding, sift, spread
 from rlcore_trainer.batching.mixture import Drawn, Mixture, MixtureState, Part, PartState
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
 from rlcore_trainer.training.collector_state import CollectorState, Waiting, from_json
@@ -149,7 +149,8 @@ class Collector:
         groups = source.collect(self._request([self._tasks[index] for index in indices], step))
         if groups is None:
             return None
-        return Collected(groups=groups, sampled=groups, metrics={}, epoch=epoch)
+        left, metrics = self._left(groups)
+        return Collected(groups=left, sampled=groups, metrics=metrics, epoch=epoch)
 
     def _start(self, step: int) -> CollectorState:
         """The state before a step without earlier ones, or after the steps of a plain run."""
@@ -169,7 +170,15 @@ class Collector:
         state = self._measured(drawn, groups)
         self._before, self._step = self._between, step
         self._between = CollectorState(drawn=state, batch=step, trained=before.trained + 1)
-        return Collected(groups=groups, sampled=groups, metrics=self._metrics(groups, state), epoch=_epoch(state))
+        left, metrics = self._left(groups)
+        return Collected(
+            groups=left, sampled=groups, metrics={**self._metrics(groups, state), **metrics}, epoch=_epoch(state)
+        )
+
+    def _left(self, groups: Sequence[Group]) -> tuple[Sequence[Group], dict[str, float]]:
+        """The groups with excluded trajectories as not scored, and the number of these trajectories."""
+        left, counts = excluding(groups, self._filter.exclude)
+        return left, {"filter/excluded": float(counts.total())} if self._filter.exclude else {}
 
     def _measured(self, drawn: Drawn, groups: Sequence[Group]) -> MixtureState:
         """The state after a rollout, in which tasks outside the band of the curriculum rest."""
@@ -191,6 +200,7 @@ class Collector:
         brought = len(pool)
         sampled: list[Group] = []
         reasons: Counter[Reason] = Counter()
+        excluded = 0.0
         for extra in range(self._filter.max_extra_batches + 1):
             count = self._more(len(pool), len(pool) - brought, len(sampled)) if extra else self._first(len(pool))
             if not count:
@@ -202,7 +212,10 @@ class Collector:
                 return None
             state = self._measured(drawn, groups)
             sampled += groups
-            kept, dropped = sift(groups, self._filter.metric, self._success)
+            check_score(groups, self._filter.score)
+            groups, counts = excluding(groups, self._filter.exclude)
+            excluded += counts.total()
+            kept, dropped = sift(groups, self._filter.metric, self._success, self._filter.score)
             pool += [Waiting(group, before.trained) for group in kept]
             reasons += dropped
             if all(reward is None for group in groups for reward in group.rewards_G):
@@ -223,6 +236,7 @@ class Collector:
             "discarded": len(pool) - len(chosen) - len(carried),
             "batches": batch - before.batch,
             "short": short,
+            **({"excluded": excluded} if self._filter.exclude else {}),
         }
         return Collected(
             groups=[waiting.group for waiting in chosen],

@@ -84,6 +84,8 @@ def _notes(run: RunSession) -> list[str]:
         found.append(f"kl.coefficient is 0: the KL term is disabled, and {keys} {_verb('have', unread)} no effect")
     if "max_extra_batches" in _chosen(algorithm.filter) and not _filters(algorithm):
         found.append("filter.max_extra_batches has no effect: without a filter, a step requests only one rollout")
+    if "length" in algorithm.filter.exclude and algorithm.overlong.mask_truncated:
+        found.append("overlong.mask_truncated has no effect: filter.exclude excludes truncated trajectories")
     if kl.coefficient and kl.target == "loss" and kl.estimator == "k1" and not kl.importance_weighted:
         found.append("k1 as a loss has a zero-mean gradient: it adds noise without reducing the KL; use mse or k3")
     for part in PARTS:
@@ -184,6 +186,8 @@ class _Conflicts:
             reason = "the filter compares the trajectories of a group, and each group has only one"
             fix = "rollout.group_size=2 or more, or algorithm.filter.metric=none"
             yield self._problem("algorithm.filter.metric", chosen.metric, reason, fix)
+        if chosen.score is not None:
+            yield from self._of_score(chosen.score)
         if _filters(self._algorithm):
             return
         if chosen.rank_by_std:
@@ -194,6 +198,15 @@ class _Conflicts:
             reason = "without a filter, a step always has enough groups"
             fix = "set algorithm.filter.metric, or remove it"
             yield self._problem("algorithm.filter.when_short", chosen.when_short, reason, fix)
+
+    def _of_score(self, score: str) -> Iterator[Problem]:
+        if self._algorithm.filter.metric == "none":
+            fix = "algorithm.filter.metric=accuracy, or remove it"
+            yield self._problem("algorithm.filter.score", score, "only a filter.metric compares it", fix)
+        ids = {table.id for environment in self._run.resolved.environments for table in environment.rewards}
+        if (id := score.partition("/")[0].partition("#")[0]) not in ids:
+            fix = f"{' or '.join(sorted(ids))}, or one of their components as ID/COMPONENT"
+            yield self._problem("algorithm.filter.score", score, f"the run has no reward {id!r}", fix)
 
     def _of_level(self) -> Iterator[Problem]:
         asked, has, name = self._algorithm.importance_sampling_level, self._loss.level, self._algorithm.loss.id

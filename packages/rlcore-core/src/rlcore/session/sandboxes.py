@@ -1,0 +1,109 @@
+"""Choose the sandbox of a run: the strongest one that is available, or exactly the one that the run names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlcore.containment import value_text
+from rlcore.errors import PluginError, UserError
+from rlcore.plugins.registry import Registry, asked
+from rlcore.specs import EnvironmentSpec, RewardSpec, SandboxSpec, ToolSpec
+from rlcore.types import SandboxSupport
+
+if TYPE_CHECKING:
+    from rlcore.session.components import RunComponents
+
+AUTO = "auto"
+"""The id that selects the strongest available sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxChoice:
+    """A sandbox with what it guarantees on this machine."""
+
+    spec: SandboxSpec
+    support: SandboxSupport
+
+    def line(self) -> str:
+        """The name, the guarantees, and what is missing, in one line."""
+        promised = ", ".join(self.support.guarantees) or "no guarantees"
+        lacking = f"; not guaranteed: {', '.join(self.support.lacks)}" if self.support.lacks else ""
+        return f"{self.spec.id}: {promised}{lacking}"
+
+
+def examine(registry: Registry, id: str, options: Any = None) -> SandboxChoice:
+    """Ask a sandbox whether it can be used on this machine.
+
+    Raises:
+        PluginError: there is no such sandbox, or its answer is not a `SandboxSupport`.
+    """
+    spec = registry.spec("sandbox", id)
+    assert isinstance(spec, SandboxSpec)
+    if spec.available is None:
+        return SandboxChoice(spec=spec, support=SandboxSupport())
+    what = f"the check of {registry.named('sandbox', id)}"
+    support = asked(what, registry.load_for("sandbox", spec, spec.available), options)
+    if not isinstance(support, SandboxSupport):
+        raise PluginError(
+            f"{what} must return a SandboxSupport", found=value_text(support), fix=f"edit {spec.available}"
+        )
+    return SandboxChoice(spec=spec, support=support)
+
+
+def ranked(registry: Registry) -> list[SandboxSpec]:
+    """The sandboxes from which ``auto`` chooses, the strongest first."""
+    specs = [spec for spec in registry.specs("sandbox") if isinstance(spec, SandboxSpec) and spec.strength is not None]
+    return sorted(specs, key=lambda spec: -(spec.strength or 0))
+
+
+def choose_sandbox(run: RunComponents) -> SandboxChoice:
+    """The sandbox of a run.
+
+    Raises:
+        UserError: the sandbox that the run names cannot be used, or ``auto`` finds none.
+    """
+    id = run.config.sandbox.id
+    origin = run.resolved.origin(("sandbox", "id"))
+    if id != AUTO:
+        choice = examine(run.registry, id, run.resolved.options.get("sandbox"))
+        if not choice.support.available:
+            usable = [spec.id for spec in ranked(run.registry) if examine(run.registry, spec.id).support.available]
+            others = f"sandbox.id={usable[0]}, which can be used here, or sandbox.id={AUTO}" if usable else ""
+            raise UserError(
+                f"the sandbox {id!r} cannot be used on this machine",
+                found=choice.support.reason,
+                where=origin,
+                fix="\nor ".join(filter(None, [choice.support.fix, others])) or None,
+            )
+        return choice
+    refused = []
+    for spec in ranked(run.registry):
+        choice = examine(run.registry, spec.id)
+        if choice.support.available:
+            return choice
+        refused.append(choice)
+    reasons = "; ".join(f"{one.spec.id}: {one.support.reason}" for one in refused)
+    fixes = [f"{one.spec.id}: {one.support.fix}" for one in refused if one.support.fix]
+    raise UserError(
+        "no sandbox can be used on this machine, and the run executes code that the model writes",
+        found=reasons or "no installed plugin provides one",
+        where=origin,
+        fix="\nor ".join([*fixes, "use a sandbox service: sandbox.id=http sandbox.base_url=http://…"]),
+    )
+
+
+def runs_code(run: RunComponents) -> bool:
+    """Whether a selected environment, tool or reward declares that it runs code, or the run names a sandbox."""
+    registry, config = run.registry, run.config
+    specs = [registry.spec("reward", table.id) for table in config.reward]
+    for environment in run.environments:
+        specs.append(registry.spec("environment", environment.id))
+        specs += [registry.spec("reward", table.id) for table in environment.rewards]
+        tools = getattr(environment.options, "tools", ())
+        specs += [registry.spec("tool", id) for id in tools if isinstance(id, str) and ":" not in id]
+    declared = any(isinstance(one, (EnvironmentSpec, RewardSpec, ToolSpec)) and one.runs_code for one in specs)
+    return declared or config.sandbox.id != AUTO
+
+
+__all__ = ["AUTO", "SandboxChoice", "choose_sandbox", "examine", "ranked", "runs_code"]

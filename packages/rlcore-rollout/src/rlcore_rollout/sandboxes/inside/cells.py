@@ -1,0 +1,169 @@
+"""The persistent state of a session: runs cells one after another, and returns what they showed."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import Any
+
+from rlcore_rollout.sandboxes.inside.figures import Shown, decoded
+from rlcore_rollout.sandboxes.inside.texts import cut
+from rlcore_rollout.sandboxes.inside.tracebacks import CELL, remember, short_traceback
+
+NAMES = {
+    "np": "numpy",
+    "plt": "matplotlib.pyplot",
+    "matplotlib": "matplotlib",
+    "Image": "PIL.Image",
+    "io": "io",
+    "base64": "base64",
+    "math": "math",
+}
+"""Modules that are bound in each session, if they are installed."""
+_identity, _frames = threading.get_ident, sys._current_frames
+_compile, _exec, _eval, _repr = compile, exec, eval, repr
+
+
+class Stream(io.TextIOWrapper):
+    """``sys.stdout`` and ``sys.stderr``. Drops what threads of earlier cells print."""
+
+    def __init__(self, number: int, abandoned: set[int]) -> None:
+        raw = os.fdopen(os.dup(number), "wb")
+        super().__init__(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        self._abandoned = abandoned
+
+    def write(self, text: str) -> int:
+        """Write, unless a thread of an earlier cell calls it."""
+        return len(text) if self._abandoned and _identity() in self._abandoned else super().write(text)
+
+
+class Cells:
+    """Runs cells in one namespace.
+
+    Args:
+        images: the initial images, encoded
+        limits: with the fields of `rlcore.types.SandboxLimits`
+
+    Raises:
+        ValueError: an image cannot be read.
+    """
+
+    def __init__(self, images: Sequence[bytes], limits: SimpleNamespace) -> None:
+        self._limits = limits
+        self._module = ModuleType("__main__")
+        self._names = self._module.__dict__
+        self._names.update({name: sys.modules[module] for name, module in NAMES.items() if module in sys.modules})
+        self._names["__builtins__"] = builtins
+        sys.modules["__main__"] = self._module
+        for number, image in enumerate(images):
+            try:
+                self._names[f"image_clue_{number}"] = decoded(image)
+            except Exception as error:  # damaged files raise every type
+                raise ValueError(f"image {number} of {len(images)}: {type(error).__name__}: {error}") from None
+        self._cell = self._first = 0
+        self._abandoned: set[int] = set()
+        self._streams = [Stream(1, self._abandoned), Stream(2, self._abandoned)]
+        self._shown = Shown(self._bind, most=limits.images, pixels=limits.image_pixels)
+
+    def run(self, code: str, first: int) -> tuple[dict[str, Any], list[bytes]]:
+        """Run a cell.
+
+        Args:
+            code: Python source
+            first: number of the first image that it shows, for the name of its variable
+
+        Returns:
+            The fields of the reply, and the shown images as PNG.
+        """
+        self._prepare(first)
+        value = error = ""
+        try:
+            value = self._execute(code)
+        except BaseException as raised:
+            error = self._explained(raised)
+        try:
+            self._shown.show_open_figures()
+        except BaseException as raised:
+            error = error or self._explained(raised)
+        self._finish()
+        shown = self._shown
+        reply = {"ok": not error, "value": value, "error": error, "omitted": shown.omitted}
+        return reply, shown.encoded
+
+    def _prepare(self, first: int) -> None:
+        """Restore what earlier cells may have replaced or left behind."""
+        self._cell, self._first = self._cell + 1, first
+        self._abandon_threads()
+        for index, stream in enumerate(self._streams):
+            if stream.closed:
+                self._streams[index] = Stream(index + 1, self._abandoned)
+        sys.stdout, sys.stderr = self._streams
+        sys.__stdout__, sys.__stderr__ = self._streams  # type: ignore[misc]
+        sys.modules["__main__"] = self._module
+        self._shown.begin()
+
+    def _execute(self, code: str) -> str:
+        """Run the code, and return its last expression as a text."""
+        name = f"{CELL}{self._cell}>"
+        remember(name, code)
+        body, last = _compiled(code, name)
+        if body is not None:
+            _exec(body, self._names)
+        if last is None:
+            return ""
+        value = _eval(last, self._names)
+        return "" if value is None or self._shown.add(value) else cut(_repr(value), self._limits.output_characters)
+
+    def _explained(self, error: BaseException) -> str:
+        text = short_traceback(error, self._limits.output_characters)
+        error.__traceback__ = None  # its frames hold the variables of the cell
+        return text
+
+    def _finish(self) -> None:
+        """Stop what would disturb the session between cells, and write what is buffered."""
+        sys.settrace(None)
+        sys.setprofile(None)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if sys.getrecursionlimit() < 1000:
+            sys.setrecursionlimit(1000)
+        for note in self._shown.notes:
+            _quietly(self._streams[1].write, f"{note}\n")
+        for stream in {sys.stdout, sys.stderr, *self._streams}:
+            _quietly(stream.flush)
+        self._abandon_threads()
+
+    def _abandon_threads(self) -> None:
+        """Drop what other threads print from now on."""
+        others = _frames()
+        self._abandoned.clear()
+        if len(others) > 1:
+            self._abandoned.update(others.keys() - {_identity()})
+
+    def _bind(self, index: int, image: Any) -> None:
+        self._names[f"image_clue_{self._first + index}"] = image
+
+
+def _compiled(code: str, name: str) -> tuple[CodeType | None, CodeType | None]:
+    """The statements of a cell, and its last expression unless a semicolon ends it."""
+    tree = _compile(code, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    assert isinstance(tree, ast.Module)
+    last = None
+    if tree.body and isinstance(end := tree.body[-1], ast.Expr) and not code.rstrip().endswith(";"):
+        tree.body.pop()
+        last = _compile(ast.Expression(end.value), name, "eval", dont_inherit=True)
+    body = _compile(tree, name, "exec", dont_inherit=True) if tree.body else None
+    return body, last
+
+
+def _quietly(function: Any, *arguments: object) -> None:
+    try:
+        function(*arguments)
+    except BaseException:
+        return

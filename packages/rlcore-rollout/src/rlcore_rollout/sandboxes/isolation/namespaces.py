@@ -1,0 +1,107 @@
+"""Sessions with namespaces of their own: user, PID, mount, network, IPC, UTS and cgroup.
+
+The process that starts sessions enters a read-only view once. A session then needs few mounts: its scratch folder and
+/proc.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from . import confinement, kernel, landlock, limits, supervision, view
+
+UNPRIVILEGED = 65534
+"""User and group of sessions that root starts."""
+INSIDE = 1000
+"""User and group as a session sees them."""
+FILES = 16_384
+_ALL = (
+    kernel.CLONE_NEWUSER
+    | kernel.CLONE_NEWNS
+    | kernel.CLONE_NEWPID
+    | kernel.CLONE_NEWNET
+    | kernel.CLONE_NEWIPC
+    | kernel.CLONE_NEWUTS
+    | kernel.CLONE_NEWCGROUP
+)
+_PR_SET_DUMPABLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What sessions inherit."""
+
+    limits: Any
+    folder: str
+    ruleset: int | None
+    """Landlock's ruleset; None without landlock."""
+    baseline: int
+    """Memory that a session shares with its parent, in bytes."""
+
+
+def prepare(limits_: Any, folder: str) -> Prepared:
+    """Enter the view, as an unprivileged user.
+
+    Args:
+        limits_: with the fields of `rlcore.types.SandboxLimits`
+        folder: the folder that will hold the scratch folders; afterwards an empty one at the same path
+    """
+    if kernel.capabilities() & 1 << confinement.CAP_SYS_ADMIN:
+        kernel.unshare(kernel.CLONE_NEWNS)
+        view.enter_view(folder)
+        os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
+        confinement.become(UNPRIVILEGED)
+    else:
+        if os.geteuid() == 0:
+            confinement.become(UNPRIVILEGED)
+        user, group = os.geteuid(), os.getegid()
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS)
+        _map(user, user, group, group)
+        view.enter_view(folder)
+        kernel.drop_capabilities()
+    kernel.prctl(_PR_SET_DUMPABLE, 1)  # otherwise /proc/self belongs to root
+    ruleset = None
+    if landlock.version():
+        ruleset = confinement.create_ruleset()
+        landlock.allow_scratch(ruleset, os.path.dirname(folder))
+    return Prepared(limits_, folder, ruleset, limits.private_bytes("/proc/self"))
+
+
+def enter(prepared: Prepared, scratch: str) -> None:
+    """Confine this process; it continues as a child of itself, with process id 1 in its namespace.
+
+    Args:
+        prepared: by `prepare`
+        scratch: a path below the folder of `prepare`
+    """
+    user, group = os.geteuid(), os.getegid()
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.unshare(_ALL)
+    _map(INSIDE, user, INSIDE, group)
+    check = supervision.memory_check(prepared.limits, prepared.baseline)
+    ready = supervision.fork_supervised(check)
+    os.setsid()
+    view.cover(prepared.folder, megabytes=prepared.limits.file_mb, files=FILES)
+    os.mkdir(scratch, 0o700)
+    os.chdir(scratch)
+    own_proc = view.mount_proc()
+    kernel.set_host_name("sandbox")
+    limits.apply_limits(prepared.limits, processes=prepared.limits.processes + 1)
+    if own_proc:
+        os.write(ready, b"1")
+    os.close(ready)
+    rulesets = [] if prepared.ruleset is None else [prepared.ruleset]
+    confinement.confine(rulesets, processes=True)
+
+
+def _map(inside_user: int, user: int, inside_group: int, group: int) -> None:
+    for name, line in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{inside_user} {user} 1"),
+        ("gid_map", f"{inside_group} {group} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(line)

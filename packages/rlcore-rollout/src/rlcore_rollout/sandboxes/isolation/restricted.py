@@ -1,0 +1,87 @@
+"""Sessions without namespaces of their own: landlock, seccomp and resource limits.
+
+A session is one process with one thread, which can signal only itself. It sees the files of the machine, or of
+bubblewrap, but opens only the interpreter and its scratch folder.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from . import confinement, interpreter, kernel, landlock, limits, namespaces, supervision
+
+NEEDED_LANDLOCK = 3
+"""The first version that checks the truncation of files: Linux 6.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What sessions inherit."""
+
+    limits: Any
+    ruleset: int
+    """For the interpreter and the folder of all scratch folders."""
+    user: int | None
+    """To which root changes in a session; None to keep the user."""
+
+
+def prepare(limits_: Any, folder: str) -> Prepared:
+    """Prepare the rules that all sessions share; as `namespaces.prepare`. This process is not confined."""
+    ruleset = confinement.create_ruleset()
+    landlock.allow_scratch(ruleset, folder)
+    user = session_user()
+    if user is not None:
+        os.chmod(folder, 0o711)  # sessions enter their folders in it
+    return Prepared(limits_, ruleset, user)
+
+
+def session_user() -> int | None:
+    """The user of sessions, or None for the current one.
+
+    Sessions that root starts run as an unprivileged user, unless other users cannot read the interpreter.
+    """
+    if os.geteuid() != 0:
+        return None
+    child = os.fork()
+    if not child:
+        try:
+            confinement.become(namespaces.UNPRIVILEGED)
+            folders = [*interpreter.package_folders(), os.path.dirname(os.__file__)]
+            os._exit(0 if all(os.access(path, os.R_OK | os.X_OK) for path in folders) else 1)
+        finally:
+            os._exit(1)
+    return namespaces.UNPRIVILEGED if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 else None
+
+
+def enter(prepared: Prepared, scratch: str) -> None:
+    """Confine this process; it continues as a child of itself.
+
+    Args:
+        prepared: by `prepare`
+        scratch: an empty folder of its own in the folder of `prepare`
+    """
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    ready = supervision.fork_supervised(supervision.files_check(prepared.limits, scratch))
+    os.setsid()
+    if prepared.user is not None:
+        os.chown(scratch, prepared.user, prepared.user)
+        confinement.become(prepared.user)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user clears it
+    os.chdir(scratch)
+    limits.apply_limits(prepared.limits, processes=None)
+    own = landlock.create_ruleset(_roots())
+    for device in interpreter.DEVICES:
+        landlock.allow(own, device, landlock.READ_FILE | landlock.WRITE_FILE)
+    landlock.allow_scratch(own, scratch)
+    os.write(ready, b"1")
+    os.close(ready)
+    confinement.confine([prepared.ruleset, own], processes=False)
+    os.close(own)
+
+
+def _roots() -> list[str]:
+    """Few folders that contain everything readable, so that the rules of a session are quickly made."""
+    return [*interpreter.package_folders(), *interpreter.library_folders()]

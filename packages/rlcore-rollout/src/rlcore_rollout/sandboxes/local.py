@@ -1,0 +1,181 @@
+"""Sandboxes on this machine: sessions that are forked from a zygote and confined by a backend of `isolation`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rlcore.errors import DataError, SandboxFailure
+from rlcore.images.encoding import check_image, open_image
+from rlcore.types import CodeResult, SandboxLimits
+
+from rlcore_rollout.sandboxes.inside.texts import cut
+from rlcore_rollout.sandboxes.process import Ended, SessionProcess
+from rlcore_rollout.sandboxes.starting import ZygoteProcess
+
+
+class LocalSandbox:
+    """A `rlcore.contracts.Sandbox` with processes on this machine. The first session starts the zygote.
+
+    Args:
+        backend: of `isolation`
+        limits: of each session
+    """
+
+    def __init__(self, backend: str, limits: SandboxLimits) -> None:
+        self._backend, self._limits = backend, limits
+        self._lock = threading.Lock()
+        self._zygote: ZygoteProcess | None = None
+        self._closed = False
+
+    async def open(self, images: Sequence[bytes] = ()) -> LocalSession:
+        """Start a session; see `rlcore.contracts.Sandbox`."""
+        session = LocalSession(self, tuple(images), self._limits)
+        await session.start()
+        return session
+
+    async def close(self) -> None:
+        """Kill all sessions and end the zygote. A second call does nothing."""
+        await asyncio.to_thread(self._close)
+
+    async def zygote(self) -> ZygoteProcess:
+        """The running zygote. One that has ended is replaced."""
+        if (zygote := self._zygote) is not None and zygote.alive:
+            return zygote
+        return await asyncio.to_thread(self._start)
+
+    def _start(self) -> ZygoteProcess:
+        with self._lock:
+            if self._closed:
+                raise SandboxFailure("the sandbox is closed")
+            if self._zygote is not None and not self._zygote.alive:
+                self._zygote.close()
+                self._zygote = None
+            if self._zygote is None:
+                self._zygote = ZygoteProcess(self._backend, self._limits)
+            return self._zygote
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
+
+
+class LocalSession:
+    """A `rlcore.contracts.SandboxSession`. Replaces its process when that has ended."""
+
+    def __init__(self, sandbox: LocalSandbox, images: tuple[bytes, ...], limits: SandboxLimits) -> None:
+        self._sandbox, self._images, self._limits = sandbox, images, limits
+        self._process: SessionProcess | None = None
+        self._next_image = len(images)
+        self._requests = 0
+        self._lost = self._closed = False
+        """Whether the state was lost since the last result."""
+
+    async def start(self) -> None:
+        """Start the process with the initial images.
+
+        Raises:
+            SandboxFailure: it does not start.
+        """
+        process = SessionProcess(await self._sandbox.zygote(), self._limits)
+        try:
+            await process.start(self._images)
+        except BaseException:
+            await process.close()
+            raise
+        self._process = process
+
+    async def run(self, code: str) -> CodeResult:
+        """Run a cell; see `rlcore.contracts.SandboxSession`. Images are numbered on after a restart."""
+        if self._closed:
+            raise SandboxFailure("the session of the sandbox is closed")
+        process = await self._running()
+        self._requests += 1
+        start = time.perf_counter()
+        request = {"id": self._requests, "code": code, "first": self._next_image}
+        fields: dict[str, Any]
+        images: Sequence[bytes] = ()
+        try:
+            message, images = await process.run(request)
+            fields = self._checked(message, images)
+            if images:
+                await asyncio.to_thread(self._check_images, images)
+        except Ended as ended:
+            images = ()
+            status: Literal["timeout", "killed"] = "timeout" if ended.limit else "killed"
+            fields = {"status": status, "error": str(ended), "reset": True}
+        except (DataError, ValueError):
+            images = ()
+            await process.kill("The code sent a damaged result.")
+            fields = {"status": "killed", "error": "The code damaged its session, which was stopped.", "reset": True}
+        stdout, stderr = process.output()
+        if fields.get("reset"):
+            self._process = None
+            await process.close()
+        names = tuple(f"image_clue_{self._next_image + index}" for index in range(len(images)))
+        self._next_image += len(images)
+        lost, self._lost = self._lost, False
+        return CodeResult(
+            stdout=stdout,
+            stderr=stderr,
+            images=tuple(images),
+            image_names=names,
+            seconds=time.perf_counter() - start,
+            **{"reset": lost, **fields},
+        )
+
+    async def close(self) -> None:
+        """Kill everything that the session started. A second call does nothing."""
+        self._closed = True
+        process, self._process = self._process, None
+        if process is not None:
+            await process.close()
+
+    async def _running(self) -> SessionProcess:
+        """The process, or a new one if it has ended."""
+        if self._process is not None and self._process.ended:
+            ended, self._process = self._process, None
+            self._lost = True
+            await ended.close()
+        if self._process is None:
+            await self.start()
+        assert self._process is not None
+        return self._process
+
+    def _checked(self, message: dict[str, Any], images: Sequence[bytes]) -> dict[str, Any]:
+        """The fields of a reply.
+
+        Raises:
+            ValueError: they are not those that a session sends.
+        """
+        ok, value, error, omitted = (message.get(name) for name in ("ok", "value", "error", "omitted"))
+        if type(ok) is not bool or not isinstance(value, str) or not isinstance(error, str) or ok == bool(error):
+            raise ValueError("the texts of a reply")
+        if type(omitted) is not int or not 0 <= omitted < 2**31:
+            raise ValueError("the number of omitted images")
+        return {
+            "status": "ok" if ok else "error",
+            "value": self._text(value),
+            "error": self._text(error),
+            "omitted_images": omitted,
+        }
+
+    def _text(self, text: str) -> str:
+        """A text without lone surrogates, within the limit."""
+        return cut(text.encode("utf-8", "replace").decode("utf-8"), self._limits.output_characters)
+
+    def _check_images(self, images: Sequence[bytes]) -> None:
+        for data in images:
+            image = open_image(data)
+            if image.format != "PNG" or image.width * image.height > self._limits.image_pixels:
+                raise DataError("an image of a sandbox must be a PNG within the limit of pixels")
+            check_image(data)
+
+
+__all__ = ["LocalSandbox", "LocalSession"]

@@ -1,0 +1,44 @@
+"""The output of a cell: the beginning and the end of what it writes, however much that is."""
+
+from __future__ import annotations
+
+from rlcore_rollout.sandboxes.inside.texts import cut, joined
+
+LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8."""
+
+
+class Output:
+    """Collects the bytes of a stream.
+
+    Args:
+        characters: of the text at most
+    """
+
+    def __init__(self, characters: int) -> None:
+        self._characters, self._kept = characters, characters * LONGEST_CHARACTER
+        self._head, self._tail = bytearray(), bytearray()
+        self.total = 0
+        """Bytes that were written."""
+
+    def add(self, data: bytes) -> None:
+        """Add bytes."""
+        self.total += len(data)
+        if (free := self._kept - len(self._head)) > 0:
+            self._head += data[:free]
+            data = data[free:]
+        if data:
+            self._tail += data[-self._kept :]
+            if len(self._tail) > 2 * self._kept:
+                del self._tail[: -self._kept]
+
+    def text(self) -> str:
+        """The text, cut to the limit."""
+        head = self._head.decode("utf-8", "replace")
+        if self.total <= self._kept:
+            return cut(head, self._characters)
+        tail = self._tail.decode("utf-8", "replace")
+        if self.total <= self._kept + len(self._tail):
+            whole = (self._head + self._tail).decode("utf-8", "replace")
+            return cut(whole, self._characters)
+        return joined(head, tail, self.total, self._characters, "bytes")

@@ -1,0 +1,155 @@
+"""The zygote process, as the host sees it: starts it, asks it for sessions, and ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+
+from rlcore.errors import SandboxFailure
+from rlcore.types import SandboxLimits
+
+from rlcore_rollout.sandboxes.isolation import started_as
+
+START_S = 120.0
+"""Time for the imports of a zygote, on a busy machine."""
+END_S = 10.0
+MODULE = "rlcore_rollout.sandboxes.inside.zygote"
+KEPT_VARIABLES = ("HOME", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "TMPDIR")
+"""Variables that the imports may need, such as for matplotlib's cache of fonts. Sessions do not see them."""
+LOG_CHARACTERS = 2000
+
+
+class ZygoteProcess:
+    """A running zygote. Its methods may be called from any thread.
+
+    Raises:
+        SandboxFailure: it cannot be started.
+    """
+
+    def __init__(self, backend: str, limits: SandboxLimits) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="rlcore-sandbox-"))
+        self._log = self._folder / "zygote.log"
+        self._lock = threading.Lock()
+        self._count = 0
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-s", "-P", "-m", MODULE, str(theirs.fileno())]
+        started: Future[subprocess.Popen[bytes]] = Future()
+        threading.Thread(
+            target=self._run,
+            args=(started_as(backend, command, str(self._folder)), theirs, started),
+            name="rlcore-sandbox",
+            daemon=True,
+        ).start()
+        self._process = started.result()
+        first = {"backend": backend, "limits": asdict(limits), "folder": str(self._folder)}
+        try:
+            self._control.settimeout(START_S)
+            self._control.send(json.dumps(first).encode())
+            ready = self._control.recv(64)
+            self._control.settimeout(END_S)
+        except OSError as error:
+            ready, reason = b"", f": {error}"
+        else:
+            reason = ""
+        if ready != b"ready":
+            log_text = self.log()
+            self.close()
+            raise SandboxFailure(f"the process that starts sandboxes did not start{reason}{log_text}")
+
+    def _run(self, command: list[str], theirs: socket.socket, started: Future[subprocess.Popen[bytes]]) -> None:
+        """Run the process. This thread lives as long, because the kernel ends the process with its parent's thread."""
+        try:
+            with theirs, self._log.open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    env=_environment(),
+                    cwd=self._folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            started.set_exception(SandboxFailure(f"the process that starts sandboxes cannot be started: {error}"))
+            return
+        started.set_result(process)
+        process.wait()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        """The end of what it wrote to stderr, on lines of its own; empty if there is nothing."""
+        try:
+            text = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return ""
+        return f"\n{text[-LOG_CHARACTERS:]}" if text else ""
+
+    def open(self, descriptors: list[int]) -> str:
+        """Fork a session, and return its name.
+
+        Args:
+            descriptors: its connection, stdout, stderr, and the pipe that reports its end
+
+        Raises:
+            SandboxFailure: the zygote has ended.
+        """
+        with self._lock:
+            self._count += 1
+            name = f"session-{self._count}"
+            self._send({"open": name}, descriptors)
+        return name
+
+    def kill(self, name: str) -> None:
+        """Kill a session. One that has ended already is ignored.
+
+        Raises:
+            SandboxFailure: the zygote has ended.
+        """
+        with self._lock:
+            self._send({"kill": name})
+
+    def close(self) -> None:
+        """End it and all its sessions. A second call does nothing."""
+        with self._lock:
+            self._control.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _send(self, message: dict[str, str], descriptors: list[int] | None = None) -> None:
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], descriptors or [])
+        except OSError as error:
+            raise SandboxFailure(f"the process that starts sandboxes has ended ({error}){self.log()}") from None
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a zygote: nothing of the host's secrets, and nothing that changes how code behaves."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    single_threaded = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {
+        "PATH": os.defpath,
+        "LC_ALL": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "MPLBACKEND": "agg",
+        "MATPLOTLIBRC": os.devnull,
+        **single_threaded,
+        **kept,
+    }

@@ -1,0 +1,132 @@
+"""The arguments of the launch scripts of PyVision-RL, which is a fork of verl.
+
+``visual_search_launch.json`` has the keys and values of three scripts: the second and third as changes of the first.
+Paths and names are neutral.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.cli import main
+
+FILE = Path(__file__).with_name("visual_search_launch.json")
+FAIR = "algorithm.filter_groups.metric=['seq_reward','trajlength','vtoken_images_num_consis','end_reason']"
+"""The filters of the third script without ``hasimage``, which is refused."""
+ENGINE = "rollout.engine=torch"
+"""Several processes of rlcore do not sample with vLLM."""
+COMMON = {
+    "algorithm.advantage.id": "grpo",
+    "algorithm.entropy": 0,
+    "algorithm.kl.coefficient": 0,
+    "environment.max_turns": 5,
+    "evaluation.every": 10000,
+    "rollout.max_context_tokens": 52480,
+    "rollout.max_new_tokens": 10240,
+    "rollout.max_prompt_tokens": 32000,
+    "rollout.group_size": 8,
+    "rollout.vllm.arguments.max_num_batched_tokens": 32768,
+    "rollout.vllm.enforce_eager": False,
+    "rollout.vllm.gpu_memory_utilization": 0.8,
+    "rollout.vllm.sleep": False,
+    "rollout.vllm.tensor_parallel_size": 1,
+    "checkpoint.every": 10,
+    "strategy.id": "ddp",
+    "trainer.learning_rate": 1e-6,
+    "trainer.steps": "32 passes",
+    "trainer.tasks_per_step": 64,
+    "trainer.updates_per_rollout": 1,
+    "warmup.steps": 0,
+}
+SETS: Mapping[str, Mapping[str, Any]] = {
+    "two machines": {**COMMON, "algorithm.filter.metric": "reward"},
+    "one machine": {
+        **COMMON,
+        "checkpoint.every": 100,
+        "environment.max_turns": 20,
+        "rollout.group_size": 16,
+        "rollout.max_context_tokens": 28672,
+        "rollout.max_prompt_tokens": 8192,
+        "strategy.processes": 8,
+    },
+    "ranked": {
+        **COMMON,
+        "algorithm.advantage.normalise_by_std": False,
+        "algorithm.filter.exclude": ["length"],
+        "algorithm.filter.metric": "reward",
+        "algorithm.filter.rank_by_std": True,
+        "evaluation.every": 20,
+        "model.images.max_pixels": 2_000_000,
+        "model.images.min_pixels": 3136,
+        "rollout.stop": ["</code>"],
+        "rollout.vllm.gpu_memory_utilization": 0.85,
+        "rollout.vllm.max_images": 32,
+        "strategy.processes": 8,
+        "trainer.steps": "5 passes",
+        "trainer.updates_per_rollout": 4,
+    },
+}
+"""What each script decides, apart from names and paths."""
+
+
+def arguments(script: str) -> list[str]:
+    """The arguments of a script, as they are on its command line."""
+    scripts: Mapping[str, Mapping[str, str | None]] = json.loads(FILE.read_text(encoding="utf-8"))
+    first = scripts["two machines"]
+    given = first if script == "two machines" else {**first, **scripts[script]}
+    return [f"{key}={value}".replace("MODEL", "example/sft-7b") for key, value in given.items() if value is not None]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with metadata of vLLM and wandb, whose versions a dry run reads, and a launcher's environment."""
+    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0")):
+        information = tmp_path / "site" / f"{name}-{version}.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["rlcore", *words])
+    return main()
+
+
+def launched(script: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arguments of a script, started as it must be, without what is refused."""
+    if script == "two machines":
+        monkeypatch.setenv("WORLD_SIZE", "16")
+    return [FAIR if "hasimage" in word else word for word in arguments(script)]
+
+
+@pytest.mark.parametrize("script", SETS)
+def test_arguments_set_the_values_of_the_script(
+    script: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = launched(script, monkeypatch)
+    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", "-p", "visual-search", *words) == 0
+    shown = capsys.readouterr()
+    found: Mapping[str, Any] = json.loads(shown.out)
+    expected = SETS[script]
+    assert {key: found[key]["value"] for key in expected} == expected
+    assert {found[key]["origin"].partition(":")[0] for key in expected} == {"command line"}
+    reported = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in shown.err.splitlines()}
+    assert reported == set(words)
+
+
+def test_refused_arguments_are_named_with_their_reasons(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    words = arguments("two machines")
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", *words) == 2
+    assert "torchrun --nnodes=2 --nproc-per-node=8" in capsys.readouterr().err
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", *arguments("ranked")) == 2
+    assert "leave out hasimage" in capsys.readouterr().err
