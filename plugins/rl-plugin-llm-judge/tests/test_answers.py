@@ -50,6 +50,8 @@ def test_question_and_expected_answer_come_from_the_fields() -> None:
     found = case({"solution": 72, "asked": "How many?"}, field="solution", question_field="asked")
     assert (found.question, found.expected) == ("How many?", ("72",))
     assert case({"answer": ["NYC", "New York"]}).expected == ("NYC", "New York")
+    assert case({"answer": "a", "aliases": ["b"]}, aliases_field="aliases").expected == ("a", "b")
+    assert case({"answer": "a", "aliases": []}, aliases_field="aliases").expected == ("a",)
     assert case({"answer": "a"}).question == "Which colour?"
 
 

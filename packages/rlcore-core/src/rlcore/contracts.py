@@ -82,23 +82,6 @@ class Reward(Protocol):
         ...
 
 
-@runtime_checkable
-class RemoteReward(Protocol):
-    """A `Reward` that asks a service, such as a model behind an endpoint.
-
-    It limits its own time and its own concurrency, because answers may wait for those of other trajectories.
-    """
-
-    reward_timeout_s: float
-    """Deadline of one call in seconds, instead of ``rollout.reward_timeout_s``."""
-    refusal: UserError | None
-    """Set when no further call can succeed (no server, a wrong key). If nothing is scored, the command ends with it."""
-
-    async def close(self) -> None:
-        """Close the connections of this event loop. A later call opens new ones."""
-        ...
-
-
 class Complete(Protocol):
     """Samples further completions of the run's model, which are not part of a trajectory and not trained on."""
 

@@ -8,22 +8,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-from pydantic import BaseModel
+from typing import Any
 
 from rlcore.config.layers import Layer, file_layer, override_layers
-from rlcore.config.resolve import resolve, resolve_rewards
-from rlcore.config.schema import RewardTable, Table
-from rlcore.containment import error_text, plugin_code, value_text
+from rlcore.config.resolve import resolve
+from rlcore.containment import error_text, plugin_code
 from rlcore.errors import UserError
+from rlcore.findings import Finding, findings_of
 from rlcore.models.shape import shape_of_name
 from rlcore.plugins.discovery import State, canonical
-from rlcore.plugins.loading import load_attribute, pip_line
+from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.checkpoints import checkpoint_to_resume, checkpoints_of
@@ -35,32 +31,20 @@ from rlcore.runs.surroundings import usable_cores
 from rlcore.session.checks import check_run
 from rlcore.session.memory import estimate_memory
 from rlcore.session.plan import RunPlan
+from rlcore.session.reward_probes import probe_plugin, probe_recipe
 from rlcore.session.session import RunSession
-from rlcore.specs import RewardSpec
 from rlcore.wording import counted
 
 MIN_DISK_BYTES = 2 * GIB
 """Space for a few checkpoints of a small model."""
 MIN_MEMORY_BYTES = 4 * GIB
 """Memory that the default recipes need, including torch."""
-MOST_FINDINGS = 1000
-"""The most findings of a check. A generator may never end."""
-Status = Literal["ok", "warn", "fail"]
 PROBE = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 found = [(torch.cuda.get_device_name(i), torch.cuda.get_device_properties(i).total_memory) for i in range(count)]
 print(json.dumps({"threads": torch.get_num_threads(), "gpus": found, "built_for_cuda": torch.version.cuda}))
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One finding of a check."""
-
-    status: Status
-    text: str
-    fix: str = ""
 
 
 def examine(
@@ -88,7 +72,7 @@ def examine(
         id, name_of_plugin = offer.spec.id, offer.plugin.named
         try:
             with plugin_code(f"the check {id!r} of the plugin {name_of_plugin}"):
-                findings = _findings(registry.load("check", id)())
+                findings = findings_of(registry.load("check", id)())
         except Exception as error:
             findings = [
                 Finding(status="fail", text=f"the check of the plugin {name_of_plugin} failed: {error_text(error)}")
@@ -99,55 +83,7 @@ def examine(
     if layer is not None:
         name, values = layer
         yield from ((name, finding) for finding in recipe_findings(registry, name, values, overrides))
-        yield from _probes_of_recipe(registry, name, [values, *overrides])
-
-
-def probe_plugin(
-    registry: Registry, plugin: str, overrides: Sequence[Layer] = ()
-) -> Iterator[tuple[str, Finding]] | None:
-    """The findings about the rewards of a plugin without recipes that ask services; None for other plugins.
-
-    Raises:
-        UserError: there is no such plugin, or an override is invalid.
-    """
-    loaded = registry.plugin(plugin)
-    if any(offer.plugin.name == loaded.name for offer in registry.offers("recipe")):
-        return None
-    specs = [offer.spec for offer in registry.offers("reward") if offer.plugin.name == loaded.name]
-    tables = [{"id": spec.id} for spec in specs if isinstance(spec, RewardSpec) and spec.probe]
-    if not tables:
-        return None
-    plan = resolve_rewards([Layer(tree={"reward": tables}, origins={}), *overrides], registry, Table)
-    return reward_findings(registry, *plan.environments[""])
-
-
-def _probes_of_recipe(registry: Registry, name: str, layers: Sequence[Layer]) -> Iterator[tuple[str, Finding]]:
-    try:
-        run = resolve(layers, registry, recipe=name)
-    except UserError:  # a finding of the recipe says so
-        return
-    yield from reward_findings(registry, run.config.reward, run.reward_options)
-    for environment in run.environments:
-        if environment.name:
-            yield from reward_findings(registry, environment.rewards, environment.reward_options)
-
-
-def reward_findings(
-    registry: Registry, tables: Sequence[RewardTable], options: Sequence[BaseModel | None]
-) -> Iterator[tuple[str, Finding]]:
-    """Ask the services of rewards once; yields pairs of reward id and finding."""
-    for table, own in zip(tables, options, strict=True):
-        spec = registry.spec("reward", table.id)
-        if not isinstance(spec, RewardSpec) or spec.probe is None:
-            continue
-        what = f"the probe of {registry.named('reward', table.id)}"
-        try:
-            probe = load_attribute(spec.probe, what=what)
-            with plugin_code(""):  # a service may take its time
-                found = _findings(probe(own))
-        except Exception as error:
-            found = [Finding(status="fail", text=f"{what} failed: {error_text(error)}")]
-        yield from ((table.id, finding) for finding in found)
+        yield from probe_recipe(registry, name, [values, *overrides])
 
 
 def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[str, Layer]:
@@ -163,21 +99,6 @@ def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) ->
     )
     text = registry.load("recipe", id).read_text(encoding="utf-8")
     return id, file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}")
-
-
-def _findings(answer: object) -> list[Finding]:
-    """The findings that a check returned. Raises `TypeError` for anything else."""
-    if answer is None:
-        return []
-    if not isinstance(answer, Iterable) or isinstance(answer, (str, bytes)):
-        raise TypeError(f"it returned {value_text(answer)}, expected Finding objects")
-    findings = list(islice(answer, MOST_FINDINGS))
-    for found in findings:
-        if not isinstance(found, Finding):
-            raise TypeError(f"it returned {value_text(found)}, expected Finding objects")
-        if found.status not in get_args(Status) or not all(isinstance(text, str) for text in (found.text, found.fix)):
-            raise TypeError(f"it returned a Finding with a field of the wrong type: {value_text(found)}")
-    return findings
 
 
 def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:
@@ -445,3 +366,18 @@ def _is_installed(text: str) -> bool:
 
 Check = Callable[[], Iterator[Finding]]
 """The type of a `CheckSpec` target."""
+
+
+__all__ = [
+    "Finding",
+    "cpu",
+    "disk",
+    "examine",
+    "examine_run",
+    "gpu",
+    "libraries",
+    "memory",
+    "plugins",
+    "python",
+    "recipe_findings",
+]

@@ -45,7 +45,7 @@ def case_of(trajectory: Trajectory, task: Task, config: JudgeConfig) -> Case:
     """
     return Case(
         question=_question(task, config.question_field),
-        expected=_expected(task, config.field),
+        expected=(*_expected(task, config.field), *_aliases(task, config.aliases_field)),
         answer=given_answer(trajectory, config.extract),
     )
 
@@ -108,6 +108,10 @@ def _expected(task: Task, field: str) -> tuple[str, ...]:
             f"{_found(task, field)}"
         )
     return tuple(text for text in texts if text is not None)
+
+
+def _aliases(task: Task, field: str) -> tuple[str, ...]:
+    return _expected(task, field) if field and task.fields.get(field) else ()
 
 
 def _text(value: object) -> str | None:

@@ -45,6 +45,8 @@ class JudgeConfig(EndpointTable):
 
     field: str = "answer"
     """Field of the task with the expected answer: a text, a number, or a list of accepted ones."""
+    aliases_field: str = ""
+    """Field of the task with a list of further accepted answers, which may be empty; empty for none."""
     question_field: str = ""
     """Field of the task with the question; empty for the text of its last user message."""
     extract: Extract = "auto"

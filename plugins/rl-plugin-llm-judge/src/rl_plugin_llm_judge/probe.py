@@ -22,9 +22,15 @@ ENOUGH = 0.5
 
 def probe(config: JudgeConfig) -> Iterator[Finding]:
     """One finding for each server: its verdicts on a right and a wrong answer."""
+    plain = {
+        "compare_first": False,
+        "extract": "response",
+        "field": "answer",
+        "aliases_field": "",
+        "question_field": "",
+    }
     for url in config.base_url:
-        changed = {"base_url": [url], "compare_first": False, "extract": "response", "field": "answer"}
-        yield _probed(config.model_copy(update={**changed, "question_field": ""}), f"{config.model} at {url}")
+        yield _probed(config.model_copy(update={**plain, "base_url": [url]}), f"{config.model} at {url}")
 
 
 def _probed(config: JudgeConfig, named: str) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from rlcore.contracts import RemoteReward
+from rlcore.abilities import RemoteReward
 from rlcore.episodes.calls import place_of
 from rlcore.episodes.context import takes_context
 from rlcore.errors import PluginError, UserError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from rlcore.types import (
 
 from rlcore_rollout.completions import Completions
 from rlcore_rollout.engines.context import EngineContext
+from rlcore_rollout.executors.not_scored import not_scored_sentence
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, ModelClient, TokenClient
@@ -392,22 +392,3 @@ def _check_vocabulary(folder: Path) -> int:
             fix="use the tokenizer that the model was trained with",
         )
     return int(rows)
-
-
-def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
-    """The number of trajectories without a reward, with reasons and the first error of each; None when all have one."""
-    lost = [trajectory for trajectory in trajectories if trajectory.reward is None]
-    if not lost:
-        return None
-    counts = Counter(_reason(trajectory) for trajectory in lost)
-    first = {_reason(trajectory): trajectory.failure for trajectory in reversed(lost)}
-    kinds = []
-    for reason, count in counts.most_common():
-        failure = first[reason]
-        kinds.append(f"{count} {reason}" if failure is None else f"{count} {reason} (first: {failure.message})")
-    return f"{len(lost)} of {len(trajectories)} trajectories were not scored: {'; '.join(kinds)}"
-
-
-def _reason(trajectory: Trajectory) -> str:
-    """The reason why a trajectory is not scored, as one word."""
-    return str(trajectory.stop if trajectory.failure is None else trajectory.failure.boundary)
