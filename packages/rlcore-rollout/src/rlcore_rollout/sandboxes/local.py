@@ -29,17 +29,25 @@ class LocalSandbox:
         self._backend, self._limits = backend, limits
         self._lock = threading.Lock()
         self._zygote: ZygoteProcess | None = None
+        self._sessions: set[LocalSession] = set()
         self._closed = False
 
     async def open(self, images: Sequence[bytes] = ()) -> LocalSession:
         """Start a session; see `rlcore.contracts.Sandbox`."""
         session = LocalSession(self, tuple(images), self._limits)
         await session.start()
+        self._sessions.add(session)
         return session
 
     async def close(self) -> None:
         """Kill all sessions and end the zygote. A second call does nothing."""
+        for session in list(self._sessions):
+            await session.close()
         await asyncio.to_thread(self._close)
+
+    def forget(self, session: LocalSession) -> None:
+        """Called by a session that is closed."""
+        self._sessions.discard(session)
 
     async def zygote(self) -> ZygoteProcess:
         """The running zygote. One that has ended is replaced."""
@@ -133,6 +141,7 @@ class LocalSession:
     async def close(self) -> None:
         """Kill everything that the session started. A second call does nothing."""
         self._closed = True
+        self._sandbox.forget(self)
         process, self._process = self._process, None
         if process is not None:
             await process.close()

@@ -18,8 +18,8 @@ from rlcore.errors import SandboxFailure
 from rlcore.types import SandboxLimits
 
 from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
-from rlcore_rollout.sandboxes.isolation.supervision import FILES_STATUS, MEMORY_STATUS
-from rlcore_rollout.sandboxes.output import Output
+from rlcore_rollout.sandboxes.inside.output import Output
+from rlcore_rollout.sandboxes.isolation.checks import FILES_STATUS, MEMORY_STATUS
 from rlcore_rollout.sandboxes.starting import ZygoteProcess
 
 CHUNK = 65_536

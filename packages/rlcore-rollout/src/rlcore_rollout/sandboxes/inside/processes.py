@@ -18,7 +18,7 @@ LONGEST_KILL_S = 2.0
 def die_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent ends, whose id is given."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() not in (parent, 0):  # 0: a parent outside of the PID namespace
         os._exit(0)
 
 

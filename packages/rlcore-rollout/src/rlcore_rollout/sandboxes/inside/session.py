@@ -45,7 +45,7 @@ def _serve(connection: int, limits: SimpleNamespace, own: int) -> int:
     opening = read_message(decoder, lambda: _read(connection, CHUNK))
     if opening is None:
         return 0
-    _seed()
+    seed()
     try:
         cells = Cells(opening[1], limits)
     except ValueError as error:
@@ -63,7 +63,7 @@ def _serve(connection: int, limits: SimpleNamespace, own: int) -> int:
         if request is None:
             return 0
         message: dict[str, Any] = request[0]
-        _limit_cpu(limits.cpu_s)
+        limit_cpu(limits.cpu_s)
         reply, images = cells.run(message["code"], message["first"])
         if _process() != own:  # code has forked, and this is the other process
             return 0
@@ -76,14 +76,14 @@ def _send(connection: int, data: bytes) -> None:
         view = view[_write(connection, view) :]
 
 
-def _seed() -> None:
+def seed() -> None:
     """Equal code draws equal numbers in all sessions."""
     random.seed(0)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(0)
 
 
-def _limit_cpu(seconds: float) -> None:
+def limit_cpu(seconds: float) -> None:
     """End the process, or one of its children, after this CPU time from now on."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(time.process_time() + seconds) + 1

@@ -25,6 +25,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -33,6 +34,7 @@ from rlcore_rollout.sandboxes import isolation
 from rlcore_rollout.sandboxes.inside import processes, session
 from rlcore_rollout.sandboxes.inside.figures import preload
 from rlcore_rollout.sandboxes.inside.frames import encode
+from rlcore_rollout.sandboxes.isolation.checks import INTERVAL_S
 
 PRELOADED = (
     "base64",
@@ -96,6 +98,8 @@ class Zygote:
         self._parent = os.pidfd_open(os.getppid())
         self._sessions: dict[int, Session] = {}
         """By pidfd."""
+        self._exceeded: dict[int, int] = {}
+        """Processes that were killed for a limit, and the exit status that says which."""
         self._deleting: set[int] = set()
         """Processes that delete scratch folders."""
 
@@ -104,8 +108,12 @@ class Zygote:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._parent, select.POLLIN)
+        check_at = 0.0
         while True:
-            for descriptor, _ in poll.poll():
+            if self._sessions and time.monotonic() >= check_at:
+                self._check()
+                check_at = time.monotonic() + INTERVAL_S
+            for descriptor, _ in poll.poll(INTERVAL_S * 1000 if self._sessions else None):
                 if descriptor == self._parent:
                     return
                 if descriptor in self._sessions:
@@ -119,9 +127,9 @@ class Zygote:
                         return
                     message = json.loads(data)
                     if "open" in message:
-                        started = self._open(message["open"], descriptors)
-                        self._sessions[started.handle] = started
-                        poll.register(started.handle, select.POLLIN)
+                        if (started := self._open(message["open"], descriptors)) is not None:
+                            self._sessions[started.handle] = started
+                            poll.register(started.handle, select.POLLIN)
                     else:
                         self._kill(message["kill"])
 
@@ -133,12 +141,27 @@ class Zygote:
             self._ended(each)
         self._sessions.clear()
 
-    def _open(self, name: str, descriptors: list[int]) -> Session:
+    def _check(self) -> None:
+        """Kill the sessions that exceed limits which the kernel does not check."""
+        for each in self._sessions.values():
+            if each.process not in self._exceeded and (
+                status := isolation.exceeded(self._prepared, each.process, each.scratch)
+            ):
+                self._exceeded[each.process] = status
+                processes.kill_tree(each.process)
+
+    def _open(self, name: str, descriptors: list[int]) -> Session | None:
         connection, stdout, stderr, report = descriptors
         scratch = os.path.join(self._folder, name)
-        os.mkdir(scratch, 0o700)
         parent = os.getpid()
-        process = os.fork()
+        try:
+            os.mkdir(scratch, 0o700)
+            process = isolation.fork(self._prepared)
+        except OSError as error:  # the machine has no more processes or namespaces
+            os.write(connection, encode({"failed": str(error)}))
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return None
         if not process:
             self._become_session(parent, scratch, connection, stdout, stderr, report)
         for descriptor in (connection, stdout, stderr):
@@ -181,6 +204,8 @@ class Zygote:
 
     def _ended(self, ended: Session) -> None:
         _, status = os.waitpid(ended.process, 0)
+        if (exceeded := self._exceeded.pop(ended.process, 0)) and os.waitstatus_to_exitcode(status) == -signal.SIGKILL:
+            status = exceeded << 8
         known = {each.process for each in self._sessions.values()}
         self._deleting = {each for each in self._deleting if not processes.reaped(each)}
         processes.kill_orphans(known | self._deleting)

@@ -6,10 +6,11 @@ runs in it. The backends are ``namespaces``, ``bubblewrap`` and ``landlock``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
-from . import bubblewrap, namespaces, restricted
+from . import bubblewrap, checks, namespaces, restricted
 
 BACKENDS = ("namespaces", "bubblewrap", "landlock")
 
@@ -42,8 +43,30 @@ def prepare(backend: str, limits: Any, folder: str) -> Any:
     return namespaces.prepare(limits, folder) if backend == "namespaces" else restricted.prepare(limits, folder)
 
 
+def fork(prepared: Any) -> int:
+    """Fork as `os.fork`, for `enter` in the child.
+
+    Args:
+        prepared: by `prepare`
+    """
+    return namespaces.fork() if isinstance(prepared, namespaces.Prepared) else os.fork()
+
+
+def exceeded(prepared: Any, process: int, scratch: str) -> int:
+    """The status with which a session must be ended because it exceeds a limit that is checked, otherwise 0.
+
+    Args:
+        prepared: by `prepare`
+        process: the first process of the session
+        scratch: as for `enter`
+    """
+    if isinstance(prepared, namespaces.Prepared):
+        return checks.memory_status(process, prepared.limits, prepared.baseline)
+    return checks.files_status(process, prepared.limits, scratch)
+
+
 def enter(prepared: Any, scratch: str) -> None:
-    """Confine this single-threaded process for good. Continues in a child of it, with the same descriptors.
+    """Confine this single-threaded process for good. It is a child from `fork`, and leads a session of its own.
 
     Args:
         prepared: by `prepare`

@@ -26,15 +26,15 @@ def become(user: int) -> None:
     os.setresuid(user, user, user)
 
 
-def confine(rulesets: Sequence[int], *, processes: bool) -> None:
+def confine(rulesets: Sequence[int], program: bytes) -> None:
     """Confine this single-threaded process for good.
 
     Args:
         rulesets: of landlock, all of which apply
-        processes: as in `seccomp.program`
+        program: by `seccomp.program`
     """
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.drop_capabilities()
     for ruleset in rulesets:
         landlock.restrict(ruleset)
-    seccomp.install(seccomp.program(processes=processes, process_id=os.getpid()))
+    seccomp.install(program)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import signal
 
 MACHINE = platform.machine()
 SUPPORTED_MACHINES = ("x86_64", "aarch64")
@@ -40,6 +41,9 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 _library = ctypes.CDLL(None, use_errno=True)
 _library.syscall.restype = ctypes.c_long
+_library_with_lock = ctypes.PyDLL(None, use_errno=True)
+_library_with_lock.syscall.restype = ctypes.c_long
+_CLONE = 220 if MACHINE == "aarch64" else 56
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
 
@@ -80,6 +84,21 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 def unmount(target: str, flags: int = MNT_DETACH) -> None:
     """Remove a mount."""
     check(_library.umount2(os.fsencode(target), flags), f"umount({target})")
+
+
+def fork_into(namespaces: int) -> int:
+    """Fork as `os.fork`, into new namespaces; the child has process id 1 in a new PID namespace.
+
+    Args:
+        namespaces: a sum of `CLONE_NEW*`
+    """
+    ctypes.pythonapi.PyOS_BeforeFork()
+    process = _library_with_lock.syscall(ctypes.c_long(_CLONE), ctypes.c_ulong(namespaces | signal.SIGCHLD), 0, 0, 0, 0)
+    if process == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    return check(process, f"clone({namespaces:#x})")
 
 
 def set_host_name(name: str) -> None:

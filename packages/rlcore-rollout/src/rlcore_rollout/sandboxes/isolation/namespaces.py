@@ -7,11 +7,10 @@ The process that starts sessions enters a read-only view once. A session then ne
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import dataclass
 from typing import Any
 
-from . import confinement, kernel, landlock, limits, supervision, view
+from . import confinement, kernel, landlock, limits, seccomp, view
 
 UNPRIVILEGED = 65534
 """User and group of sessions that root starts."""
@@ -40,6 +39,11 @@ class Prepared:
     """Landlock's ruleset; None without landlock."""
     baseline: int
     """Memory that a session shares with its parent, in bytes."""
+    program: bytes
+    """The filter of system calls."""
+    user: int
+    group: int
+    """Of sessions, as the host sees them."""
 
 
 def prepare(limits_: Any, folder: str) -> Prepared:
@@ -67,34 +71,31 @@ def prepare(limits_: Any, folder: str) -> Prepared:
     if landlock.version():
         ruleset = confinement.create_ruleset()
         landlock.allow_scratch(ruleset, os.path.dirname(folder))
-    return Prepared(limits_, folder, ruleset, limits.private_bytes("/proc/self"))
+    baseline = limits.private_bytes("/proc/self")
+    program = seccomp.program(processes=True, process_id=1)
+    return Prepared(limits_, folder, ruleset, baseline, program, os.geteuid(), os.getegid())
+
+
+def fork() -> int:
+    """Fork into namespaces of its own, in which the child has process id 1."""
+    return kernel.fork_into(_ALL)
 
 
 def enter(prepared: Prepared, scratch: str) -> None:
-    """Confine this process; it continues as a child of itself, with process id 1 in its namespace.
+    """Confine this process, a child from `fork`.
 
     Args:
         prepared: by `prepare`
         scratch: a path below the folder of `prepare`
     """
-    user, group = os.geteuid(), os.getegid()
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    kernel.unshare(_ALL)
-    _map(INSIDE, user, INSIDE, group)
-    check = supervision.memory_check(prepared.limits, prepared.baseline)
-    ready = supervision.fork_supervised(check)
-    os.setsid()
+    _map(INSIDE, prepared.user, INSIDE, prepared.group)
     view.cover(prepared.folder, megabytes=prepared.limits.file_mb, files=FILES)
     os.mkdir(scratch, 0o700)
     os.chdir(scratch)
-    own_proc = view.mount_proc()
+    view.mount_proc()
     kernel.set_host_name("sandbox")
-    limits.apply_limits(prepared.limits, processes=prepared.limits.processes + 1)
-    if own_proc:
-        os.write(ready, b"1")
-    os.close(ready)
-    rulesets = [] if prepared.ruleset is None else [prepared.ruleset]
-    confinement.confine(rulesets, processes=True)
+    limits.apply_limits(prepared.limits, processes=prepared.limits.processes)
+    confinement.confine([] if prepared.ruleset is None else [prepared.ruleset], prepared.program)
 
 
 def _map(inside_user: int, user: int, inside_group: int, group: int) -> None:

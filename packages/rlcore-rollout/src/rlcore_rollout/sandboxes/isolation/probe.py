@@ -11,7 +11,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from . import enter, landlock, namespaces, prepare, restricted, seccomp
+from . import enter, fork, landlock, namespaces, prepare, restricted, seccomp
 
 LIMITS = SimpleNamespace(memory_mb=64, processes=4, files=64, file_mb=1)
 
@@ -28,7 +28,7 @@ def facts(backend: str, folder: str) -> dict[str, Any]:
         answer, theirs = os.pipe()
         scratch = os.path.join(folder, "probe")
         os.mkdir(scratch, 0o700)
-        child = os.fork()
+        child = fork(prepared)
         if not child:
             _report(prepared, scratch, theirs)
         os.close(theirs)

@@ -11,7 +11,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from . import confinement, interpreter, kernel, landlock, limits, namespaces, supervision
+from . import confinement, interpreter, kernel, landlock, limits, namespaces, seccomp
 
 NEEDED_LANDLOCK = 3
 """The first version that checks the truncation of files: Linux 6.2."""
@@ -57,15 +57,12 @@ def session_user() -> int | None:
 
 
 def enter(prepared: Prepared, scratch: str) -> None:
-    """Confine this process; it continues as a child of itself.
+    """Confine this process.
 
     Args:
         prepared: by `prepare`
         scratch: an empty folder of its own in the folder of `prepare`
     """
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    ready = supervision.fork_supervised(supervision.files_check(prepared.limits, scratch))
-    os.setsid()
     if prepared.user is not None:
         os.chown(scratch, prepared.user, prepared.user)
         confinement.become(prepared.user)
@@ -76,9 +73,7 @@ def enter(prepared: Prepared, scratch: str) -> None:
     for device in interpreter.DEVICES:
         landlock.allow(own, device, landlock.READ_FILE | landlock.WRITE_FILE)
     landlock.allow_scratch(own, scratch)
-    os.write(ready, b"1")
-    os.close(ready)
-    confinement.confine([prepared.ruleset, own], processes=False)
+    confinement.confine([prepared.ruleset, own], seccomp.program(processes=False, process_id=os.getpid()))
     os.close(own)
 
 
