@@ -75,9 +75,9 @@ def test_mistakes_in_the_table_are_reported_with_their_keys(toy: Any, overrides:
 
 
 def test_the_strongest_available_sandbox_is_chosen(toy: Any) -> None:
-    assert session().sandbox_choice.line() == "strong: no network, no files"
+    assert session().sandbox_choice.line() == "strong: no network; no files"
     unusable(strong="no namespaces")
-    assert session().sandbox_choice.line() == "weak: no network; not guaranteed: files can be read"
+    assert session().sandbox_choice.line() == "weak: no network. Not guaranteed: files can be read"
 
 
 def test_a_named_sandbox_is_refused_and_never_replaced(toy: Any) -> None:

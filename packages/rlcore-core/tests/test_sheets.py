@@ -18,14 +18,14 @@ from rlcore.runs.records import write_groups
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.sheets import Facts, sheet
-from rlcore.sheets.answers import expected_answer, final_answer, parts_of
+from rlcore.sheets.answers import code_of, expected_answer, final_answer, parts_of
 from rlcore.testing import make_trajectory
 from rlcore.types import Failure, Group, ImagePart, Message, RewardResult, Task, TextPart, ToolCall, media_hash
 
 FACTS = Facts(title="Evaluation at step 10", rows=[("model", "tiny")])
 HEAD = {"html", "head", "meta", "title", "style", "body", "header", "h1", "svg", "rect", "dl", "dt", "dd", "nav"}
 CARD = {"main", "article", "section", "details", "summary", "figure", "figcaption", "a", "img", "ul", "li"}
-TAGS = HEAD | CARD | {"h2", "h3", "h4", "input", "label", "span", "div", "p", "b", "i", "br", "code"}
+TAGS = HEAD | CARD | {"h2", "h3", "h4", "input", "label", "span", "div", "p", "pre", "b", "i", "br", "code"}
 
 
 class Page(HTMLParser):
@@ -164,6 +164,31 @@ def test_large_pictures_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_reasoning_is_separated(text: str, parts: list[tuple[bool, str]]) -> None:
     assert parts_of(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (
+            "look\n```python\nx = 1\n\nprint(x)\n```\ndone",
+            [(False, "look"), (True, "x = 1\n\nprint(x)"), (False, "done")],
+        ),
+        ("```\na\n```\n```py\nb\n```", [(True, "a"), (True, "b")]),
+        ("never\n```python\nclosed", [(False, "never\n```python\nclosed")]),
+        ("inline ```x``` only", [(False, "inline ```x``` only")]),
+        ("```python\n```", []),
+        ("", []),
+    ],
+)
+def test_code_is_told_from_text(text: str, parts: list[tuple[bool, str]]) -> None:
+    assert code_of(text) == parts
+
+
+def test_code_cannot_leave_its_block() -> None:
+    hostile = "```html\n</pre><script>alert(1)</script>\n```\n<answer>1</answer>"
+    page = Page(sheet([Group(task=Task(id="a", messages=()), trajectories=(make_trajectory(hostile),))], FACTS))
+    assert page.tags.count("pre") == 1
+    assert "script" not in page.tags
 
 
 @pytest.mark.parametrize(

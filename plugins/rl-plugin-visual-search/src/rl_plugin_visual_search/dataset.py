@@ -12,6 +12,7 @@ from pathlib import Path
 from rlcore import DataError, Demonstration, Task
 from rlcore.data.row_images import ImageReader
 
+from rl_plugin_visual_search.choices import choice_of
 from rl_plugin_visual_search.config import DataConfig
 from rl_plugin_visual_search.conversations import conversation_of, is_conversation
 from rl_plugin_visual_search.drawn.source import drawn_demonstrations, drawn_rows
@@ -103,7 +104,7 @@ class VisualSearchData:
                 loaded.conversations.append(each)
             else:
                 loaded.tasks.append(
-                    as_task(each, tools=config.tools, style=config.style, coordinates=config.coordinates)
+                    as_task(self._asked(each), tools=config.tools, style=config.style, coordinates=config.coordinates)
                 )
             if len(loaded) == config.limit:
                 break
@@ -112,6 +113,11 @@ class VisualSearchData:
             where, fix = ", ".join(names), "set data.on_error=raise to see the first error" if skipped else "add rows"
             raise DataError(f"data.{split} has no usable row", found=skipped or "no rows", where=where, fix=fix)
         return loaded
+
+    def _asked(self, row: Row) -> Row:
+        """The row with its options in the order of the seed, unless its own prompt lists them."""
+        own = self._config.style == "row" and row.prompt
+        return row if own else choice_of(row, seed=self._config.option_seed)
 
     def _rows(self, name: str, split: str, skipped: Counter[Reason]) -> Iterator[Row | Demonstration]:
         if name == GENERATED:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlcore.hookspecs import hookimpl
 from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec
+
+if TYPE_CHECKING:
+    from rlcore.sheets import TurnNote
+    from rlcore.types import Group, Task, Trajectory
 
 _PACKAGE = "rl_plugin_visual_search"
 
@@ -46,6 +51,26 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
         target=f"{_PACKAGE}.rewards:format_reward",
         summary="1 if every turn is one code block or tool call, and the last one is a boxed answer.",
     )
+
+
+@hookimpl
+def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[Group]) -> Mapping[str, float] | None:
+    """Write the results of evaluations, in runs with ``observers = ["visual-search"]``."""
+    if purpose != "evaluation":
+        return None
+    from rl_plugin_visual_search.evaluation.observer import evaluated
+
+    return evaluated(run, step, groups)
+
+
+@hookimpl
+def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | None] | None:
+    """Say below the turns of sheets what each did and how it went."""
+    if "coordinates" not in task.fields:
+        return None
+    from rl_plugin_visual_search.evaluation.notes import turn_notes
+
+    return turn_notes(task, trajectory)
 
 
 @hookimpl

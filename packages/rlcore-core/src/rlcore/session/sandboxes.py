@@ -27,8 +27,8 @@ class SandboxChoice:
 
     def line(self) -> str:
         """The name, the guarantees, and what is missing, in one line."""
-        promised = ", ".join(self.support.guarantees) or "no guarantees"
-        lacking = f"; not guaranteed: {', '.join(self.support.lacks)}" if self.support.lacks else ""
+        promised = "; ".join(self.support.guarantees) or "no guarantees"
+        lacking = f". Not guaranteed: {'; '.join(self.support.lacks)}" if self.support.lacks else ""
         return f"{self.spec.id}: {promised}{lacking}"
 
 

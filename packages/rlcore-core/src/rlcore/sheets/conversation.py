@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rlcore.containment import value_text
 from rlcore.escaping import printable
-from rlcore.sheets.answers import parts_of
+from rlcore.sheets.answers import code_of, parts_of
 from rlcore.sheets.notes import Mark, TurnNote
 from rlcore.sheets.pictures import Album
 from rlcore.types import ImagePart, Message, TextPart, ToolCall, thaw
@@ -81,7 +81,7 @@ def _policy(message: Message, answer: str) -> str:
             size = counted(len(part), "character")
             rows.append(f'<details class="think"{opened}><summary>Reasoning, {size}</summary>{_block(part)}</details>')
         elif not answer or part not in (answer, f"<answer>{answer}</answer>") or len(part) > LONGEST_REPEATED:
-            rows.append(_block(part))
+            rows += [_code(piece) if code else _block(piece) for code, piece in code_of(part)]
     empty = "" if message.text.strip() else '<p class="text empty">(empty)</p>'
     return "".join([*rows, *map(_call, message.tool_calls)]) or empty
 
@@ -117,6 +117,10 @@ def _figures(row: list[str]) -> str:
 
 def _block(value: str) -> str:
     return f'<p class="text">{text(value)}</p>'
+
+
+def _code(value: str) -> str:
+    return f'<pre class="code">{text(value)}</pre>'
 
 
 def note_lines(note: TurnNote) -> str:

@@ -70,6 +70,8 @@ summary{cursor:pointer}
 .tool{padding:8px 12px;border-radius:8px;background:var(--tool)}
 .call{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;color:var(--blue)}
 .call::before{content:"→ "}
+.code{margin:6px 0 0;padding:8px 12px;border-radius:8px;background:var(--tool);overflow-x:auto;max-height:28em;
+font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;tab-size:4}
 .error{color:var(--wrong)}
 .cut,.empty{color:var(--soft);font-style:italic}
 .rewards{display:flex;flex-wrap:wrap;gap:4px 14px;list-style:none;font-size:12px;color:var(--soft)}

@@ -1,4 +1,4 @@
-"""The conformance suite for environments, rewards and plugins. A plugin's tests need one line.
+"""The conformance suite for environments, rewards, sandboxes and plugins. A plugin's tests need one line.
 
 ::
 
@@ -15,6 +15,15 @@ from rlcore.testing.environments import check_environment
 from rlcore.testing.hostile import hostile_images
 from rlcore.testing.plugin import check_plugin
 from rlcore.testing.rewards import RewardCase, check_reward
+from rlcore.testing.sandboxes import check_sandbox
 from rlcore.testing.trajectories import make_trajectory
 
-__all__ = ["RewardCase", "check_environment", "check_plugin", "check_reward", "hostile_images", "make_trajectory"]
+__all__ = [
+    "RewardCase",
+    "check_environment",
+    "check_plugin",
+    "check_reward",
+    "check_sandbox",
+    "hostile_images",
+    "make_trajectory",
+]

@@ -1,4 +1,4 @@
-"""The local sandboxes by their ids, as the hook `rlcore_sandboxes` registers them."""
+"""The local sandboxes, as the hook `rlcore_sandboxes` registers them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from rlcore.types import SandboxLimits
 from rlcore_rollout.sandboxes.local import LocalSandbox
 
 
-def namespaces(config: object, limits: SandboxLimits) -> LocalSandbox:
+class NamespacesSandbox(LocalSandbox):
     """Each session has namespaces of its own."""
-    return LocalSandbox("namespaces", limits)
+
+    def __init__(self, config: object, limits: SandboxLimits) -> None:
+        super().__init__("namespaces", limits)
 
 
-def bubblewrap(config: object, limits: SandboxLimits) -> LocalSandbox:
+class BubblewrapSandbox(LocalSandbox):
     """All sessions share the namespaces that bubblewrap creates."""
-    return LocalSandbox("bubblewrap", limits)
+
+    def __init__(self, config: object, limits: SandboxLimits) -> None:
+        super().__init__("bubblewrap", limits)
 
 
-def landlock(config: object, limits: SandboxLimits) -> LocalSandbox:
+class LandlockSandbox(LocalSandbox):
     """Sessions without namespaces."""
-    return LocalSandbox("landlock", limits)
+
+    def __init__(self, config: object, limits: SandboxLimits) -> None:
+        super().__init__("landlock", limits)

@@ -8,6 +8,8 @@ from rlcore.doctor import Finding
 from rlcore.plugins.registry import Registry
 from rlcore.session.sandboxes import examine, ranked
 
+SERVICE = "use a sandbox service: sandbox.id=http sandbox.base_url=http://HOST:8080"
+
 
 def sandboxes() -> Iterator[Finding]:
     """What each sandbox guarantees here, the strongest first. One that is weaker than another is not missed."""
@@ -16,17 +18,18 @@ def sandboxes() -> Iterator[Finding]:
     for choice in [examine(registry, spec.id) for spec in ranked(registry)]:
         support = choice.support
         if support.available:
-            used = "; used by sandbox.id=auto" if missed else ""
+            used = " (auto)" if missed else ""
             missed = False
-            yield Finding(status="ok", text=f"{choice.line()}{used}")
+            yield Finding(status="ok", text=choice.line().replace(":", f"{used}:", 1))
         else:
-            text, fix = f"{choice.spec.id} cannot be used: {support.reason}", support.fix
+            text = f"{choice.spec.id} cannot be used: {support.reason}"
+            fix = support.fix or SERVICE
             yield Finding(status="warn" if missed else "ok", text=text, fix=fix if missed else "")
     if missed:
         yield Finding(
             status="warn",
             text="no sandbox can be used: runs that execute code of the model are refused",
-            fix="use a sandbox service: sandbox.id=http sandbox.base_url=http://HOST:8080",
+            fix=SERVICE,
         )
 
 

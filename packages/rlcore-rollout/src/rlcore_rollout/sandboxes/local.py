@@ -29,17 +29,25 @@ class LocalSandbox:
         self._backend, self._limits = backend, limits
         self._lock = threading.Lock()
         self._zygote: ZygoteProcess | None = None
+        self._sessions: set[LocalSession] = set()
         self._closed = False
 
     async def open(self, images: Sequence[bytes] = ()) -> LocalSession:
         """Start a session; see `rlcore.contracts.Sandbox`."""
         session = LocalSession(self, tuple(images), self._limits)
         await session.start()
+        self._sessions.add(session)
         return session
 
     async def close(self) -> None:
         """Kill all sessions and end the zygote. A second call does nothing."""
+        for session in list(self._sessions):
+            await session.close()
         await asyncio.to_thread(self._close)
+
+    def forget(self, session: LocalSession) -> None:
+        """Called by a session that is closed."""
+        self._sessions.discard(session)
 
     async def zygote(self) -> ZygoteProcess:
         """The running zygote. One that has ended is replaced."""
@@ -83,7 +91,11 @@ class LocalSession:
         Raises:
             SandboxFailure: it does not start.
         """
-        process = SessionProcess(await self._sandbox.zygote(), self._limits)
+        zygote = await self._sandbox.zygote()
+        try:
+            process = SessionProcess(zygote, self._limits)
+        except SandboxFailure:  # it has ended this moment
+            process = SessionProcess(await self._sandbox.zygote(), self._limits)
         try:
             await process.start(self._images)
         except BaseException:
@@ -133,6 +145,7 @@ class LocalSession:
     async def close(self) -> None:
         """Kill everything that the session started. A second call does nothing."""
         self._closed = True
+        self._sandbox.forget(self)
         process, self._process = self._process, None
         if process is not None:
             await process.close()
@@ -143,6 +156,7 @@ class LocalSession:
             ended, self._process = self._process, None
             self._lost = True
             await ended.close()
+            ended.check_zygote()
         if self._process is None:
             await self.start()
         assert self._process is not None

@@ -2,19 +2,110 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from rlcore import Demonstration
+from rlcore import CodeResult, DataError, Demonstration, ImagePart, Message, TextPart
 
-from rl_plugin_visual_search.config import DataConfig
+from rl_plugin_visual_search.drawn.marks import ROWS
+from rl_plugin_visual_search.drawn.pictures import encoded, picture, reduced
+from rl_plugin_visual_search.drawn.scenes import CELLS, Scene, cell_box, draw_scene
+from rl_plugin_visual_search.grammar import answer_turn, code_turn
+from rl_plugin_visual_search.observations import result_observation, shown_pictures
+from rl_plugin_visual_search.prompts import clue
 from rl_plugin_visual_search.rows import Row
+from rl_plugin_visual_search.tasks import as_task
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from rl_plugin_visual_search.config import DataConfig
+
+QUESTION = "Which pattern is on the colored sign?"
+WITHOUT_TOOL = "Answer at once."
+"""Follows the question if there is no tool."""
+OVERVIEW, DETAIL = "Describe the map.", "Describe the detail."
+"""Requests of descriptions, which share no words with the question."""
+DETAILS = 0.5
+"""Fraction of the descriptions that are of a crop."""
+NOTHING, GUESS = "Nothing.", "Guess."
+"""Thoughts about a crop without the target, and without a tool."""
+SOURCE = "drawn"
 
 
 def drawn_rows(config: DataConfig, split: str) -> Iterable[Row]:
-    """The questions of ``train`` or ``evaluation``."""
-    raise NotImplementedError
+    """The questions of ``train`` or ``evaluation``. Held-out signs are at pixels where training has none."""
+    rng, held_out = random.Random(f"{split} {config.seed}"), split != "train"
+    for number in range(config.held_out if held_out else config.drawn):
+        scene = draw_scene(rng, held_out=held_out)
+        yield _row(f"{split}:{number}", scene, picture(scene, rng, blank=config.blank), config.tools)
 
 
 def drawn_demonstrations(config: DataConfig, count: int, *, seed: int) -> Iterable[Demonstration]:
-    """Conversations for the warm-up."""
-    raise NotImplementedError
+    """Conversations for the warm-up: descriptions, guesses and right answers, as the configuration says.
+
+    Raises:
+        DataError: the tool is not code.
+    """
+    if config.tools == "zoom":
+        fix = "set data.tools=code, or warmup.steps=0"
+        raise DataError("demonstrations on drawn pictures use code", found=config.tools, where="data.tools", fix=fix)
+    rng = random.Random(f"demonstrations {config.seed} {seed}")
+    return (_demonstration(config, rng) for _ in range(count))
+
+
+def _demonstration(config: DataConfig, rng: random.Random) -> Demonstration:
+    scene = draw_scene(rng, held_out=False)
+    drawn = picture(scene, rng, blank=config.blank)
+    marks = list(ROWS)
+    if rng.random() < config.descriptions:
+        if rng.random() < DETAILS:
+            return _description(DETAIL, encoded(drawn.crop(cell_box(scene.target.cell))), _detail(scene))
+        return _description(OVERVIEW, encoded(reduced(drawn)), _place(scene))
+    if config.tools == "none" or rng.random() < config.direct:
+        task = as_task(_row("", scene, drawn, "none"), tools="none", style=config.style)
+        answer = answer_turn(GUESS, rng.choice(marks))
+        return Demonstration(messages=(*task.messages, _turn(answer)), images=task.images)
+    guess = rng.random() < config.guesses
+    cell = rng.randrange(CELLS**2) if guess else scene.target.cell
+    task = as_task(_row("", scene, drawn, "code"), tools="code", style=config.style)
+    crop = encoded(drawn.crop(cell_box(cell)))
+    result = CodeResult(status="ok", images=(crop,), image_names=(clue(1),))
+    observed = result_observation(result, shown_pictures(result, 1), loaded=1)
+    seen = _detail(scene) if cell == scene.target.cell else NOTHING
+    answer = answer_turn(seen, rng.choice(marks) if guess else scene.target.mark)
+    turns = (_turn(_code(_place(scene), cell)), *observed.messages, _turn(answer))
+    return Demonstration(messages=(*task.messages, *turns), images=(*task.images, crop))
+
+
+def _place(scene: Scene) -> str:
+    """Where the sign is, with the digits with which the coordinates of the crop begin."""
+    return f"{scene.target.fill} at {scene.target.cell % CELLS} {scene.target.cell // CELLS}."
+
+
+def _detail(scene: Scene) -> str:
+    """What the sign looks like."""
+    return f"{scene.target.fill} with {scene.target.mark}."
+
+
+def _description(request: str, image: bytes, text: str) -> Demonstration:
+    asked = Message(role="user", content=(ImagePart.of(image), TextPart(text=request)))
+    return Demonstration(messages=(asked, _turn(text)), images=(image,))
+
+
+def _code(thought: str, cell: int) -> str:
+    left, top, right, bottom = cell_box(cell)
+    return code_turn(thought, f"{clue(0)}.crop(({left},{top},{right},{bottom}))")
+
+
+def _turn(text: str) -> Message:
+    return Message(role="assistant", content=text)
+
+
+def _row(name: str, scene: Scene, drawn: Image.Image, tools: str) -> Row:
+    question = f"{QUESTION} {WITHOUT_TOOL}" if tools == "none" else QUESTION
+    return Row(id=name, question=question, answer=scene.target.mark, images=(encoded(drawn),), data_source=SOURCE)
+
+
+__all__ = ["drawn_demonstrations", "drawn_rows"]

@@ -1,1 +1,1 @@
-"""Results of evaluations."""
+"""Evaluation: accuracy by type with intervals, the use of tools, a results file, and notes for the sheet."""

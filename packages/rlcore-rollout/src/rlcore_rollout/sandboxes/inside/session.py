@@ -19,6 +19,8 @@ LONGEST = 2**31 - 1
 """The host is trusted with its lengths."""
 CPU_STATUS = 128 + signal.SIGXCPU
 """Exit status of a session whose cell has used its CPU time."""
+BROKEN_STATUS = 70
+"""Exit status of a session that cannot reply."""
 THREADS_S = 0.1
 """Time for threads to end after a cell."""
 THREADS_NOTE = b"Threads that the code left running were stopped, and the session was restarted without its names.\n"
@@ -34,7 +36,7 @@ def serve(connection: int, limits: SimpleNamespace) -> NoReturn:
         limits: with the fields of `rlcore.types.SandboxLimits`
     """
     own = _process()
-    status = 70
+    status = BROKEN_STATUS
     try:
         status = _serve(connection, limits, own)
     except BaseException:
@@ -49,7 +51,7 @@ def _serve(connection: int, limits: SimpleNamespace, own: int) -> int:
     opening = read_message(decoder, lambda: _read(connection, CHUNK))
     if opening is None:
         return 0
-    _seed()
+    seed()
     try:
         cells = Cells(opening[1], limits)
     except ValueError as error:
@@ -67,7 +69,7 @@ def _serve(connection: int, limits: SimpleNamespace, own: int) -> int:
         if request is None:
             return 0
         message: dict[str, Any] = request[0]
-        _limit_cpu(limits.cpu_s)
+        limit_cpu(limits.cpu_s)
         reply, images = cells.run(message["code"], message["first"])
         if _process() != own:  # code has forked, and this is the other process
             return 0
@@ -105,14 +107,14 @@ def _send(connection: int, data: bytes) -> None:
         view = view[_write(connection, view) :]
 
 
-def _seed() -> None:
+def seed() -> None:
     """Equal code draws equal numbers in all sessions."""
     random.seed(0)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(0)
 
 
-def _limit_cpu(seconds: float) -> None:
+def limit_cpu(seconds: float) -> None:
     """End the process, or one of its children, after this CPU time from now on."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(time.process_time() + seconds) + 1

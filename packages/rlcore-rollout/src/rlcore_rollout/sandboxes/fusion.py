@@ -1,0 +1,243 @@
+"""The sandbox ``http``: sessions on a service with the interface of SandboxFusion.
+
+The service keeps nothing between requests. Each request contains all cells of the session: the earlier ones run again,
+without their output, and then the new one. A cell that was killed is not repeated, so it leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from rlcore import event_loop
+from rlcore.errors import DataError, NotInstalledError, SandboxFailure, UserError
+from rlcore.images.encoding import check_image, open_image
+from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
+
+from rlcore_rollout.sandboxes.config import HttpSandboxConfig
+from rlcore_rollout.sandboxes.inside.texts import cut
+
+PROGRAM = """\
+import os, sys
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+os.environ["MPLBACKEND"] = "agg"
+sys.path.insert(0, os.getcwd())
+from rlcore_rollout.sandboxes.inside.remote import main
+main()
+"""
+PACKAGE = "rlcore_rollout"
+SENT = tuple(
+    f"sandboxes/inside/{name}.py"
+    for name in ("cells", "figures", "frames", "output", "processes", "remote", "session", "texts", "tracebacks")
+)
+"""The modules that run at the service."""
+REQUEST, RESULT, STARTED = "rlcore-request.json", "rlcore-result.json", "rlcore driver started"
+"""As in `rlcore_rollout.sandboxes.inside.remote`, which this process never imports."""
+OVERHEAD_S = 30.0
+"""Time for the start of the program, in addition to the limits of its cells."""
+PROBE_S = 15.0
+"""Maximum time of the check whether the service can be used."""
+
+
+class HttpSandbox:
+    """A `rlcore.contracts.Sandbox` at a service."""
+
+    def __init__(self, config: HttpSandboxConfig, limits: SandboxLimits) -> None:
+        self._config, self._limits = config, limits
+        self._service: Any = None
+        self._closed = False
+
+    async def open(self, images: Sequence[bytes]) -> HttpSession:
+        """A new session. The service is asked when the first cell runs.
+
+        Raises:
+            SandboxFailure: an image cannot be read.
+        """
+        from rlcore_rollout.sandboxes.service import SandboxService
+
+        if self._closed:
+            raise SandboxFailure("the sandbox is closed")
+        try:
+            for image in images:
+                await asyncio.to_thread(check_image, image)
+        except DataError as error:
+            raise SandboxFailure(f"an image of the session cannot be read: {error.message}") from error
+        if self._service is None:
+            try:
+                self._service = SandboxService(self._config)
+            except UserError as error:
+                raise SandboxFailure(str(error)) from error
+        return HttpSession(self._service, self._config, self._limits, tuple(images))
+
+    async def close(self) -> None:
+        """Close all connections. A second call does nothing."""
+        self._closed = True
+        service, self._service = self._service, None
+        if service is not None:
+            await service.close()
+
+
+class HttpSession:
+    """A `rlcore.contracts.SandboxSession` at a service."""
+
+    def __init__(
+        self, service: Any, config: HttpSandboxConfig, limits: SandboxLimits, images: tuple[bytes, ...]
+    ) -> None:
+        self._service, self._config, self._limits, self._images = service, config, limits, images
+        self._earlier: list[tuple[str, int]] = []
+        """The cells to repeat, each with the number of its first image."""
+        self._earlier_s = 0.0
+        self._next_image = len(images)
+        self._closed = False
+
+    async def run(self, code: str) -> CodeResult:
+        """Run a cell; see `rlcore.contracts.SandboxSession`."""
+        if self._closed:
+            raise SandboxFailure("the session of the sandbox is closed")
+        cell = (code.encode("utf-8", "replace").decode("utf-8"), self._next_image)
+        repeat_s = 2 * self._earlier_s + 5.0
+        request = {
+            "cells": [*self._earlier, cell],
+            "images": [base64.b64encode(image).decode("ascii") for image in self._images],
+            "limits": asdict(self._limits),
+            "repeat_s": repeat_s,
+        }
+        content = {**_modules(), REQUEST: json.dumps(request).encode("ascii")}
+        timeout_s = OVERHEAD_S + repeat_s + self._limits.cell_s
+        ran = await self._service.run(PROGRAM, content, fetch=RESULT, timeout_s=timeout_s)
+        if not ran.stdout.startswith(STARTED):
+            said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
+            raise SandboxFailure(f"the sandbox service cannot run sessions, which need Python 3.10 or newer: {said}")
+        if ran.status == "timeout":
+            return self._reset(status="timeout", error="The session took too long and was stopped.")
+        try:
+            return await asyncio.to_thread(self._result, cell, _object(ran.files.get(RESULT)))
+        except (DataError, ValueError):  # code of the model may do this, so it is no failure of the service
+            return self._reset(status="killed", error="The code damaged its session, which was stopped.")
+
+    async def close(self) -> None:
+        """End the session. A second call does nothing."""
+        self._closed = True
+        self._earlier.clear()
+
+    def _result(self, cell: tuple[str, int], found: dict[str, Any]) -> CodeResult:
+        """The result of the last cell.
+
+        Raises:
+            ValueError: it is none.
+            DataError: an image is damaged.
+        """
+        outcome, reason = found.get("outcome"), self._text(found.get("error"))
+        if outcome == "failed":
+            raise SandboxFailure(f"the sandbox service cannot start the session: {reason}")
+        if outcome == "lost":
+            text = f"The earlier cells of the session could not be repeated: {reason}. The cell was not run."
+            return self._reset(status="killed", error=text)
+        stdout, stderr = self._text(found.get("stdout")), self._text(found.get("stderr"))
+        seconds = float(found["seconds"])
+        texts: dict[str, Any] = {"stdout": stdout, "stderr": stderr, "seconds": seconds}
+        if outcome in ("timeout", "killed"):
+            error = f"The cell was stopped: {reason}. It has left nothing behind."
+            if outcome == "timeout":
+                error += f" The limits are {self._limits.cell_s:g} s, and {self._limits.cpu_s:g} s of CPU time."
+            return CodeResult(status=outcome, error=error, **texts)
+        omitted, value, ok = found.get("omitted"), self._text(found.get("value")), found.get("ok")
+        if outcome != "reply" or type(ok) is not bool or type(omitted) is not int or omitted < 0 or ok == bool(reason):
+            raise ValueError("no result of a cell")
+        images = self._pictures(found["images"])
+        names = tuple(f"image_clue_{self._next_image + index}" for index in range(len(images)))
+        self._next_image += len(images)
+        self._earlier.append(cell)
+        self._earlier_s += seconds
+        reset = self._earlier_s > self._config.repeat_s
+        if reset:
+            self._forget()
+        return CodeResult(
+            status="ok" if ok else "error",
+            value=value,
+            error=reason,
+            images=images,
+            image_names=names,
+            omitted_images=omitted,
+            reset=reset,
+            **texts,
+        )
+
+    def _pictures(self, encoded: object) -> tuple[bytes, ...]:
+        if not isinstance(encoded, list) or len(encoded) > self._limits.images:
+            raise ValueError("the images of a result")
+        found = tuple(base64.b64decode(image, validate=True) for image in encoded)
+        for data in found:
+            image = open_image(data)
+            if image.format != "PNG" or image.width * image.height > self._limits.image_pixels:
+                raise DataError("an image of a sandbox must be a PNG within the limit of pixels")
+            check_image(data)
+        return found
+
+    def _text(self, text: object) -> str:
+        if not isinstance(text, str):
+            raise ValueError("a text of a result")
+        return cut(text.encode("utf-8", "replace").decode("utf-8"), self._limits.output_characters)
+
+    def _reset(self, **fields: Any) -> CodeResult:
+        self._forget()
+        return CodeResult(reset=True, **fields)
+
+    def _forget(self) -> None:
+        self._earlier.clear()
+        self._earlier_s = 0.0
+
+
+def available(config: HttpSandboxConfig | None) -> SandboxSupport:
+    """Whether the service runs a cell."""
+    if config is None:
+        return SandboxSupport(reason="it needs the URL of a service", fix="sandbox.id=http sandbox.base_url=URL")
+    limits = SandboxLimits(cell_s=5.0, cpu_s=5.0)
+    try:
+        result = event_loop.run(_probe(config.model_copy(update={"max_retries": 0, "wait_s": 5.0}), limits))
+    except (SandboxFailure, NotInstalledError, TimeoutError) as error:
+        text = str(error) or f"{config.base_url} did not answer within {PROBE_S:g} s"
+        return SandboxSupport(reason=text, fix="start the service, or change sandbox.base_url")
+    if result.value != "42":
+        return SandboxSupport(
+            reason=f"{config.base_url} runs code, but not as expected: {result.error or result.value}",
+            fix="use a service with Python 3.10 or newer",
+        )
+    return SandboxSupport(
+        guarantees=(f"code runs on the machines of {config.base_url}, isolated as its operator has configured",),
+        lacks=("state is rebuilt by repeating earlier cells",),
+    )
+
+
+async def _probe(config: HttpSandboxConfig, limits: SandboxLimits) -> CodeResult:
+    sandbox = HttpSandbox(config, limits)
+    try:
+        async with asyncio.timeout(PROBE_S):
+            return await (await sandbox.open(())).run("6 * 7")
+    finally:
+        await sandbox.close()
+
+
+@cache
+def _modules() -> dict[str, bytes]:
+    """The files that run at the service, by their paths there."""
+    root = files(PACKAGE)
+    packages = {f"{PACKAGE}/{folder}__init__.py": b"" for folder in ("", "sandboxes/", "sandboxes/inside/")}
+    return packages | {f"{PACKAGE}/{name}": root.joinpath(name).read_bytes() for name in SENT}
+
+
+def _object(data: bytes | None) -> dict[str, Any]:
+    found = json.loads(data or b"null")
+    if not isinstance(found, dict):
+        raise ValueError("no result")
+    return found
+
+
+__all__ = ["HttpSandbox", "HttpSession", "available"]

@@ -1,0 +1,266 @@
+"""Runs a session on the machine of a service that keeps nothing between requests: all its cells, the last one for real.
+
+The service gets this module and those that it imports as files, and runs `main`. A process that never runs code of the
+model forks one that does, limits its time, collects what it prints, and writes the result to a file at the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from rlcore_rollout.sandboxes.inside.cells import NAMES, Cells
+from rlcore_rollout.sandboxes.inside.figures import preload
+from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
+from rlcore_rollout.sandboxes.inside.output import Output
+from rlcore_rollout.sandboxes.inside.processes import kill_tree
+from rlcore_rollout.sandboxes.inside.session import CPU_STATUS, limit_cpu, seed
+
+REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
+"""Files in the working directory."""
+STARTED = "rlcore driver started"
+"""Printed before any code of the model runs. What goes wrong later may be its work."""
+CHUNK = 262_144
+START_S = 60.0
+"""Time for the process that runs the cells to load the images."""
+MODULES = (*NAMES.values(), "matplotlib.backends.backend_agg", "PIL.PngImagePlugin")
+
+
+class TooLate(Exception):
+    """A time limit has passed."""
+
+
+class Driver:
+    """Runs the cells of one request in a child process.
+
+    Args:
+        request: ``cells`` (pairs of code and the number of its first image), ``images`` in base64, ``limits``,
+            ``repeat_s`` (wall time of all cells but the last)
+    """
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._cells: list[tuple[str, int]] = [(code, first) for code, first in request["cells"]]
+        self._images = [base64.b64decode(image) for image in request["images"]]
+        self._limits = SimpleNamespace(**request["limits"])
+        self._repeat_s: float = request["repeat_s"]
+        characters = self._limits.output_characters
+        self._decoder = Decoder(
+            longest_text=16 * (characters + 1024),
+            longest_image=4 * self._limits.image_pixels + 65_536,
+            most_images=self._limits.images,
+        )
+        self._messages: list[tuple[dict[str, Any], list[bytes]]] = []
+        self._outputs: dict[int, Output] = {}
+
+    def run(self) -> dict[str, Any]:
+        """The result.
+
+        Its ``outcome`` is ``reply``, ``timeout``, ``killed``, ``lost`` (the earlier cells did not run as before) or
+        ``failed`` (no code has run).
+        """
+        preload(_needed("\n".join(code for code, _ in self._cells)))
+        connection, theirs = socket.socketpair()
+        pipes = [os.pipe(), os.pipe()]
+        process = os.fork()
+        if not process:
+            connection.close()
+            self._become_session(theirs, [writing for _, writing in pipes])
+        theirs.close()
+        for _, writing in pipes:
+            os.close(writing)
+        self._connection = connection
+        self._outputs = {reading: Output(self._limits.output_characters) for reading, _ in pipes}
+        try:
+            return self._supervise(process)
+        finally:
+            kill_tree(process)
+
+    def _supervise(self, process: int) -> dict[str, Any]:
+        stage = "failed"
+        start = time.monotonic()
+        try:
+            message, _ = self._message(START_S)
+            if "unreadable" in message:
+                return {"outcome": "failed", "error": message["unreadable"]}
+            stage = "lost"
+            if len(self._cells) > 1:
+                self._connection.sendall(b"g")
+                self._message(self._repeat_s)
+            self._drain()
+            for output in self._outputs:
+                self._outputs[output] = Output(self._limits.output_characters)
+            stage, start = "killed", time.monotonic()
+            self._connection.sendall(b"g")
+            reply, images = self._message(self._limits.cell_s)
+        except TooLate:
+            stage = "timeout" if stage == "killed" else stage
+            return self._ended(stage, "it took too long", start)
+        except BrokenFrame:
+            return self._ended(stage, "its result is damaged", start)
+        except (OSError, EOFError):
+            return self._ended(*_told(stage, process), start)
+        found = self._ended("reply", "", start)
+        encoded = [base64.b64encode(image).decode("ascii") for image in images]
+        return {**found, **reply, "outcome": "reply", "images": encoded}
+
+    def _ended(self, outcome: str, reason: str, start: float) -> dict[str, Any]:
+        self._drain()
+        stdout, stderr = (output.text() for output in self._outputs.values())
+        seconds = time.monotonic() - start
+        return {"outcome": outcome, "error": reason, "stdout": stdout, "stderr": stderr, "seconds": seconds}
+
+    def _message(self, timeout_s: float) -> tuple[dict[str, Any], list[bytes]]:
+        """The next message of the child. What it prints meanwhile is collected.
+
+        Raises:
+            TooLate: there is none within this time.
+            EOFError: the child has closed its connection.
+            BrokenFrame: it is damaged.
+        """
+        end = time.monotonic() + timeout_s
+        while not self._messages:
+            waiting = [self._connection.fileno(), *self._outputs]
+            ready, _, _ = select.select(waiting, [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                raise TooLate
+            self._read(ready)
+            if time.monotonic() > end and not self._messages:
+                raise TooLate
+        return self._messages.pop(0)
+
+    def _read(self, ready: Sequence[int]) -> None:
+        for descriptor in ready:
+            if descriptor in self._outputs:
+                if data := os.read(descriptor, CHUNK):
+                    self._outputs[descriptor].add(data)
+                else:
+                    time.sleep(0.001)  # closed by the code: the connection decides
+            else:
+                data = self._connection.recv(CHUNK)
+                if not data:
+                    raise EOFError
+                self._messages += self._decoder.feed(data)
+
+    def _drain(self) -> None:
+        """Collect what is in the pipes, at most some chunks: a process that was left behind may write for ever."""
+        for descriptor, output in self._outputs.items():
+            os.set_blocking(descriptor, False)
+            for _ in range(64):
+                try:
+                    data = os.read(descriptor, CHUNK)
+                except BlockingIOError:
+                    break
+                if not data:
+                    break
+                output.add(data)
+            os.set_blocking(descriptor, True)
+
+    def _become_session(self, connection: socket.socket, outputs: list[int]) -> NoReturn:
+        status = 70
+        try:
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(outputs[0], 1)
+            os.dup2(outputs[1], 2)
+            own = os.dup2(connection.fileno(), 3, inheritable=False)
+            connection.detach()
+            os.closerange(4, 4096)
+            self._serve(own)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _serve(self, connection: int) -> None:
+        scratch = tempfile.mkdtemp(prefix="cells-")
+        os.chdir(scratch)
+        os.environ.update(HOME=scratch, TMPDIR=scratch, MPLCONFIGDIR=scratch)
+        seed()
+        own = os.getpid()
+        try:
+            cells = Cells(self._images, self._limits)
+        except ValueError as error:
+            os.write(connection, encode({"unreadable": str(error)}))
+            return
+        self._limit_resources()
+        os.write(connection, encode({"ready": True}))
+        *earlier, (last, first) = self._cells
+        if earlier:
+            os.read(connection, 1)
+            limit_cpu(self._repeat_s)
+            for code, number in earlier:
+                cells.run(code, number)
+                if os.getpid() != own:
+                    return
+            os.write(connection, encode({"repeated": len(earlier)}))
+        os.read(connection, 1)
+        limit_cpu(self._limits.cpu_s)
+        reply, images = cells.run(last, first)
+        if os.getpid() != own:
+            return
+        data = memoryview(encode(reply, images))
+        while data:
+            data = data[os.write(connection, data) :]
+
+    def _limit_resources(self) -> None:
+        limits = self._limits
+        for what, most in (
+            (resource.RLIMIT_DATA, limits.memory_mb * 2**20),
+            (resource.RLIMIT_FSIZE, limits.file_mb * 2**20),
+            (resource.RLIMIT_NOFILE, limits.files),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            hard = resource.getrlimit(what)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(what, (most, most))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing raises OSError instead
+        signal.signal(signal.SIGXCPU, lambda *_: os._exit(CPU_STATUS))
+
+
+def main() -> None:
+    """Read the request, run it, and write the result."""
+    with open(REQUEST, encoding="utf-8") as file:
+        request = json.load(file)
+    print(STARTED, flush=True)
+    result = Driver(request).run()
+    with open(f"{RESULT}.part", "w", encoding="ascii") as file:
+        json.dump(result, file)
+    os.replace(f"{RESULT}.part", RESULT)
+
+
+def _needed(code: str) -> list[str]:
+    """The modules whose names are in the code. Importing them takes as long as most cells."""
+    needed = [module for module in MODULES if module.split(".")[0] in ("PIL", "io", "base64", "math")]
+    drawing = "plt" in code or "matplotlib" in code
+    needed += [module for module in MODULES if drawing and module.startswith("matplotlib")]
+    return [*needed, "numpy"] if drawing or "np" in code or "numpy" in code else needed
+
+
+def _told(stage: str, process: int) -> tuple[str, str]:
+    """The outcome and the reason when the child has ended."""
+    end = time.monotonic() + 5.0
+    status: int | None = None
+    while status is None and time.monotonic() < end:
+        ended, found = os.waitpid(process, os.WNOHANG)
+        if ended:
+            status = os.waitstatus_to_exitcode(found)
+        else:
+            time.sleep(0.005)
+    if status in (CPU_STATUS, -signal.SIGXCPU):
+        return ("timeout" if stage == "killed" else stage), "it used too much CPU time"
+    if status is None:
+        return stage, "it closed its connection"
+    return stage, f"signal {-status} ended its process" if status < 0 else f"it ended its process with status {status}"
+
+
+if __name__ == "__main__":
+    main()

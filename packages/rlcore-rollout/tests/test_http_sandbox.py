@@ -1,0 +1,219 @@
+"""The sandbox ``http``, with a real server that runs programs. Each cell starts an interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from fusion_server import HUNG, SANDBOX_ERROR, FusionServer
+from PIL import Image
+from rlcore.errors import ConfigError, SandboxFailure, UserError
+from rlcore.plugins.registry import Registry
+from rlcore.session.plan import RunPlan
+from rlcore.testing import check_sandbox
+from rlcore.types import CodeResult, SandboxLimits
+from rlcore_rollout.sandboxes.config import HttpSandboxConfig
+from rlcore_rollout.sandboxes.fusion import HttpSandbox, HttpSession, available
+
+LIMITS = SandboxLimits(cell_s=20.0, output_characters=1000)
+KEY = "a-key-that-nobody-may-see"
+
+
+@pytest.fixture
+def server() -> Iterator[FusionServer]:
+    with FusionServer() as server:
+        yield server
+
+
+def results(
+    server: FusionServer, *cells: str, limits: SandboxLimits = LIMITS, images: tuple[bytes, ...] = (), **options: Any
+) -> list[CodeResult]:
+    """The results of the cells of one session."""
+
+    async def work(session: HttpSession) -> list[CodeResult]:
+        return [await session.run(cell) for cell in cells]
+
+    return in_session(server, work, limits=limits, images=images, **options)
+
+
+def in_session(
+    server: FusionServer,
+    work: Callable[[HttpSession], Awaitable[Any]],
+    *,
+    limits: SandboxLimits = LIMITS,
+    images: tuple[bytes, ...] = (),
+    **options: Any,
+) -> Any:
+    async def main() -> Any:
+        sandbox = HttpSandbox(HttpSandboxConfig(base_url=server.url, **options), limits)
+        try:
+            return await work(await sandbox.open(images))
+        finally:
+            await sandbox.close()
+
+    return asyncio.run(main())
+
+
+def picture(width: int, height: int) -> bytes:
+    written = io.BytesIO()
+    Image.new("RGB", (width, height)).save(written, "PNG")
+    return written.getvalue()
+
+
+def test_earlier_cells_are_repeated_without_their_output(server: FusionServer) -> None:
+    first, second, third = results(
+        server,
+        "print('once')\nx = 1\nimage_clue_0.crop((0, 0, 5, 4))",
+        "x += 1\nraise ValueError('no')",
+        "print(image_clue_1.size)\nx",
+        images=(picture(10, 10),),
+    )
+    assert (first.status, first.stdout, first.image_names) == ("ok", "once\n", ("image_clue_1",))
+    assert (second.status, second.stdout, second.images) == ("error", "", ())
+    assert second.error.endswith("ValueError: no")
+    assert (third.stdout, third.value, third.reset) == ("(5, 4)\n", "2", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("print('begun', flush=True)\nwhile True: pass", "timeout", "too long"),
+        ("print('begun', flush=True)\nimport os\nos._exit(3)", "killed", "status 3"),
+        ("print('begun', flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "killed", "signal 11"),
+    ],
+)
+def test_a_stopped_cell_is_undone(server: FusionServer, code: str, status: str, said: str) -> None:
+    limits = SandboxLimits(cell_s=2.0, cpu_s=60.0)
+    _, stopped, after = results(server, "x = 1", f"x = 2\n{code}", "x", limits=limits)
+    assert (stopped.status, stopped.stdout, stopped.reset) == (status, "begun\n", False)
+    assert said in stopped.error
+    assert (after.value, after.stdout) == ("1", "")
+
+
+def test_cpu_time_of_a_cell_is_limited(server: FusionServer) -> None:
+    (stopped,) = results(server, "while True: pass", limits=SandboxLimits(cpu_s=1.0))
+    assert stopped.status == "timeout"
+    assert "CPU" in stopped.error
+
+
+def test_a_session_whose_cells_take_long_is_reset_and_says_so(server: FusionServer) -> None:
+    slow, after = results(server, "x = 1\nimport time\ntime.sleep(0.3)", "x", repeat_s=0.2)
+    assert (slow.status, slow.reset) == ("ok", True)
+    assert (after.status, after.reset) == ("error", False)
+    assert "NameError" in after.error
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)",
+        "import os, glob\nos.write(3, b'J' + bytes(3) + bytes([4]) + b'{}}}')",
+        "import os\nos.write(3, b'J' + bytes([255] * 4))",
+    ],
+)
+def test_code_that_attacks_the_driver_is_scored_as_failed(server: FusionServer, code: str) -> None:
+    attack, after = results(server, f"x = 1\n{code}", "print(globals().get('x'))")
+    assert attack.status == "killed"
+    assert after.ok
+    assert (after.stdout == "None\n") or not attack.reset
+
+
+def test_cells_that_cannot_be_repeated_reset_the_session(server: FusionServer) -> None:
+    once = "import os, pathlib\nflag = pathlib.Path('{flag}')\nflag.exists() and os._exit(1)\nflag.touch()"
+    flag = f"/tmp/rlcore-test-{time.monotonic_ns()}"
+    first, second, third = results(server, once.format(flag=flag), "x = 1", "print('new')")
+    assert first.ok
+    assert (second.status, second.reset) == ("killed", True)
+    assert "could not be repeated" in second.error
+    assert (third.stdout, third.reset) == ("new\n", False)
+
+
+@pytest.mark.parametrize("failure", [(500, b"busy"), (429, b"{}"), SANDBOX_ERROR, HUNG, (0, b""), (200, b"<html>")])
+def test_a_failure_of_the_service_is_retried_and_then_raised(server: FusionServer, failure: Any) -> None:
+    server.failures = [failure]
+    (fine,) = results(server, "1 + 1")
+    assert fine.value == "2"
+    server.failures = [failure] * 2
+    with pytest.raises(SandboxFailure, match="service"):
+        results(server, "1 + 1", max_retries=1)
+    assert server.failures == []
+
+
+def test_a_rejected_request_is_not_retried(server: FusionServer) -> None:
+    server.failures = [(422, b"no such field")] * 2
+    with pytest.raises(SandboxFailure, match="422: no such field"):
+        results(server, "1")
+    assert len(server.failures) == 1
+
+
+def test_a_service_that_does_not_answer_is_given_up(server: FusionServer) -> None:
+    server.failures = [lambda: (time.sleep(1.5), (200, b""))[1]]
+    limits = SandboxLimits(cell_s=0.1)
+
+    async def work(session: HttpSession) -> None:
+        session._service._config = session._service._config.model_copy(update={"wait_s": -35.0})
+        with pytest.raises(SandboxFailure, match="no answer"):
+            await session.run("1")
+
+    in_session(server, work, limits=limits)
+
+
+def test_a_service_without_a_usable_python_is_a_failure(server: FusionServer) -> None:
+    answer = {
+        "status": "Failed",
+        "message": "",
+        "run_result": {"status": "Finished", "return_code": 1, "stdout": "", "stderr": "x\nImportError: old"},
+    }
+    server.failures = [(200, json.dumps(answer).encode())]
+    with pytest.raises(SandboxFailure, match="ImportError: old"):
+        results(server, "1")
+
+
+def test_the_key_is_sent_and_never_shown(server: FusionServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSION_KEY", KEY)
+    server.failures = [(401, f"wrong key {KEY}".encode())]
+    with pytest.raises(SandboxFailure) as raised:
+        results(server, "1", api_key_env="FUSION_KEY")
+    assert server.keys == [f"Bearer {KEY}"]
+    assert KEY not in str(raised.value)
+
+
+def test_an_unavailable_service_is_refused_with_its_reason(server: FusionServer) -> None:
+    found = available(HttpSandboxConfig(base_url=server.url))
+    assert found.available
+    assert server.url in found.guarantees[0]
+    server.failures = [SANDBOX_ERROR]
+    assert "no pod" in available(HttpSandboxConfig(base_url=server.url)).reason
+    server.__exit__()
+    gone = available(HttpSandboxConfig(base_url=server.url))
+    assert server.url in gone.reason
+    assert gone.fix
+    assert "base_url" in available(None).fix
+
+
+def test_options_are_validated_in_the_table_of_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
+    values: dict[str, Any] = {
+        "model": {"path": "m"},
+        "environment": {"id": f"{__file__}:HttpSession"},
+        "data": {"id": f"{__file__}:HttpSession"},
+        "reward": [],
+    }
+    for sandbox in ({}, {"base_url": "ftp://x"}, {"base_url": "http://x", "api_key": KEY}):
+        with pytest.raises(ConfigError) as raised:
+            RunPlan.of({**values, "sandbox": {"id": "http", **sandbox}}, registry=Registry(), purpose="evaluation")
+        assert "sandbox." in str(raised.value)
+        assert KEY not in str(raised.value)
+    assert HttpSandboxConfig(base_url="http://x:1/run_code").base_url == "http://x:1"
+    with pytest.raises(UserError, match="key"):
+        HttpSandboxConfig(base_url="http://x", api_key_env="NO_SUCH_KEY").key()
+
+
+@pytest.mark.slow
+def test_the_service_keeps_the_contract_of_sandboxes(server: FusionServer) -> None:
+    check_sandbox("http", options={"base_url": server.url, "repeat_s": 60.0})

@@ -1,0 +1,78 @@
+"""The notes of a sheet: what each turn did and how it went, and the verdict on the answer."""
+
+from __future__ import annotations
+
+from rlcore.sheets import TurnNote
+from rlcore.types import Task, Trajectory, Turn
+
+from rl_plugin_visual_search.evaluation.answered import is_question
+from rl_plugin_visual_search.grammar import parse
+from rl_plugin_visual_search.observations import ERROR
+from rl_plugin_visual_search.prompts import with_options
+
+LONGEST = 160
+RIGHT = 1.0
+"""Reward of a right answer, without a bonus."""
+
+
+def turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | None] | None:
+    """The notes of an episode, one for each turn of the policy; None for a task of another dataset."""
+    if not is_question(task):
+        return None
+    notes: list[TurnNote | None] = []
+    turns = trajectory.turns
+    for place, turn in enumerate(turns):
+        if turn.kind == "policy":
+            after = turns[place + 1] if place + 1 < len(turns) else None
+            last = all(later.kind != "policy" for later in turns[place + 1 :])
+            notes.append(_note(task, trajectory, turn, after, first=not notes, last=last))
+    return notes
+
+
+def _note(task: Task, trajectory: Trajectory, turn: Turn, after: Turn | None, *, first: bool, last: bool) -> TurnNote:
+    message = turn.messages[-1]
+    action = parse(message.text)
+    lines: list[tuple[str, str]] = []
+    if action.code is not None or message.tool_calls:
+        does = "code" if action.code is not None else "zoom"
+        lines.append((does, "not executed" if after is None else _outcome(after)))
+    elif action.answer is None:
+        lines.append(("problem", action.problem or "no answer"))
+    right: bool | None = None
+    if last:
+        lines.append(("expected", _short(str(task.fields.get("answer", "")))))
+        lines.append(("given", "no answer" if action.answer is None else _short(action.answer)))
+        lines += _verdict(trajectory)
+        right = None if trajectory.reward is None else trajectory.reward >= RIGHT
+    options = [str(option) for option in task.fields.get("options") or ()]
+    asked = with_options(str(task.fields["question"]), options) if first else None
+    answer = _short(action.answer) if action.answer is not None else None
+    return TurnNote(lines=tuple(lines), right=right, asked=asked, answer=answer)
+
+
+def _outcome(after: Turn) -> str:
+    """What the observation after a call says: the error, or the number of its pictures."""
+    pictures = sum(len(message.images) for message in after.messages)
+    text = after.messages[-1].text
+    shown = f"{pictures} picture{'s' * (pictures != 1)}"
+    if ERROR in text:
+        reason = text.partition(ERROR)[2].strip().splitlines()
+        return f"failed: {_short(reason[0])}" if reason else "failed"
+    return f"ran, {shown}" if pictures else "ran"
+
+
+def _verdict(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """The value of each reward, or why there is none."""
+    if trajectory.failure is not None:
+        return [("not scored", _short(str(trajectory.failure)))]
+    return [
+        (id, "no value" if result.value is None else f"{result.value:g}") for id, result in trajectory.rewards.items()
+    ]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+__all__ = ["turn_notes"]
