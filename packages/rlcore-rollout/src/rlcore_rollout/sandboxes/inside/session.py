@@ -19,6 +19,8 @@ LONGEST = 2**31 - 1
 """The host is trusted with its lengths."""
 CPU_STATUS = 128 + signal.SIGXCPU
 """Exit status of a session whose cell has used its CPU time."""
+BROKEN_STATUS = 70
+"""Exit status of a session that cannot reply."""
 _read, _write, _exit, _process = os.read, os.write, os._exit, os.getpid
 
 
@@ -30,7 +32,7 @@ def serve(connection: int, limits: SimpleNamespace) -> NoReturn:
         limits: with the fields of `rlcore.types.SandboxLimits`
     """
     own = _process()
-    status = 70
+    status = BROKEN_STATUS
     try:
         status = _serve(connection, limits, own)
     except BaseException:
