@@ -99,8 +99,8 @@ def runs_code(run: RunComponents) -> bool:
     registry, config = run.registry, run.config
     specs = [registry.spec("reward", table.id) for table in config.reward]
     for environment in run.environments:
-        decided = [one for one in (environment.options, environment.data) if isinstance(one, RunsCodeConfig)]
-        if all(one.runs_code for one in decided):
+        options: tuple[object, ...] = (environment.options, environment.data)
+        if all(one.runs_code for one in options if isinstance(one, RunsCodeConfig)):
             specs.append(registry.spec("environment", environment.id))
         specs += [registry.spec("reward", table.id) for table in environment.rewards]
         tools = getattr(environment.options, "tools", ())
