@@ -10,10 +10,8 @@ CORE = frozenset(
     | {"annotated-types", "pydantic-core", "typing-extensions", "typing-inspection"}  # of pydantic
     | {"rich", "markdown-it-py", "mdurl", "pygments"}  # rich draws the progress on a terminal
 )
-TOKENIZERS = frozenset(
-    {"tokenizers", "huggingface-hub", "filelock", "fsspec", "hf-xet", "pyyaml", "tqdm"}
-    | {"httpx2", "httpcore2", "anyio", "h11", "idna", "truststore"}
-)
+HTTP = frozenset({"httpx2", "httpcore2", "anyio", "h11", "idna", "truststore"})
+TOKENIZERS = frozenset({"tokenizers", "huggingface-hub", "filelock", "fsspec", "hf-xet", "pyyaml", "tqdm"} | HTTP)
 TORCH = frozenset(
     {"torch", "numpy", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "setuptools"}
     | {"transformers", "safetensors", "regex", "typer", "shellingham", "annotated-doc"}
@@ -46,9 +44,10 @@ BUDGET = {
     "rl-plugin-gem": CORE | OF_GEM,
     "rl-plugin-gsm8k-tools": CORE,
     "rl-plugin-gymnasium": CORE | {"gymnasium", "numpy", "cloudpickle", "farama-notifications"},
+    "rl-plugin-llm-judge": CORE | HTTP,
     "rl-plugin-mind2web": CORE | OF_SCREENS,
     "rl-plugin-string-equal": CORE,
-    "rl-plugin-visual-search": CORE | {"pillow", "pyarrow"},
+    "rl-plugin-visual-search": CORE | HTTP | {"pillow", "pyarrow"},
 }
 """Third-party distributions by member. A new dependency needs a reason and a line here."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -214,3 +215,77 @@ def test_waits_grow_and_differ_and_retry_after_is_read() -> None:
     assert retry_after_s({"retry-after": "-5"}) == 0.0
     assert retry_after_s({"retry-after-ms": "250"}) == 0.25
     assert [retry_after_s({"retry-after": text}) for text in ("soon", "nan", "inf", "")] == [None] * 4
+
+
+def test_deadline_includes_the_wait_for_other_questions(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda body: Reply(body=reply().body, after_s=0.4)
+    found = ask(endpoint, 4, concurrency=1, deadline_s=1.0)
+    kinds = [error.kind for error in found if isinstance(error, EndpointFailure)]
+    assert isinstance(found[0], Answer)
+    assert "time-out" in kinds
+    assert len(endpoint.bodies) < 4
+
+
+def test_server_that_answers_nothing_gets_few_requests_until_it_recovers(endpoint: Endpoint) -> None:
+    hung = Endpoint()
+    hung.answer = lambda body: Reply(body=b"{}", after_s=600)
+    endpoint.answer = lambda body: Reply(body=reply().body, after_s=0.02)
+    try:
+        found = ask(endpoint, 200, base_url=[hung.url, endpoint.url], concurrency=20, timeout_s=0.5)
+        assert all(isinstance(answer, Answer) for answer in found)
+        assert len(hung.bodies) <= 20
+    finally:
+        hung.close()
+
+
+def test_lost_server_is_asked_whether_it_is_alive_and_used_again(endpoint: Endpoint) -> None:
+    broken = Endpoint()
+    broken.answers = [failing(500)] * 8 + [reply()]
+    endpoint.answer = lambda body: Reply(body=reply().body, after_s=0.1)
+    try:
+        found = ask(endpoint, 120, base_url=[broken.url, endpoint.url], concurrency=4)
+        assert all(isinstance(answer, Answer) for answer in found)
+        assert len(broken.bodies) > 9, "it recovered"
+    finally:
+        broken.close()
+
+
+def test_questions_to_dead_servers_end_at_their_deadline(endpoint: Endpoint) -> None:
+    answers = iter([reply()])
+    endpoint.answer = lambda body: next(answers, Reply(body=b"{}", after_s=600))
+    found = ask(endpoint, 40, concurrency=8, timeout_s=0.2, deadline_s=1.5, max_retries=50)
+    assert sum(isinstance(answer, Answer) for answer in found) == 1
+    assert {error.kind for error in found if isinstance(error, EndpointFailure)} <= {"time-out", "connection"}
+
+
+@pytest.mark.parametrize("proxy", ["environment", "none", "url"])
+def test_proxy_is_a_setting_of_the_client(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    """The test server plays a proxy: it receives requests for another host."""
+    monkeypatch.setenv("HTTP_PROXY", endpoint.url.removesuffix("/v1"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    before = dict(os.environ)
+    options = {"base_url": ["http://judge.invalid/v1"], "api_key_env": "", "max_retries": 0}
+    if proxy == "none":
+        with pytest.raises(UserError, match="does not respond"):
+            only(endpoint, **options, proxy="none")
+    else:
+        only(endpoint, **options, **({"proxy": endpoint.url.removesuffix("/v1")} if proxy == "url" else {}))
+    assert len(endpoint.bodies) == (0 if proxy == "none" else 1)
+    assert dict(os.environ) == before
+
+
+def test_endpoint_on_this_machine_is_reached_without_a_proxy(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert only(endpoint).text == "it is 4"
+
+
+@pytest.mark.parametrize("proxy", ["", "direct", "ftp://proxy:1", "http://", "http://me:secretpassword@proxy:3128"])
+def test_unusable_proxy_is_rejected_without_showing_a_password(proxy: str) -> None:
+    with pytest.raises(ValueError, match="proxy") as caught:
+        EndpointTable(model="m", proxy=proxy)
+    assert "secretpassword" not in str(caught.value.errors()[0]["msg"])  # type: ignore[attr-defined]

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.evaluation import summarise
 from rlcore.episodes.rewards import SelectedReward
-from rlcore.episodes.scoring import Scorer
+from rlcore.episodes.scoring import Scorer, checked
 from rlcore.testing import make_trajectory
 from rlcore.types import Boundary, Failure, Group, RewardResult, Stop, Task, Trajectory
 
@@ -242,3 +243,64 @@ def test_function_with_a_wrong_signature_is_named_with_its_line() -> None:
         return ""
 
     assert asyncio.run(ask()).endswith(f"(test_scoring.py:{narrow.__code__.co_firstlineno})")
+
+
+def test_kinds_of_errors_are_kept_and_counted() -> None:
+    def out(trajectory: Trajectory, task: Task) -> RewardResult:
+        return RewardResult(value=None, error="no answer", error_kind="rate limit")
+
+    async def slow(trajectory: Trajectory, task: Task) -> float:
+        await asyncio.sleep(60)
+        return 1.0
+
+    rewards = [
+        SelectedReward(id=name, weight=0.0, scope="trajectory", function=function, minimum=0.0, maximum=1.0)
+        for name, function in (("judge", out), ("slow", slow))
+    ]
+    scorer = Scorer(rewards, timeout_s=0.05)
+    task = Task(id="t", messages=())
+    scored = asyncio.run(scorer.score(make_trajectory("x"), task))
+    assert {name: result.error_kind for name, result in scored.rewards.items()} == {
+        "judge": "rate limit",
+        "slow": "time-out",
+    }
+    counts = summarise([Group(task=task, trajectories=(scored, scored))]).reward_errors
+    assert counts == {"judge/rate limit": 2, "slow/time-out": 2}
+
+
+@pytest.mark.parametrize("kind", [7, None, "a/b", "x" * 41, "line\nbreak"])
+def test_kind_of_an_error_is_a_short_name(kind: Any) -> None:
+    result = checked(RewardResult(value=None, error="no", error_kind=kind), 0.0, 1.0)
+    assert (result.value, result.error_kind) == (None, "")
+    assert "error_kind" in (result.error or "")
+
+
+class Remote:
+    """A reward that asks a service, which takes its time."""
+
+    reward_timeout_s = 30.0
+    refusal = None
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def __call__(self, trajectory: Trajectory, task: Task) -> float:
+        await asyncio.sleep(0.2)
+        return 1.0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def test_remote_reward_limits_its_own_time_and_is_closed() -> None:
+    function = Remote()
+    reward = SelectedReward(id="r", weight=1.0, scope="trajectory", function=function, minimum=0.0, maximum=1.0)
+    assert (reward.timeout_s, reward.refusal) == (30.0, None)
+
+    async def go() -> Trajectory:
+        scored = await Scorer([reward], timeout_s=0.05).score(make_trajectory("x"), Task(id="t", messages=()))
+        await reward.close()
+        return scored
+
+    assert asyncio.run(go()).rewards["r"].value == 1.0
+    assert function.closed == 1

@@ -67,7 +67,7 @@ SEGMENT = Segment(
     context=(MESSAGE,),
     media=(SPAN,),
 )
-RESULT = RewardResult(value=0.5, components={"part": 1.0}, error="unsure")
+RESULT = RewardResult(value=0.5, components={"part": 1.0}, error="unsure", error_kind="time-out")
 FAILURE = Failure(boundary=Boundary.ENGINE, message="gone")
 TRAJECTORY = Trajectory(
     task_id="t",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
+from rlcore.errors import UserError
 from rlcore.types import Demonstration, Group
 
 
@@ -44,6 +45,33 @@ class CountsSkipped(Protocol):
 
     def skipped(self, split: str) -> int:
         """The number of skipped rows of a split."""
+        ...
+
+
+@runtime_checkable
+class RunsCodeConfig(Protocol):
+    """Options of an environment or of its dataset that decide whether it runs code, if its spec sets ``runs_code``."""
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether code runs with these options."""
+        ...
+
+
+@runtime_checkable
+class RemoteReward(Protocol):
+    """A `Reward` that asks a service, such as a model behind an endpoint.
+
+    It limits its own time and its own concurrency, because answers may wait for those of other trajectories.
+    """
+
+    reward_timeout_s: float
+    """Deadline of one call in seconds, instead of ``rollout.reward_timeout_s``."""
+    refusal: UserError | None
+    """Set when no further call can succeed (no server, a wrong key). If nothing is scored, the command ends with it."""
+
+    async def close(self) -> None:
+        """Close the connections of this event loop. A later call opens new ones."""
         ...
 
 

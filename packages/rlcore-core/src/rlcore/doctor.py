@@ -8,16 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-from rlcore.config.layers import Layer, file_layer
+from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.config.resolve import resolve
-from rlcore.containment import error_text, plugin_code, value_text
+from rlcore.containment import error_text, plugin_code
 from rlcore.errors import UserError
+from rlcore.findings import Finding, findings_of
 from rlcore.models.shape import shape_of_name
 from rlcore.plugins.discovery import State, canonical
 from rlcore.plugins.loading import pip_line
@@ -32,6 +31,7 @@ from rlcore.runs.surroundings import usable_cores
 from rlcore.session.checks import check_run
 from rlcore.session.memory import estimate_memory
 from rlcore.session.plan import RunPlan
+from rlcore.session.reward_probes import probe_plugin, probe_recipe
 from rlcore.session.session import RunSession
 from rlcore.wording import counted
 
@@ -39,9 +39,6 @@ MIN_DISK_BYTES = 2 * GIB
 """Space for a few checkpoints of a small model."""
 MIN_MEMORY_BYTES = 4 * GIB
 """Memory that the default recipes need, including torch."""
-MOST_FINDINGS = 1000
-"""The most findings of a check. A generator may never end."""
-Status = Literal["ok", "warn", "fail"]
 PROBE = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -50,42 +47,43 @@ print(json.dumps({"threads": torch.get_num_threads(), "gpus": found, "built_for_
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One finding of a check."""
-
-    status: Status
-    text: str
-    fix: str = ""
-
-
-def examine(plugin: str | None = None, recipe: str | None = None) -> Iterator[tuple[str, Finding]]:
+def examine(
+    plugin: str | None = None, recipe: str | None = None, words: Sequence[str] = ()
+) -> Iterator[tuple[str, Finding]]:
     """Run all registered checks, and check a recipe; yields pairs of check id and finding.
 
-    An exception in a check is reported as a finding.
+    An exception in a check is reported as a finding. Rewards that ask a service ask it once (`RewardSpec.probe`).
 
     Args:
-        plugin: its recipe is checked
+        plugin: its recipe is checked; the rewards of a plugin without recipes are checked with default options
         recipe: a recipe of the plugin (default: ``default``), or with its plugin (``PLUGIN/NAME``), or a file
+        words: overrides of the recipe or of the rewards
 
     Raises:
-        UserError: there is no such plugin or recipe.
+        UserError: there is no such plugin or recipe, or an override is invalid.
     """
     registry = Registry()
-    layer = _recipe_layer(registry, plugin, recipe) if plugin is not None or recipe is not None else None
+    overrides = override_layers(words)
+    probed = probe_plugin(registry, plugin, overrides) if plugin is not None and recipe is None else None
+    layer = None
+    if probed is None and (plugin is not None or recipe is not None):
+        layer = _recipe_layer(registry, plugin, recipe)
     for offer in registry.offers("check"):
         id, name_of_plugin = offer.spec.id, offer.plugin.named
         try:
             with plugin_code(f"the check {id!r} of the plugin {name_of_plugin}"):
-                findings = _findings(registry.load("check", id)())
+                findings = findings_of(registry.load("check", id)())
         except Exception as error:
             findings = [
                 Finding(status="fail", text=f"the check of the plugin {name_of_plugin} failed: {error_text(error)}")
             ]
         yield from ((id, finding) for finding in findings)
+    if probed is not None:
+        yield from probed
     if layer is not None:
         name, values = layer
-        yield from ((name, finding) for finding in recipe_findings(registry, name, values))
+        yield from ((name, finding) for finding in recipe_findings(registry, name, values, overrides))
+        yield from probe_recipe(registry, name, [values, *overrides])
 
 
 def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[str, Layer]:
@@ -101,21 +99,6 @@ def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) ->
     )
     text = registry.load("recipe", id).read_text(encoding="utf-8")
     return id, file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}")
-
-
-def _findings(answer: object) -> list[Finding]:
-    """The findings that a check returned. Raises `TypeError` for anything else."""
-    if answer is None:
-        return []
-    if not isinstance(answer, Iterable) or isinstance(answer, (str, bytes)):
-        raise TypeError(f"it returned {value_text(answer)}, expected Finding objects")
-    findings = list(islice(answer, MOST_FINDINGS))
-    for found in findings:
-        if not isinstance(found, Finding):
-            raise TypeError(f"it returned {value_text(found)}, expected Finding objects")
-        if found.status not in get_args(Status) or not all(isinstance(text, str) for text in (found.text, found.fix)):
-            raise TypeError(f"it returned a Finding with a field of the wrong type: {value_text(found)}")
-    return findings
 
 
 def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:
@@ -268,7 +251,7 @@ def plugins() -> Iterator[Finding]:
             yield Finding(status="fail", text=f"{title} is {plugin.state}: {plugin.problem}", fix=plugin.fix)
 
 
-def recipe_findings(registry: Registry, name: str, layer: Layer) -> Iterator[Finding]:
+def recipe_findings(registry: Registry, name: str, layer: Layer, overrides: Sequence[Layer] = ()) -> Iterator[Finding]:
     """Check the components, settings, data, model and memory of a recipe."""
     recipe = dict(layer.tree)
     missing = [text for text in recipe.get("requires", []) if not _is_installed(text)]
@@ -284,13 +267,13 @@ def recipe_findings(registry: Registry, name: str, layer: Layer) -> Iterator[Fin
         else:
             yield Finding(status="ok", text=f"{kind} {id}")
     if usable:
-        yield from _settings(registry, name, layer)
+        yield from _settings(registry, name, [layer, *overrides])
 
 
-def _settings(registry: Registry, name: str, layer: Layer) -> Iterator[Finding]:
+def _settings(registry: Registry, name: str, layers: Sequence[Layer]) -> Iterator[Finding]:
     """The checks of a run before it loads its model, and an estimate of its memory."""
     try:
-        run = RunSession(RunPlan(resolved=resolve([layer], registry, recipe=name)), registry)
+        run = RunSession(RunPlan(resolved=resolve(layers, registry, recipe=name)), registry)
     except UserError as error:
         yield _failure(error)
         return
@@ -383,3 +366,18 @@ def _is_installed(text: str) -> bool:
 
 Check = Callable[[], Iterator[Finding]]
 """The type of a `CheckSpec` target."""
+
+
+__all__ = [
+    "Finding",
+    "cpu",
+    "disk",
+    "examine",
+    "examine_run",
+    "gpu",
+    "libraries",
+    "memory",
+    "plugins",
+    "python",
+    "recipe_findings",
+]

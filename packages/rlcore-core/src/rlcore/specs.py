@@ -60,6 +60,9 @@ class RewardSpec(Spec):
     """As in `EnvironmentSpec`."""
     rewards_silence: bool = False
     """Whether an empty answer may score more than the minimum, as for a reward for brevity (`rlcore.testing`)."""
+    probe: str | None = None
+    """``module:attribute`` of ``probe(config)``, which yields `rlcore.doctor.Finding`. It asks the services of the
+    reward once; ``rlcore doctor -p PLUGIN`` calls it for each table of the reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

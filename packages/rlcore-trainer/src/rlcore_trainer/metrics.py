@@ -31,6 +31,7 @@ METRICS = (
     Metric("tokens/trained", "Tokens in the loss of a step."),
     Metric("stop/REASON", "Trajectories that stopped for this reason: `done`, `max_turns`, `length`, …"),
     Metric("failure/BOUNDARY", "Trajectories with a failure at this boundary: environment, tool, reward, …", "min"),
+    Metric("reward_error/ID/KIND", "Trajectories that a reward could not score, by the kind of error.", "min"),
     Metric("tools/calls", "Tool calls per trajectory."),
     Metric("tools/errors", "Failed tool calls per trajectory.", "min"),
     Metric("tools/NAME", "Calls of one tool, or its failures, per trajectory."),

@@ -309,6 +309,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     rows += [(f"reward {id}", f"{value:.3f}") for id, value in summary.rewards.items()]
     rows += [(f"  {name}", f"{value:.3f}") for name, value in summary.components.items()]
     rows.append(("stopped by", _counts(summary.stops)))
+    if summary.reward_errors:
+        rows.append(("reward errors", _counts(summary.reward_errors)))
     if summary.failures:
         rows.append(("failures", _counts(summary.failures)))
     if summary.not_scored:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
+from urllib.parse import urlsplit
 
 from rlcore.endpoints.answers import MOST_BYTES, Answer, error_said, excerpt, read_answer, without_key
 from rlcore.endpoints.failures import TRANSIENT, EndpointFailure, FailureKind
-from rlcore.endpoints.options import OFFICIAL, EndpointTable, read_key
+from rlcore.endpoints.options import FROM_ENVIRONMENT, NO_PROXY, OFFICIAL, EndpointTable, is_local, read_key
 from rlcore.endpoints.pace import Pace
 from rlcore.endpoints.servers import Server, Servers
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
@@ -33,6 +34,8 @@ MODELS_TIMEOUT_S = 10.0
 """Timeout of the request for the list of models."""
 RETRIED = frozenset({408, 409, 425, 429})
 """Statuses below 500 that a later request may not have."""
+UNANSWERED: frozenset[FailureKind] = frozenset({"connection", "time-out", "server error", "unreadable answer"})
+"""Kinds of failures after which a server may be lost."""
 CROWDED = frozenset({429, 503})
 """Statuses after which all requests to an endpoint wait."""
 USED_UP = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
@@ -67,7 +70,9 @@ class ChatEndpoints:
             timeout=httpx2.Timeout(config.timeout_s, connect=min(30.0, config.timeout_s)),
             verify=any(url.startswith("https:") for url in config.base_url),  # certificates take time to load
             limits=httpx2.Limits(max_connections=config.concurrency, max_keepalive_connections=config.concurrency),
+            **_proxy_options(config),
         )
+        self._models_timeout_s = min(MODELS_TIMEOUT_S, config.timeout_s)
         self._refusal: UserError | None = None
         self._started = self._succeeded = False
         self._first_ended = asyncio.Event()
@@ -91,19 +96,19 @@ class ChatEndpoints:
         if not {"max_tokens", "max_completion_tokens"} & set(extra):
             request[limit] = max_tokens
         content = json.dumps({"model": self._config.model, "messages": list(messages), **request, **extra}).encode()
-        async with self._slots:
-            await self._after_the_first()
-            ends = asyncio.get_running_loop().time() + self._config.deadline_s
-            try:
-                async with asyncio.timeout_at(ends):
+        ends = asyncio.get_running_loop().time() + self._config.deadline_s
+        try:
+            async with asyncio.timeout_at(ends), self._slots:
+                await self._after_the_first()
+                try:
                     return await self._answer(content, ends)
-            except TimeoutError:
-                text = f"there is no answer within {self._config.deadline_s:g} s"
-                raise EndpointFailure(text, "time-out") from None
-            except EndpointFailure as failure:
-                raise EndpointFailure(without_key(str(failure), self._key), failure.kind) from None
-            finally:
-                self._first_ended.set()
+                finally:
+                    self._first_ended.set()
+        except TimeoutError:
+            text = f"there is no answer within {self._config.deadline_s:g} s"
+            raise EndpointFailure(text, "time-out") from None
+        except EndpointFailure as failure:
+            raise EndpointFailure(without_key(str(failure), self._key), failure.kind) from None
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,6 +116,15 @@ class ChatEndpoints:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    @property
+    def refusal(self) -> UserError | None:
+        """The reason why no question can be answered; None if there is none."""
+        return self._refusal
+
+    async def close(self) -> None:
+        """Close the connections."""
         await self._http.aclose()
 
     async def _after_the_first(self) -> None:
@@ -123,11 +137,12 @@ class ChatEndpoints:
     async def _answer(self, content: bytes, ends: float) -> Answer:
         """The answer to a question, after retries that begin before ``ends`` on the clock of the event loop."""
         retries = 0
+        tried: set[Server] = set()
         while True:
             if self._pace is not None:
                 await self._servers.free()
                 await self._pace.turn()
-            server = await self._servers.free()
+            server = await self._alive(tried)
             if self._refusal is not None:
                 raise self._refusal
             try:
@@ -135,6 +150,7 @@ class ChatEndpoints:
                     return await self._once(server, content)
             except _Unusable as problem:
                 failure = problem.failure
+                tried.add(server)
                 wait_s = self._wait_s(server, problem, retries)
             late = asyncio.get_running_loop().time() + wait_s >= ends
             if failure.kind not in TRANSIENT or retries >= self._config.max_retries or late:
@@ -143,15 +159,39 @@ class ChatEndpoints:
             self.retried[failure.kind] += 1
             await asyncio.sleep(wait_s)
 
+    async def _alive(self, tried: Set[Server]) -> Server:
+        """A server that can be asked, preferably one that the question has not tried.
+
+        A lost server must first respond to a request that costs nothing.
+        """
+        while True:
+            server = await self._servers.free(tried)
+            if not server.losses or self._refusal is not None:
+                return server
+            with server.busy():
+                if await self._is_alive(server):
+                    return server
+            server.lose(unreachable=server.unreachable)
+
+    async def _is_alive(self, server: Server) -> bool:
+        """Whether a server responds to the request for the list of models, also when it does not provide one."""
+        try:
+            response = await self._http.get(f"{server.url}/models", timeout=self._models_timeout_s)
+        except (httpx2.HTTPError, TimeoutError):
+            return False
+        return response.status_code < 500
+
     def _wait_s(self, server: Server, problem: _Unusable, retries: int) -> float:
         """Seconds until the request can be repeated. A server that is busy or gone rests for all requests."""
         if problem.unreachable:
-            server.lose()
-            if self._servers.lost and not self._succeeded:
+            server.lose(unreachable=True)
+            if self._servers.unreachable and not self._succeeded:
                 fix = f"start the endpoint, or correct {self._prefix}base_url"
                 self._refuse("the endpoint does not respond", str(problem.failure), fix)
             return self._servers.rest_s()
         wait_s = backoff_s(retries) if problem.wait_s is None else problem.wait_s
+        if problem.failure.kind in UNANSWERED:
+            server.fail()
         if not problem.rests:
             return wait_s
         server.rest(wait_s)
@@ -223,7 +263,7 @@ class ChatEndpoints:
     async def _models(self, server: Server) -> list[str] | None:
         """The models of an endpoint; None when it does not list them."""
         try:
-            response = await self._http.get(f"{server.url}/models", timeout=MODELS_TIMEOUT_S)
+            response = await self._http.get(f"{server.url}/models", timeout=self._models_timeout_s)
             return [str(model["id"]) for model in response.raise_for_status().json()["data"]]
         except Exception:  # only an error's fix depends on it
             return None
@@ -255,6 +295,16 @@ def _lost(error: httpx2.TransportError, *, unreachable: bool) -> _Unusable:
     what = "cannot be reached" if unreachable else "closed the connection"
     text = f"the endpoint {what}: {type(error).__name__}: {excerpt(str(error))}"
     return _Unusable(EndpointFailure(text, "connection"), unreachable=unreachable)
+
+
+def _proxy_options(config: EndpointTable) -> dict[str, Any]:
+    """Arguments of the HTTP client. Endpoints on this machine are never reached through a proxy."""
+    hosts = {urlsplit(url).hostname or "" for url in config.base_url if is_local(url)}
+    direct = [f"all://[{host}]" if ":" in host else f"all://{host}" for host in hosts]
+    if config.proxy == NO_PROXY:
+        direct += ["all://", "http://", "https://"]
+    proxy = None if config.proxy in {FROM_ENVIRONMENT, NO_PROXY} else config.proxy
+    return {"proxy": proxy, "mounts": dict.fromkeys(direct)}
 
 
 async def _body(response: httpx2.Response) -> bytes:

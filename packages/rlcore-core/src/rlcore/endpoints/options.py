@@ -18,6 +18,7 @@ from rlcore.secrecy import SECRET_VALUE, is_secret, remember
 OFFICIAL = "https://api.openai.com/v1"
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})
 """Keys of a request that its sender sets."""
+FROM_ENVIRONMENT, NO_PROXY = "environment", "none"
 LONGEST_WAIT_S = 86_400.0
 
 
@@ -49,6 +50,17 @@ def _address(url: str) -> str:
     if parts.path.rstrip("/").endswith("/completions"):
         raise ValueError("must not include /chat/completions; most URLs end with /v1")
     return url.rstrip("/")
+
+
+def _proxy(text: str) -> str:
+    if text in {FROM_ENVIRONMENT, NO_PROXY}:
+        return text
+    parts = urlsplit(text)
+    if "@" in text:
+        raise _secret("must not contain a user or a password; the environment variable HTTPS_PROXY can")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be environment, none, or a URL such as http://proxy.example.org:3128")
+    return text
 
 
 def _body(values: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +112,9 @@ class EndpointTable(Table):
     """Seconds after which a single request has failed."""
     deadline_s: Annotated[float, Field(gt=0, le=LONGEST_WAIT_S)] = 900.0
     """Seconds after which a question has failed, with all its retries and the waits between them."""
+    proxy: Annotated[str, AfterValidator(_proxy)] = FROM_ENVIRONMENT
+    """``environment`` uses HTTP_PROXY, HTTPS_PROXY and NO_PROXY, ``none`` uses no proxy; or the URL of a proxy. It
+    applies to this client alone. Endpoints on this machine are never reached through a proxy."""
     extra_body: ExtraBody = {}
     """Additional keys of each request for this endpoint."""
 

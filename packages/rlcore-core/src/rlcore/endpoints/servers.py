@@ -1,26 +1,37 @@
-"""Which of several equal servers gets the next request."""
+"""Which of several equal servers gets the next request.
+
+A server that cannot be reached, or does not answer several requests in a row, is *lost*: it rests, longer each time. It
+is then asked whether it is alive, and gets one request at a time until it has answered one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from rlcore.endpoints.waiting import backoff_s
 
+FAILURES_OF_A_LOST_SERVER = 8
+"""Failed requests in a row after which a server is lost, although it can be reached."""
+
 
 class Server:
-    """One server, and whether it can be asked."""
+    """One server, and whether it can be asked. ``changed`` is called when that may be different."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, changed: asyncio.Event) -> None:
         self.url = url
         self.running = 0
         """Number of requests that it works on."""
         self.rests_until = 0.0
         """When it can be asked again, on the clock of the event loop."""
         self.losses = 0
-        """How often it could not be reached since its last answer."""
+        """How often it was lost since its last answer."""
+        self.unreachable = False
+        """Whether the last attempt found no connection."""
+        self._failures = 0
+        self._changed = changed
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -30,41 +41,68 @@ class Server:
             yield
         finally:
             self.running -= 1
+            if self.losses:
+                self._changed.set()
 
     def rest(self, seconds: float) -> None:
         """Do not ask it for some time."""
         self.rests_until = max(self.rests_until, asyncio.get_running_loop().time() + seconds)
 
-    def lose(self) -> None:
-        """It could not be reached: rest, longer each time."""
+    def lose(self, *, unreachable: bool) -> None:
+        """It could not be reached, or did not answer: rest, longer each time. Requests may fail together."""
+        self.unreachable = unreachable
+        if asyncio.get_running_loop().time() < self.rests_until:
+            return
         self.rest(backoff_s(self.losses))
         self.losses += 1
 
+    def fail(self) -> None:
+        """It has not answered a request. After several ones, or the first one after a loss, it is lost."""
+        self._failures += 1
+        if self.losses or self._failures >= FAILURES_OF_A_LOST_SERVER:
+            self.lose(unreachable=False)
+
     def recover(self) -> None:
         """It has answered."""
-        self.losses = 0
+        if self.losses:
+            self._changed.set()
+        self.losses = self._failures = 0
+        self.unreachable = False
 
 
 class Servers:
     """Equal servers. The requests go to the one that has the least to do."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self._servers = [Server(url) for url in dict.fromkeys(urls)]
+        self._changed = asyncio.Event()
+        self._servers = [Server(url, self._changed) for url in dict.fromkeys(urls)]
 
     @property
-    def lost(self) -> bool:
+    def unreachable(self) -> bool:
         """Whether none of them could be reached."""
-        return all(server.losses for server in self._servers)
+        return all(server.unreachable for server in self._servers)
 
     def rest_s(self) -> float:
         """Seconds until one can be asked."""
         return max(0.0, min(server.rests_until for server in self._servers) - asyncio.get_running_loop().time())
 
-    async def free(self) -> Server:
-        """A server that can be asked now. Waits while all of them rest, and a little longer to spread the requests."""
+    async def free(self, tried: Collection[Server] = ()) -> Server:
+        """A server that can be asked now, preferably one that was not ``tried`` before.
+
+        Waits while there is none, and a little longer to spread the requests.
+        """
         while True:
             now = asyncio.get_running_loop().time()
-            ready = [server for server in self._servers if server.rests_until <= now]
+            ready = [server for server in self._servers if server.rests_until <= now and not _on_trial(server)]
             if ready:
-                return min(ready, key=lambda server: server.running)
-            await asyncio.sleep(self.rest_s() * random.uniform(1.0, 1.1))
+                return min(ready, key=lambda server: (server in tried, server.running))
+            self._changed.clear()
+            rests = [server.rests_until - now for server in self._servers if server.rests_until > now]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(rests) * random.uniform(1.0, 1.1) if rests else None):
+                    await self._changed.wait()
+
+
+def _on_trial(server: Server) -> bool:
+    """Whether the one request that a lost server gets is running."""
+    return server.losses > 0 and server.running > 0

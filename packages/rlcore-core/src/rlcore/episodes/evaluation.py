@@ -57,6 +57,8 @@ class Summary:
     """Mean of each reward by id, over the trajectories with a value."""
     components: Mapping[str, float]
     """Mean of each component of a reward, as ``id/component``."""
+    reward_errors: Mapping[str, int]
+    """Number of trajectories that a reward could not score, as ``id/kind`` (`RewardResult.error_kind`)."""
     stops: Mapping[str, int]
     """Number of trajectories by `Stop`."""
     failures: Mapping[str, int]
@@ -86,12 +88,15 @@ def summarise(groups: Sequence[Group], *, success: float = 1.0) -> Summary:
     accuracy = _mean([solved / total for total, solved in counts])
     rewards: dict[str, list[float]] = {}
     components: dict[str, list[float]] = {}
+    errors = Counter[str]()
     for trajectory in everything:
         for id, result in trajectory.rewards.items():
             if result.value is not None:
                 rewards.setdefault(id, []).append(result.value)
                 for name, value in result.components.items():
                     components.setdefault(f"{id}/{name}", []).append(value)
+            else:
+                errors[f"{id}/{result.error_kind or 'error'}"] += 1
     messages = [[m for m in trajectory.messages if m.role == "assistant"] for trajectory in everything]
     smallest = min((total for total, _ in counts), default=0)
     powers = [2**n for n in range(smallest.bit_length()) if 2**n <= smallest]
@@ -105,6 +110,7 @@ def summarise(groups: Sequence[Group], *, success: float = 1.0) -> Summary:
         reward=_mean([t.reward for t in scored if t.reward is not None]),
         rewards={id: sum(values) / len(values) for id, values in rewards.items()},
         components={name: sum(values) / len(values) for name, values in components.items()},
+        reward_errors=dict(errors.most_common()),
         stops=dict(Counter(str(t.stop) for t in everything).most_common()),
         failures=dict(Counter(str(t.failure.boundary) for t in everything if t.failure).most_common()),
         not_scored=len(everything) - len(scored),

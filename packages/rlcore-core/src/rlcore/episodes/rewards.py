@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from rlcore.abilities import RemoteReward
 from rlcore.episodes.calls import place_of
 from rlcore.episodes.context import takes_context
-from rlcore.errors import PluginError
+from rlcore.errors import PluginError, UserError
 from rlcore.plugins.registry import Registry, make_component
 from rlcore.specs import RewardSpec
 
@@ -36,9 +37,23 @@ class SelectedReward:
     """As in `RewardSpec`."""
     takes_context: bool = field(init=False)
     """Whether ``function`` declares the parameter ``context``."""
+    timeout_s: float | None = field(init=False)
+    """Deadline of a call that the reward sets itself (`RemoteReward`); None leaves it to the run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "takes_context", takes_context(self.function))
+        remote = isinstance(self.function, RemoteReward)
+        object.__setattr__(self, "timeout_s", self.function.reward_timeout_s if remote else None)
+
+    @property
+    def refusal(self) -> UserError | None:
+        """The reason why no further call of a `RemoteReward` can succeed, if there is one."""
+        return self.function.refusal if isinstance(self.function, RemoteReward) else None
+
+    async def close(self) -> None:
+        """Close the connections of a `RemoteReward`."""
+        if isinstance(self.function, RemoteReward):
+            await self.function.close()
 
 
 def select_rewards(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from itertools import islice
@@ -19,6 +20,9 @@ from rlcore.types.checking import flaw_in_numbers
 if TYPE_CHECKING:
     from rlcore.episodes.rewards import SelectedReward
 
+TIMED_OUT = "time-out"
+_KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _-]{0,39}")
+
 
 class Scorer:
     """Runs the selected rewards and computes their weighted sum.
@@ -28,7 +32,7 @@ class Scorer:
 
     Args:
         rewards: the rewards of the run
-        timeout_s: deadline of each call
+        timeout_s: deadline of each call of a reward that has none of its own
         concurrency: maximum number of concurrent calls
         seed: seed of the contexts created by the scorer
     """
@@ -114,7 +118,7 @@ class Scorer:
         try:
             answer = await self._call(reward, trajectory, task, context=context)
         except CallFailed as failure:
-            return RewardResult(value=None, error=str(failure))
+            return _failed(failure)
         return checked(answer, reward.minimum, reward.maximum)
 
     async def _group_results(self, reward: SelectedReward, group: Group) -> list[RewardResult]:
@@ -125,7 +129,7 @@ class Scorer:
             with plugin_code(""):
                 answers = _listed(answers, count)
         except CallFailed as failure:
-            return [RewardResult(value=None, error=str(failure))] * count
+            return [_failed(failure)] * count
         except Exception as failure:  # an answer may be of any class
             return [RewardResult(value=None, error=f"it returned no list of values: {error_text(failure)}")] * count
         return [checked(answer, reward.minimum, reward.maximum) for answer in answers]
@@ -133,7 +137,12 @@ class Scorer:
     async def _call(self, reward: SelectedReward, *arguments: Any, context: EpisodeContext) -> Any:
         declared: dict[str, Any] = {"context": context} if reward.takes_context else {}
         async with self._slots:
-            return await call("it", reward.function, *arguments, timeout_s=self._timeout_s, threaded=True, **declared)
+            timeout_s = self._timeout_s if reward.timeout_s is None else reward.timeout_s
+            return await call("it", reward.function, *arguments, timeout_s=timeout_s, threaded=True, **declared)
+
+
+def _failed(failure: CallFailed) -> RewardResult:
+    return RewardResult(value=None, error=str(failure), error_kind=TIMED_OUT if failure.timed_out else "")
 
 
 def _listed(answers: Any, count: int) -> list[Any]:
@@ -160,6 +169,9 @@ def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
         return RewardResult(value=None, error=f"it returned {flaw}")
     if result.error is not None and not isinstance(result.error, str):
         return RewardResult(value=None, error=f"it returned an error of type {type(result.error).__name__}")
+    kind = result.error_kind
+    if not isinstance(kind, str) or not (kind == "" or _KIND.fullmatch(kind)):
+        return RewardResult(value=None, error=f"it returned an error_kind that is no short name: {value_text(kind)}")
     components = {name: float(value) for name, value in result.components.items()}
     if result.value is None:
         error = result.error or "it returned neither a value nor an error"
@@ -171,6 +183,6 @@ def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
         except OverflowError:
             value = math.inf
         if minimum <= value <= maximum and math.isfinite(value):
-            return RewardResult(value=value, components=components, error=result.error)
+            return RewardResult(value=value, components=components, error=result.error, error_kind=kind)
         error = f"it returned {value:g}, which is outside [{minimum:g}, {maximum:g}]"
-    return RewardResult(value=None, components=components, error=error)
+    return RewardResult(value=None, components=components, error=error, error_kind=kind)

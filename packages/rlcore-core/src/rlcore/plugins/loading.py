@@ -98,7 +98,7 @@ PUBLISHED = False
 """Whether the distributions of rlcore are on the package index. Until then they are installed from a clone."""
 OWN = frozenset(
     {*CHECKED, "rlcore-gui", "rl-plugin-aitw", "rl-plugin-gem", "rl-plugin-gsm8k-tools", "rl-plugin-gymnasium"}
-    | {"rl-plugin-mind2web", "rl-plugin-string-equal"}
+    | {"rl-plugin-llm-judge", "rl-plugin-mind2web", "rl-plugin-string-equal"}
 )
 """The distributions of a clone."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(\[[^\]]*\])?")

@@ -61,6 +61,7 @@ KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
     "calculator": "rl-plugin-gsm8k-tools",
     "gem": "rl-plugin-gem",
     "gymnasium": "rl-plugin-gymnasium",
+    "llm-judge": "rl-plugin-llm-judge",
     "string-equal": "rl-plugin-string-equal",
     "math-numeric-equal": "rl-plugin-string-equal",
     "math-reward-string-equal": "rl-plugin-string-equal",

@@ -92,6 +92,9 @@ def rescored(groups: Iterable[Group], how: Plan) -> Iterator[tuple[Group, Group]
         scorers = {name: Scorer(rewards, timeout_s=how.timeout_s) for name, rewards in how.rewards.items()}
         while before := list(islice(groups, GROUPS_AT_ONCE)):
             yield from zip(before, loop.run(_score(scorers, before)), strict=True)
+            for rewards in how.rewards.values():
+                for reward in rewards:
+                    loop.run(reward.close())
 
 
 async def _score(scorers: Mapping[str, Scorer], groups: Sequence[Group]) -> list[Group]:

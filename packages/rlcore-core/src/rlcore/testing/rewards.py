@@ -77,9 +77,12 @@ class _Checks:
 
     async def run(self) -> None:
         attempt = self.findings.attempt
-        await attempt("a case", self.cases_get_their_values())
-        await attempt("scoring again", self.values_repeat())
-        await attempt("a broken trajectory", self.broken_input_is_not_scored_as_wrong())
+        try:
+            await attempt("a case", self.cases_get_their_values())
+            await attempt("scoring again", self.values_repeat())
+            await attempt("a broken trajectory", self.broken_input_is_not_scored_as_wrong())
+        finally:
+            await self.reward.close()
 
     async def cases_get_their_values(self) -> None:
         """Each case gets its value, one case scores the maximum, and an empty answer scores the minimum."""

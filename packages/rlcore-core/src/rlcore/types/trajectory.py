@@ -79,6 +79,8 @@ class RewardResult:
     components: Mapping[str, float] = field(default_factory=FrozenDict)
     """Components to log."""
     error: str | None = None
+    error_kind: str = ""
+    """A short name for errors of this kind, such as ``time-out``, by which metrics count them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", freeze(self.components))

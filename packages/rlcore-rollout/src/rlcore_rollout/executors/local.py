@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from rlcore.types import (
 
 from rlcore_rollout.completions import Completions
 from rlcore_rollout.engines.context import EngineContext
+from rlcore_rollout.executors.not_scored import not_scored_sentence
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, ModelClient, TokenClient
@@ -48,6 +48,7 @@ from rlcore_rollout.threads import GrowingThreads
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment
     from rlcore.contracts import ChatFormat, WeightSource
+    from rlcore.episodes.rewards import SelectedReward
     from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
 
@@ -140,7 +141,7 @@ class LocalExecutor:
         """Scored groups in the order of the request's tasks, independent of the order in which they finish.
 
         Raises `EngineError` when the engine died or failed in every trajectory, and the `UserError` of an unusable
-        endpoint. Other failures are stored in the trajectories.
+        endpoint, also that of a reward without which nothing is scored. Other failures are stored in the trajectories.
         """
         groups: Sequence[Group] = self._loop.run(self._collect(request))
         if isinstance(self._client, ChatClient) and self._client.engine.refusal is not None:
@@ -151,6 +152,10 @@ class LocalExecutor:
         failures = [one.failure for one in trajectories if one.failure and one.failure.boundary is Boundary.ENGINE]
         if failures and len(failures) == len(trajectories):
             raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {failures[0].message}")
+        if all(trajectory.reward is None for trajectory in trajectories):
+            for reward in self._rewards():
+                if reward.weight and reward.refusal is not None:
+                    raise reward.refusal
         if sentence := not_scored_sentence(trajectories):
             self._run.say(sentence)
         return groups
@@ -170,12 +175,18 @@ class LocalExecutor:
             return
         self._closed = True
         try:
+            for reward in self._rewards():
+                self._loop.run(reward.close())
             self._loop.run(_answer(self._sandbox.close))
         finally:
             try:
                 self._loop.run(_answer(self._engine.close))
             finally:
                 self._loop.close()
+
+    def _rewards(self) -> Iterator[SelectedReward]:
+        for name in self._stages:
+            yield from self._run.rewards(name)
 
     async def _generate(self, prompt: Prompt, sampling: Sampling, timeout_s: float) -> Completion:
         client, session = self._tokens, "executor"
@@ -381,22 +392,3 @@ def _check_vocabulary(folder: Path) -> int:
             fix="use the tokenizer that the model was trained with",
         )
     return int(rows)
-
-
-def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
-    """The number of trajectories without a reward, with reasons and the first error of each; None when all have one."""
-    lost = [trajectory for trajectory in trajectories if trajectory.reward is None]
-    if not lost:
-        return None
-    counts = Counter(_reason(trajectory) for trajectory in lost)
-    first = {_reason(trajectory): trajectory.failure for trajectory in reversed(lost)}
-    kinds = []
-    for reason, count in counts.most_common():
-        failure = first[reason]
-        kinds.append(f"{count} {reason}" if failure is None else f"{count} {reason} (first: {failure.message})")
-    return f"{len(lost)} of {len(trajectories)} trajectories were not scored: {'; '.join(kinds)}"
-
-
-def _reason(trajectory: Trajectory) -> str:
-    """The reason why a trajectory is not scored, as one word."""
-    return str(trajectory.stop if trajectory.failure is None else trajectory.failure.boundary)

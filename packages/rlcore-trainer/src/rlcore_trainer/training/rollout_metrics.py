@@ -11,9 +11,9 @@ from rlcore.types import Group
 def rollout_metrics(groups: Sequence[Group], *, success: float) -> dict[str, float]:
     """Return the metrics of a step's rollouts. Means of scores are over scored trajectories only.
 
-    ``tokens/sampled``, ``stop/REASON``, ``failure/BOUNDARY`` and ``not_scored`` are counts; ``tools/…`` and ``info/…``
-    are means per trajectory of the environment's counters. In a run with several environments, the metrics of each one
-    follow as ``environment/NAME/…``.
+    ``tokens/sampled``, ``stop/REASON``, ``failure/BOUNDARY``, ``reward_error/ID/KIND`` and ``not_scored`` are counts;
+    ``tools/…`` and ``info/…`` are means per trajectory of the environment's counters. In a run with several
+    environments, the metrics of each one follow as ``environment/NAME/…``.
     """
     metrics = _metrics_of(groups, success)
     for name, part in by_environment(groups).items():
@@ -31,6 +31,7 @@ def _metrics_of(groups: Sequence[Group], success: float) -> dict[str, float]:
     metrics |= {"tokens/sampled": summary.tokens * summary.trajectories, "turns/mean": summary.turns}
     metrics |= {f"stop/{reason}": float(count) for reason, count in summary.stops.items()}
     metrics |= {f"failure/{boundary}": float(count) for boundary, count in summary.failures.items()}
+    metrics |= {f"reward_error/{name}": float(count) for name, count in summary.reward_errors.items()}
     metrics["not_scored"] = float(summary.trajectories - summary.scored)
     sums = {"tool_calls": 0.0, "tool_errors": 0.0}
     for trajectory in trajectories:

@@ -1,0 +1,95 @@
+"""Parse the verdict in a reply of the judge.
+
+A reply may contain any text before its verdict. The text after the last ``</think>`` is searched for the last *marker*,
+such as ``Judgement:``. Without a marker, the whole text must be the verdict. A reply that could mean something else is
+unclear, never wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+Form = Literal["binary", "true-false", "graded"]
+
+_DECORATION = r"[\s*_`\"'>$\[({]*"
+_AFTER = r"[\s*_`\"'}$.!\])]*"
+_BOX = r"(?:\\boxed\{\s*|\\text\{\s*)*"
+_VALUES: Mapping[Form, str] = {
+    "binary": r"[01](?:\.0{1,3})?(?!\w|[.,:/]\w|\s*[%/])",
+    "true-false": r"(?:true|false)(?!\w)",
+    "graded": r"(?:[01](?:\.[0-9]{1,6})?|\.[0-9]{1,6})(?:\s?/\s?1(?:\.0{1,3})?)?(?!\w|[.,:/]\w|\s*[%/])",
+}
+_OTHERS: Mapping[Form, str] = {
+    "binary": r"(?<![\w.])[01](?![\w])",
+    "true-false": r"\b(?:true|false|not)\b",
+    "graded": r"[0-9]",
+}
+"""What makes a verdict unclear in the rest of its line."""
+
+
+class UnclearVerdict(Exception):
+    """A reply without a clear verdict."""
+
+
+@dataclass(frozen=True)
+class VerdictParser:
+    """Parses verdicts of one form.
+
+    Args:
+        form: ``binary`` is 1 or 0, ``true-false`` is a word, ``graded`` a number from 0 to 1
+        marker: the words before the verdict, without the colon
+    """
+
+    form: Form
+    marker: str
+
+    def parse(self, reply: str) -> float:
+        """The verdict as a number from 0 to 1.
+
+        Raises:
+            UnclearVerdict: there is none, or more than one.
+        """
+        _, thought, text = reply.rpartition("</think>")
+        if not thought and "<think>" in reply:
+            raise UnclearVerdict("the reasoning has no end")
+        markers = list(self._marker.finditer(text))
+        if not markers:
+            if (found := self._alone.fullmatch(text)) is None:
+                raise UnclearVerdict(f"there is no {self.marker!r} with a colon")
+            return self._number(found["value"])
+        line = self._value.match(text, markers[-1].end())
+        if line is None:
+            raise UnclearVerdict(f"the last {self.marker!r} has no value")
+        if self._other.search(line["rest"]):
+            raise UnclearVerdict(f"the last {self.marker!r} has more than one value")
+        return self._number(line["value"])
+
+    def _number(self, value: str) -> float:
+        if self.form == "true-false":
+            return float(value.lower() == "true")
+        number = float(value.partition("/")[0])
+        if not 0.0 <= number <= 1.0:
+            raise UnclearVerdict("the value is greater than 1")
+        return number
+
+    @cached_property
+    def _marker(self) -> re.Pattern[str]:
+        words = r"\s+".join(map(re.escape, self.marker.split()))
+        words = words.replace("Judgement", "Judge?ment").replace("judgement", "judge?ment")
+        return re.compile(rf"(?<!\w){words}[*_`\"']*(?:\s*[:=]|[ \t]*\n)", re.IGNORECASE)
+
+    @cached_property
+    def _value(self) -> re.Pattern[str]:
+        return re.compile(rf"{_DECORATION}{_BOX}(?P<value>{_VALUES[self.form]})(?P<rest>[^\n]*)", re.IGNORECASE)
+
+    @cached_property
+    def _alone(self) -> re.Pattern[str]:
+        return re.compile(rf"{_DECORATION}{_BOX}(?P<value>{_VALUES[self.form]}){_AFTER}", re.IGNORECASE)
+
+    @cached_property
+    def _other(self) -> re.Pattern[str]:
+        return re.compile(_OTHERS[self.form], re.IGNORECASE)

@@ -1,0 +1,85 @@
+"""Verdicts in replies of judges."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rl_plugin_llm_judge.verdicts import Form, UnclearVerdict, VerdictParser
+
+MARKERS: dict[Form, str] = {"binary": "Judgement", "true-false": "Verdict", "graded": "Score"}
+
+
+def parsed(form: Form, reply: str) -> float | None:
+    try:
+        return VerdictParser(form, MARKERS[form]).parse(reply)
+    except UnclearVerdict:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("Judgement: 1", 1),
+        ("Judgement: 0", 0),
+        ("1", 1),
+        (" 0.\n", 0),
+        ("**Judgement:** 1", 1),
+        ("**Judgement: 0**", 0),
+        ('{"Judgement": 1}', 1),
+        ("Judgment: 1", 1),
+        ("judgement = 0", 0),
+        ("## Judgement\n1", 1),
+        (r"Judgement: \boxed{1}", 1),
+        ("Judgement: [1]", 1),
+        ("Judgement: 1.0", 1),
+        ("The reference says 10, the answer 1. They differ.\nJudgement: 0", 0),
+        ("<think>Judgement: 1? No.</think>\n\nJudgement: 0", 0),
+        ("Reasoning without a tag. Judgement: 1? No, wait.</think>Judgement: 0", 0),
+        ("Judgement: 1\n\nExplanation: both name the same colour.", 1),
+        ("Judgement: 1 (both sides say 10)", 1),
+        ("Judgement: 0 would be harsh.\nJudgement: 1", 1),
+    ],
+)
+def test_clear_verdict_is_parsed(reply: str, verdict: float) -> None:
+    assert parsed("binary", reply) == verdict
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("", "yes", "0 (not 1)", "10", "01", "-1", "2", "Judgement: 10", "Judgement: 0 (not 1)", "Judgement: 1 or 0"),
+        *("Judgement: 0/1", "Judgement: 1%", "Judgement: 0.5", "Judgement:", "Judgement: maybe", "It is 1, I think"),
+        *("Judgement: 1\nOn second thought, Judgement: unclear", "<think>Judgement: 1", "prejudgement: 1"),
+        *("Judgement: 1st place", "1\n0", "Judgement: not 1"),
+    ],
+)
+def test_reply_that_could_mean_something_else_is_unclear(reply: str) -> None:
+    assert parsed("binary", reply) is None
+
+
+def test_words_are_parsed() -> None:
+    assert parsed("true-false", "They are the same.\nVerdict: TRUE") == 1
+    assert parsed("true-false", "Verdict: **false**.") == 0
+    assert parsed("true-false", "True") == 1
+    for unclear in ("Verdict: not TRUE", "Verdict: TRUE or FALSE", "truest", "it is true", "Verdict: TRUE, not FALSE"):
+        assert parsed("true-false", unclear) is None, unclear
+
+
+def test_scores_are_parsed() -> None:
+    values = {"Score: 0.75": 0.75, "Score: 1": 1, "Score: .5": 0.5, "0.25": 0.25, "Score: 0.8/1": 0.8, "Score: 1.0.": 1}
+    assert {reply: parsed("graded", reply) for reply in values} == values
+    for unclear in ("Score: 8/10", "Score: 1.5", "Score: 75%", "Score: 0.5 to 0.7", "Score: -0.5", "Score: high", "7"):
+        assert parsed("graded", unclear) is None, unclear
+
+
+@given(st.text(alphabet=st.sampled_from("01 .:/\n*()-{}\\<>thinkJudgement"), max_size=80))
+def test_any_reply_is_parsed_or_unclear(reply: str) -> None:
+    assert parsed("binary", reply) in {0.0, 1.0, None}
+    assert parsed("graded", reply) is None or 0 <= (parsed("graded", reply) or 0) <= 1
+
+
+@given(st.text(max_size=60).filter(lambda text: "think>" not in text))
+def test_last_verdict_counts_whatever_is_before_it(text: str) -> None:
+    assert parsed("binary", f"{text}\nJudgement: 1") == 1
+    assert parsed("binary", f"{text}\nJudgement: 0") == 0
