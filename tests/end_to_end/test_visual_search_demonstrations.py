@@ -3,50 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable
 
 import pytest
+from PIL import Image
 from rl_plugin_visual_search.config import DataConfig, EnvironmentConfig
 from rl_plugin_visual_search.dataset import VisualSearchData
 from rl_plugin_visual_search.environment import VisualSearch
-from rlcore import Demonstration, EpisodeContext, Message, Task
+from rlcore import Demonstration, EpisodeContext, Message, Task, TextPart
 from rlcore.session.session import RunSession
+from rlcore.types import media_hash
 
 
-def demonstrations(**options: float | str) -> list[Demonstration]:
-    config = DataConfig.model_validate({"style": "plain", **options})
-    return list(VisualSearchData(config).demonstrations(6, seed=0))
-
-
-async def shown(run: RunSession, task: Task, turns: Sequence[Message]) -> list[Message]:
-    """The messages of an episode with these turns."""
+async def episode(run: RunSession, one: Demonstration) -> Demonstration:
+    """The conversation of an episode with the question and the turns of a demonstration."""
     sandbox = run.sandbox()
+    images = list(one.images[:1])
+    task = Task(id="drawn", messages=one.messages[:1], images=tuple(images), fields={"tools": "code"})
     context = EpisodeContext(task, open_sandbox=sandbox.open)
     environment = VisualSearch(EnvironmentConfig(max_turns=2))
     try:
         messages = [*(await environment.reset(task, seed=0, context=context)).messages]
-        for turn in turns:
+        for turn in (message for message in one.messages if message.role == "assistant"):
             step = await environment.step(turn)
             messages += [turn, *step.observation.messages]
+            images += step.observation.images
         assert step.terminated
-        return messages
+        return Demonstration(messages=tuple(messages), images=tuple(images))
     finally:
         await context.aclose()
         await sandbox.close()
 
 
+def shown(one: Demonstration) -> list[tuple[str, list[str | bytes]]]:
+    """The role, the texts and the pixels of each message."""
+    by_hash = {media_hash(image): image for image in one.images}
+    return [(message.role, list(contents(message, by_hash))) for message in one.messages]
+
+
+def contents(message: Message, images: dict[str, bytes]) -> Iterable[str | bytes]:
+    if isinstance(message.content, str):
+        yield message.content
+        return
+    for part in message.content:
+        if isinstance(part, TextPart):
+            yield part.text
+        else:
+            yield Image.open(io.BytesIO(images[part.sha256])).convert("RGB").tobytes()
+
+
 @pytest.mark.parametrize("guesses", [0.0, 1.0])
 def test_demonstration_is_the_conversation_of_an_episode(guesses: float) -> None:
-    run = RunSession.create(
-        {"model": {"path": "builtin:tiny-qwen2.5-vl"}, "environment": {"id": "visual-search"}}
-        | {"reward": [{"id": "visual-search"}], "data": {"drawn": 4, "held_out": 4}},
-        purpose="evaluation",
-    )
+    tables = {"environment": {"id": "visual-search"}, "reward": [{"id": "visual-search"}]}
+    run = RunSession.create({"model": {"path": "builtin:tiny-qwen2.5-vl"}, **tables}, purpose="evaluation")
+    source = VisualSearchData(DataConfig(style="plain", guesses=guesses))
     try:
-        for one in demonstrations(guesses=guesses)[:3]:
-            picture = one.images[:1]
-            task = Task(id="drawn", messages=one.messages[:1], images=picture, fields={"tools": "code"})
-            turns = [message for message in one.messages if message.role == "assistant"]
-            assert asyncio.run(shown(run, task, turns)) == list(one.messages)
+        for one in source.demonstrations(3, seed=0):
+            assert shown(asyncio.run(episode(run, one))) == shown(one)
     finally:
         run.finished()

@@ -63,12 +63,17 @@ def parse(text: str) -> Action:
 
 def code_turn(thought: str, code: str) -> str:
     """Return the text of a turn that runs code."""
-    return f"{thought}\n{_CODE}\n{FENCE}python\n{code}\n{FENCE}\n{_END_CODE}"
+    return f"{_before(thought)}{_CODE}\n{FENCE}python\n{code}\n{FENCE}\n{_END_CODE}"
 
 
 def answer_turn(thought: str, answer: str) -> str:
     """Return the text of a turn that answers."""
-    return f"{thought}\n{_ANSWER}\n\\boxed{{{answer}}}\n{_END_ANSWER}"
+    return f"{_before(thought)}{_ANSWER}\n\\boxed{{{answer}}}\n{_END_ANSWER}"
+
+
+def _before(thought: str) -> str:
+    """A line of text, if there is any. A turn must not begin with a line break, which templates merge with theirs."""
+    return f"{thought}\n" if thought else ""
 
 
 def unboxed(text: str) -> str | None:

@@ -91,7 +91,11 @@ class LocalSession:
         Raises:
             SandboxFailure: it does not start.
         """
-        process = SessionProcess(await self._sandbox.zygote(), self._limits)
+        zygote = await self._sandbox.zygote()
+        try:
+            process = SessionProcess(zygote, self._limits)
+        except SandboxFailure:  # it has ended this moment
+            process = SessionProcess(await self._sandbox.zygote(), self._limits)
         try:
             await process.start(self._images)
         except BaseException:
@@ -152,6 +156,7 @@ class LocalSession:
             ended, self._process = self._process, None
             self._lost = True
             await ended.close()
+            ended.check_zygote()
         if self._process is None:
             await self.start()
         assert self._process is not None
@@ -173,6 +178,7 @@ class LocalSession:
             "value": self._text(value),
             "error": self._text(error),
             "omitted_images": omitted,
+            **({"reset": True} if message.get("left") is True else {}),
         }
 
     def _text(self, text: str) -> str:

@@ -19,6 +19,7 @@ from rlcore.types import SandboxLimits
 
 from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
 from rlcore_rollout.sandboxes.inside.output import Output
+from rlcore_rollout.sandboxes.inside.session import BROKEN_STATUS
 from rlcore_rollout.sandboxes.isolation.checks import FILES_STATUS, MEMORY_STATUS
 from rlcore_rollout.sandboxes.starting import ZygoteProcess
 
@@ -28,6 +29,7 @@ MOST_OUTPUT = 64 * 2**20
 START_S, KILL_S = 60.0, 10.0
 CLOSED_S = 0.5
 """Time between the end of a connection and the report that the process has ended."""
+BROKEN = "The code closed the connection of its session, or wrote to it."
 BYTES_OF_ESCAPE = 12
 """The longest escape of a character in JSON."""
 
@@ -83,6 +85,15 @@ class SessionProcess:
         """Whether it can no longer be used."""
         return self._ended.done() or bool(self._reason)
 
+    def check_zygote(self) -> None:
+        """Check why it has ended.
+
+        Raises:
+            SandboxFailure: because the zygote has ended.
+        """
+        if self._ended.done() and not self._ended.result():
+            raise _zygote_ended()
+
     async def start(self, images: Sequence[bytes]) -> None:
         """Send the initial images, and wait until it is ready.
 
@@ -121,7 +132,7 @@ class SessionProcess:
             self._drain()
             raise
         if message.get("id") != request["id"]:
-            await self.kill("The code wrote to the connection of its session.")
+            await self.kill(BROKEN)
             raise Ended(self._reason)
         self._drain()
         return message, images
@@ -177,6 +188,8 @@ class SessionProcess:
 
     def _why_ended(self) -> Ended | SandboxFailure:
         report = self._ended.result()
+        if not report:
+            return _zygote_ended()
         return Ended(self._reason) if self._reason else _explained(report, self._limits)
 
     def _receive(self) -> None:
@@ -189,12 +202,12 @@ class SessionProcess:
             data, messages = b"", []
         if not data:
             self._loop.remove_reader(self._connection)
-            self._loop.call_later(CLOSED_S, self._kill, "The code closed the connection of its session.")
+            self._loop.call_later(CLOSED_S, self._kill, BROKEN)
         for message in messages:
             if self._reply is not None and not self._reply.done():
                 self._reply.set_result(message)
             else:
-                self._kill("The code wrote to the connection of its session.")
+                self._kill(BROKEN)
 
     def _read(self, descriptor: int) -> bool:
         """Read once from an output pipe, and return whether there may be more."""
@@ -243,15 +256,19 @@ class SessionProcess:
             os.close(descriptor)
 
 
-def _explained(report: str, limits: SandboxLimits) -> Ended | SandboxFailure:
-    """Why a process ended that was not killed by the host. There is no report if the zygote has ended."""
-    if not report:
-        return SandboxFailure("the process that starts sandboxes has ended, and this session with it")
+def _zygote_ended() -> SandboxFailure:
+    return SandboxFailure("the process that starts sandboxes has ended, and this session with it")
+
+
+def _explained(report: str, limits: SandboxLimits) -> Ended:
+    """Why a process ended that was not killed by the host."""
     status = os.waitstatus_to_exitcode(int(report))
     if status == MEMORY_STATUS:
         return Ended(f"The code needed more than {limits.memory_mb} MiB in all its processes and was stopped.")
     if status == FILES_STATUS:
         return Ended(f"The code wrote more than {limits.file_mb} MiB of files, or too many of them, and was stopped.")
+    if status == BROKEN_STATUS:
+        return Ended(BROKEN)
     number = -status if status < 0 else status - 128
     if number == signal.SIGXCPU:
         return Ended(f"The code used more than {limits.cpu_s:g} s of CPU time and was stopped.", limit=True)

@@ -40,6 +40,7 @@ class ZygoteProcess:
         self._log = self._folder / "zygote.log"
         self._lock = threading.Lock()
         self._count = 0
+        self._unreachable = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-s", "-P", "-m", MODULE, str(theirs.fileno())]
         started: Future[subprocess.Popen[bytes]] = Future()
@@ -88,7 +89,7 @@ class ZygoteProcess:
     @property
     def alive(self) -> bool:
         """Whether it runs."""
-        return self._process.poll() is None
+        return not self._unreachable and self._process.poll() is None
 
     def log(self) -> str:
         """The end of what it wrote to stderr, on lines of its own; empty if there is nothing."""
@@ -137,6 +138,7 @@ class ZygoteProcess:
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], descriptors or [])
         except OSError as error:
+            self._unreachable = True
             raise SandboxFailure(f"the process that starts sandboxes has ended ({error}){self.log()}") from None
 
 

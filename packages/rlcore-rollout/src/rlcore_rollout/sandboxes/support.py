@@ -120,4 +120,4 @@ def _unavailable(backend: str, found: dict[str, Any]) -> SandboxSupport:
 
 
 def _checked_files() -> tuple[str, ...]:
-    return ("the size of all files together is checked ten times a second",)
+    return ("the size of all files together is checked several times a second",)
