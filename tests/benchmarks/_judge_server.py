@@ -8,8 +8,6 @@ import sys
 
 MESSAGE = {"role": "assistant", "content": "Judgement: 1"}
 VERDICT = {"choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}]}
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Judgement: 1"}, "finish_reason": "stop"}]
-}
 BODY = json.dumps(VERDICT).encode()
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
 
