@@ -346,6 +346,12 @@ def test_group_that_lost_its_siblings_is_dropped_whole() -> None:
     assert collected.metrics["filter/not_scored"] == collected.metrics["filter/excluded"] > 0
 
 
+def test_warning_names_what_excluded_trajectories_stopped_for() -> None:
+    work = Work((1.0, -1.0), per_step=4, metric="reward", exclude=["length"], max_extra_batches=0)
+    work.step(1)
+    assert "(4 not scored; 4 trajectories excluded: length)" in work.said[0]
+
+
 def test_unknown_score_stops_the_run_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="good/part") as error:
         Work(SPLIT, metric="accuracy", score="good/accuracy").step(1)

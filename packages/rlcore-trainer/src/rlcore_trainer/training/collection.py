@@ -200,7 +200,7 @@ class Collector:
         brought = len(pool)
         sampled: list[Group] = []
         reasons: Counter[Reason] = Counter()
-        excluded = 0.0
+        excluded: Counter[str] = Counter()
         for extra in range(self._filter.max_extra_batches + 1):
             count = self._more(len(pool), len(pool) - brought, len(sampled)) if extra else self._first(len(pool))
             if not count:
@@ -214,7 +214,7 @@ class Collector:
             sampled += groups
             check_score(groups, self._filter.score)
             groups, counts = excluding(groups, self._filter.exclude)
-            excluded += counts.total()
+            excluded += counts
             kept, dropped = sift(groups, self._filter.metric, self._success, self._filter.score)
             pool += [Waiting(group, before.trained) for group in kept]
             reasons += dropped
@@ -236,7 +236,7 @@ class Collector:
             "discarded": len(pool) - len(chosen) - len(carried),
             "batches": batch - before.batch,
             "short": short,
-            **({"excluded": excluded} if self._filter.exclude else {}),
+            **({"excluded": excluded.total()} if self._filter.exclude else {}),
         }
         return Collected(
             groups=[waiting.group for waiting in chosen],
@@ -246,7 +246,9 @@ class Collector:
                 **{f"filter/{name}": float(value) for name, value in metrics.items()},
             },
             epoch=_epoch(state),
-            warning=self._warning(step, len(pool), batch - before.batch, len(sampled), reasons) if short else None,
+            warning=self._warning(step, len(pool), batch - before.batch, len(sampled), reasons, excluded)
+            if short
+            else None,
         )
 
     def _request(self, tasks: Sequence[Task], number: int) -> RolloutRequest:
@@ -281,15 +283,18 @@ class Collector:
         chosen, carried = order[: self._per_step], order[self._per_step : room]
         return [pool[index] for index in sorted(chosen)], [pool[index] for index in sorted(carried)]
 
-    def _warning(self, step: int, there: int, rollouts: int, sampled: int, reasons: Counter[Reason]) -> str:
+    def _warning(
+        self, step: int, there: int, rollouts: int, sampled: int, reasons: Counter[Reason], excluded: Counter[str]
+    ) -> str:
         went = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in reasons.most_common())
+        left_out = [f"{counted(count, 'trajectory')} excluded: {stop}" for stop, count in excluded.most_common()]
         if self._filter.when_short == "skip":
             end = "the step is skipped" + (", and the groups are carried over to the next one" if there else "")
         else:
             end = "the step trains on these groups" if there else "there is nothing to train on"
         return (
             f"filter    step {step} has {there} of {self._per_step} groups after "
-            f"{counted(rollouts, 'rollout')} of {counted(sampled, 'task')} ({went or 'none dropped'}): {end}"
+            f"{counted(rollouts, 'rollout')} of {counted(sampled, 'task')} ({'; '.join([went or 'none dropped', *left_out])}): {end}"
         )
 
 
