@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rlcore.plugins.registry import Registry
 from rlcore.session.sandboxes import examine, ranked
+from rlcore.testing import check_sandbox
 from rlcore_rollout.sandboxes.check import sandboxes
 
 
@@ -24,6 +25,14 @@ def test_a_service_is_never_chosen_automatically() -> None:
     ids = [spec.id for spec in ranked(Registry())]
     assert ids == ["namespaces", "bubblewrap", "landlock"]
     assert "base_url" in examine(Registry(), "http").support.fix
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["namespaces", "bubblewrap", "landlock"])
+def test_each_local_sandbox_keeps_the_contract(id: str) -> None:
+    if reason := examine(Registry(), id).support.reason:
+        pytest.skip(reason)
+    check_sandbox(id)
 
 
 @pytest.mark.parametrize("id", ["namespaces", "bubblewrap", "landlock"])
