@@ -35,7 +35,7 @@ TAIL = """
 - `namespaces` checks the memory of all processes of a session together several times a second, so that a session can
   exceed it for a moment. The memory of each process is limited by the kernel.
 - `bubblewrap` and `landlock` check the size of all files of a session together several times a second. In these
-  backends, code can create neither processes nor threads.
+  backends, code can create neither processes nor threads, and it cannot change the modes, owners or times of files.
 - `landlock` has no namespaces. Code can see with `os.stat` whether a path of the host exists, its size and its times,
   and it can see the name of the host. In `bubblewrap` the same holds for the folders of other sessions. Contents cannot
   be read.

@@ -17,14 +17,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rlcore.types import CodeResult, SandboxLimits
 from sandbox_attacks import ATTACKS, NO_EFFECT, REFUSED, STOPPED, TOKEN, Attack
 
-LIMITS = SandboxLimits(cell_s=5.0, cpu_s=1.0, memory_mb=256, output_characters=2000, processes=8, files=64, file_mb=8)
+LIMITS = SandboxLimits(cell_s=60.0, cpu_s=1.0, memory_mb=256, output_characters=2000, processes=8, files=64, file_mb=8)
+SHORT_S = 3.0
+"""Wall time of a cell for attacks that hang. The other limit leaves room for a busy machine."""
 AT_ONCE = 4
 
 
@@ -135,7 +137,7 @@ async def run_attack(sandbox: Any, attack: Attack, names: dict[str, Any]) -> Out
             outcome.flaws.append("the model is not told what happened")
         if result.status != "ok" and TOKEN in result.error:
             outcome.flaws.append("the error shows a secret")
-        if took_s > 3 * LIMITS.cell_s:
+        if took_s > LIMITS.cell_s:
             outcome.flaws.append(f"it took {took_s:.0f} s")
         if after.status != "ok" or after.stdout not in ("next\n", "") or after.stderr or after.reset:
             outcome.flaws.append(f"the next cell is disturbed: {after}")
@@ -149,13 +151,14 @@ async def run_attacks(backend: str) -> list[Outcome]:
     from rlcore_rollout.sandboxes.local import LocalSandbox
 
     sandbox = LocalSandbox(backend, LIMITS)
+    short = LocalSandbox(backend, replace(LIMITS, cell_s=SHORT_S))
     turns = asyncio.Semaphore(AT_ONCE)
 
     with host() as attacked:
 
         async def attempt(attack: Attack) -> Outcome:
             async with turns:
-                outcome = await run_attack(sandbox, attack, names)
+                outcome = await run_attack(short if attack.hangs else sandbox, attack, names)
             outcome.flaws += attacked.flaws()
             again = await neighbour.run("print(open('file').read(), secret)")
             if again.stdout != f"{TOKEN} {TOKEN}\n":
@@ -178,6 +181,7 @@ async def run_attacks(backend: str) -> list[Outcome]:
         finally:
             await neighbour.close()
             await sandbox.close()
+            await short.close()
 
 
 def command(backend: str, *, ordinary_user: bool) -> list[str]:

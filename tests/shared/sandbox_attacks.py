@@ -18,6 +18,8 @@ class Attack:
     code: str
     outcomes: tuple[str, str, str]
     """In the order of `BACKENDS`: `NO_EFFECT`, `REFUSED`, `STOPPED` or the type of an exception."""
+    hangs: bool = False
+    """Whether only the limit on wall time ends it."""
 
 
 def call(name: str, x86: int, arm: int, *arguments: object) -> str:
@@ -65,12 +67,14 @@ ATTACKS = (
         "    except (OSError, ValueError): pass\nwhile True:\n    try:\n        while True: pass\n"
         "    except BaseException: pass",
         same(STOPPED),
+        hangs=True,
     ),
     Attack(
         "Sleep that ignores signals",
         "import signal, time\nfor number in range(1, 65):\n    try: signal.signal(number, signal.SIG_IGN)\n"
         "    except (OSError, ValueError): pass\nwhile True: time.sleep(3600)",
         same(STOPPED),
+        hangs=True,
     ),
     Attack("`sys.exit`", "import sys\nsys.exit(0)", same("SystemExit")),
     Attack("`os._exit`", "import os\nos._exit(0)", same(STOPPED)),

@@ -15,7 +15,7 @@ from sandbox_attacked import command
 from sandbox_attacks import ATTACKS, BACKENDS, Attack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")
-SECONDS = 300
+SECONDS = 500
 """For all attacks of a backend on a busy machine."""
 
 

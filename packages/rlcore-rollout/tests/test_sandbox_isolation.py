@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rlcore.types import SandboxLimits
 from rlcore_rollout.sandboxes import support
 from rlcore_rollout.sandboxes.isolation import (
     bubblewrap,
@@ -23,8 +25,10 @@ from rlcore_rollout.sandboxes.isolation import (
     seccomp,
     syscalls,
 )
+from rlcore_rollout.sandboxes.local import LocalSandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")
+NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 OWN = 4321
 CALLS = {
@@ -196,6 +200,64 @@ def test_a_backend_states_its_guarantees_or_why_it_cannot_be_used(backend: str) 
     else:
         assert found.reason
         assert found.fix
+
+
+def test_namespaces_are_used_without_landlock_and_in_restricted_containers(tmp_path: Path) -> None:
+    if not support.namespaces().available:
+        pytest.skip(support.namespaces().reason)
+    code = f"""
+from rlcore_rollout.sandboxes.isolation import kernel, landlock, probe
+landlock.version = lambda: 0
+mount = kernel.mount
+def restricted(source, target, kind, *rest):
+    if kind == "proc":
+        raise OSError(1, "the kernel refuses to mount proc")
+    mount(source, target, kind, *rest)
+kernel.mount = restricted
+print(probe.facts("namespaces", {str(tmp_path)!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "{'landlock': 0, 'root': False}\n"
+
+
+def descendants(process: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text(encoding="ascii").split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def test_each_session_has_namespaces_of_its_own_and_no_capabilities() -> None:
+    if not support.namespaces().available:
+        pytest.skip(support.namespaces().reason)
+
+    async def processes() -> list[tuple[dict[str, str], str]]:
+        sandbox = LocalSandbox("namespaces", SandboxLimits())
+        before = set(descendants(os.getpid()))
+        try:
+            for _ in range(2):
+                await sandbox.open(())
+            started = [each for each in descendants(os.getpid()) if each not in before]
+            return [
+                (
+                    {name: os.readlink(f"/proc/{each}/ns/{name}") for name in NAMESPACES},
+                    Path(f"/proc/{each}/status").read_text(encoding="utf-8"),
+                )
+                for each in started
+            ]
+        finally:
+            await sandbox.close()
+
+    zygote, first, second = asyncio.run(processes())
+    for name in NAMESPACES:
+        assert len({os.readlink(f"/proc/self/ns/{name}"), first[0][name], second[0][name]}) == 3, name
+    for _, status in (first, second):
+        lines = dict(re.findall(r"(\w+):\s+(.*)", status))
+        assert {int(lines[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+        assert (lines["NoNewPrivs"], lines["Seccomp"]) == ("1", "2")
+        assert lines["Uid"].split()[0] != "0"
+    assert "Seccomp:\t0" in zygote[1]
 
 
 def test_bubblewrap_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
