@@ -80,7 +80,7 @@ class DataConfig(DrawnConfig):
     """The space of the zoom tool's regions: ``pixels`` of the picture as it is in the file, whose size the prompt
     states, or ``thousandths`` of its width and height."""
     option_seed: int | None = 0
-    """Seed of the order of options in multiple-choice questions; options in the text of a question are found. None keeps
+    """Seed of the order of options in multiple-choice questions, also of options in the text of a question. None keeps
     the order of the file, in which the right one is often first. With ``style = "row"``, prompts of files are kept as
     they are."""
     on_error: Literal["raise", "skip"] = "raise"
