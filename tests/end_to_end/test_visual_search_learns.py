@@ -69,10 +69,11 @@ def run(folder: Path, *overrides: str) -> Learned:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_shortened_run_learns_to_look_closer(tmp_path: Path) -> None:
-    """Most demonstrations look at random places, so only reinforcement learning can raise the accuracy."""
-    learned = run(tmp_path, "trainer.steps=30", "evaluation.every=30", "checkpoint.every=30")
-    assert learned.first < 0.5
-    assert learned.last > learned.first + 0.1
+    """Two demonstrations of five look at random places, so only reinforcement learning can raise the accuracy."""
+    short = ("warmup.steps=200", "data.guesses=0.4", "trainer.steps=15", "evaluation.every=15", "checkpoint.every=15")
+    learned = run(tmp_path, *short)
+    assert learned.last > 0.6
+    assert learned.last > learned.first + 0.08
     assert learned.without_tool < CHANCE + 0.1
 
 
