@@ -124,3 +124,30 @@ def test_unknown_model_error_lists_available_models(served: str) -> None:
     assert "error: " in printed
     assert "model 'large'" in printed
     assert re.search(r"\btiny\b", printed)
+
+
+TEMPLATE = """
+verdict = "binary"
+marker = "Judgement"
+prompt = "{case}"
+case = "{reference} {answer} {code}"
+"""
+
+
+@pytest.mark.slow
+def test_server_judges_answers(served: str, tmp_path: Path) -> None:
+    """A grammar makes the untrained model accept every answer, which the doctor notices."""
+    template = tmp_path / "short.toml"
+    template.write_text(TEMPLATE, encoding="utf-8")
+    options = [f"reward.0.base_url={served}", "reward.0.model=tiny", "reward.0.max_tokens=64", "reward.0.examples=none"]
+    options += [f"reward.0.template={template}", "reward.0.compare_first=false"]
+    options.append("reward.0.extra_body={structured_outputs = {choice = ['Judgement: 1']}}")
+    printed = rlcore("doctor", "-p", "llm-judge", *options, code=1)
+    assert "a right answer scores 1, a wrong one 1" in printed
+    kept, out = tmp_path / "kept.jsonl.gz", tmp_path / "out"
+    engine = ["rollout.engine=openai", f"rollout.openai.base_url={served}", "rollout.openai.model=tiny"]
+    rlcore("eval", "-p", "gsm8k-tools", *engine, "evaluation.tasks=2", "rollout.max_new_tokens=8", "--save", str(kept))
+    rlcore("data", "rescore", str(kept), "reward.0.id=llm-judge", *options, f"out={out}")
+    (stored,) = out.iterdir()
+    results = [group.trajectories[0].rewards["llm-judge"] for group in read_groups(stored)]
+    assert [result.value for result in results] == [1.0 if result.components["judged"] else 0.0 for result in results]

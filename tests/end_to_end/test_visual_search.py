@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jinja2
+import numpy as np
 import pytest
 from byte_level import byte_level_tokenizer
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.prompts import Tools
 from rl_plugin_visual_search.rows import Row
 from rl_plugin_visual_search.tasks import as_task
-from rlcore.images import image_size
+from rlcore.images import ImageProcessor, image_size
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.loading import load_attribute
 from rlcore.session.session import RunSession
 from rlcore.types import Message, RolloutRequest, Sampling, Stop, TextPart, Trajectory
+from rlcore_rollout.chat.qwen import Qwen25VLFormat
 from rlcore_rollout.executors.local import LocalExecutor
 from solid_pictures import opened, picture
 from tokenizers import AddedToken, Tokenizer
@@ -108,7 +110,7 @@ def play(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pla
                 "max_new_tokens": 2000,
                 "max_context_tokens": 30_000,
             },
-            "sandbox": {"cell_s": 20.0, **tables.get("sandbox", {})},
+            "sandbox": {"cell_s": 50.0, **tables.get("sandbox", {})},
         }
         return LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
 
@@ -193,7 +195,7 @@ def test_code_that_runs_too_long_resets_the_state_and_the_model_is_told(play: Pl
         code_turn("", "print(image_clue_0.size, x)"),
         RIGHT,
     ]
-    trajectory = play(*turns, sandbox={"cell_s": 2.0})
+    trajectory = play(*turns, sandbox={"cpu_s": 1.0})
     first, second, third = observed(trajectory)
     assert "without output" in first
     assert "The state was reset: all variables are lost, and image_clue_0 is loaded again." in second
@@ -295,6 +297,13 @@ def test_tokens_of_an_episode_equal_the_template_of_the_model(play: Play, folder
     written = tokenizer.decode(policy, skip_special_tokens=False)
     closed = [turn if turn.endswith("</code>") else turn + "<|im_end|>" for turn in turns]
     assert written == "".join(closed)
+    if tools == "code":  # recorded as a conversation, it is the same for supervised training, apart from its end
+        chat_format = Qwen25VLFormat(folder, images=ImageProcessor.of_folder(folder))
+        images = dict(trajectory.images)
+        ids, mask, spans = chat_format.conversation_with_images(trajectory.messages, (), images)
+        assert list(ids)[: len(segment)] == expected
+        assert tuple(spans) == segment.media
+        assert set(np.flatnonzero(segment.loss_mask)) <= set(np.flatnonzero(mask))
 
 
 def text(content: str) -> dict[str, str]:

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from rlcore.cli import main
+from solid_pictures import picture
 
 FILE = Path(__file__).with_name("visual_search_launch.json")
 FAIR = "algorithm.filter_groups.metric=['seq_reward','trajlength','vtoken_images_num_consis','end_reason']"
 """The filters of the third script without ``hasimage``, which is refused."""
-ENGINE = "rollout.engine=torch"
-"""Several processes of rlcore do not sample with vLLM."""
+HERE = ("trainer.nnodes=1", "rollout.engine=torch")
+"""One machine, because nothing has started processes on a second one, and no vLLM, which samples for one process."""
 COMMON = {
     "algorithm.advantage.id": "grpo",
     "algorithm.entropy": 0,
@@ -119,6 +120,25 @@ def test_arguments_set_the_values_of_the_script(
     assert {found[key]["origin"].partition(":")[0] for key in expected} == {"command line"}
     reported = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in shown.err.splitlines()}
     assert reported == set(words)
+
+
+@pytest.mark.parametrize("script", SETS)
+def test_arguments_pass_a_dry_run(
+    script: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("first", "second"):
+        folder = place / "questions" / name
+        folder.mkdir(parents=True)
+        (folder / "scene.png").write_bytes(picture())
+        row = {"env_name": "pyvision_gym", "data_source": name, "question": "Which color?", "image": "scene.png"}
+        rows = [{**row, "reward_model": {"ground_truth": "red", "style": "model"}}] * 64
+        (folder / "train_1.json").write_text(json.dumps(rows))
+    words = [*(FAIR if "hasimage" in word else word for word in arguments(script)), *HERE]
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", *words) == 0, capsys.readouterr().err
+    shown = capsys.readouterr()
+    reported = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in shown.err.splitlines()}
+    assert set(words) - reported == {"rollout.engine=torch"}
 
 
 def test_refused_arguments_are_named_with_their_reasons(

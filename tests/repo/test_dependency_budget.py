@@ -47,7 +47,7 @@ BUDGET = {
     "rl-plugin-llm-judge": CORE | HTTP,
     "rl-plugin-mind2web": CORE | OF_SCREENS,
     "rl-plugin-string-equal": CORE,
-    "rl-plugin-visual-search": CORE | {"pillow", "pyarrow"},
+    "rl-plugin-visual-search": CORE | HTTP | {"pillow", "pyarrow"},
 }
 """Third-party distributions by member. A new dependency needs a reason and a line here."""
 

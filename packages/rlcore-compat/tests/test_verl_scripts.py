@@ -35,7 +35,7 @@ REASONS = {
     "device": r"the device npu is not supported",
     "routing replay": r"expert choices of the engine are not replayed",
     "several tokens": r"heads that predict several tokens are not trained",
-    "service for code": r"code is executed in the sandbox of a plugin",
+    "service for code": r"a reward runs code in the sandbox of the run",
     "estimator, loss or tracker": r"there is no (advantage|loss|tracker) ",
     "PF-PPO": r"PF-PPO is not supported",
     "rollout correction": (

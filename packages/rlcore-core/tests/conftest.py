@@ -113,7 +113,12 @@ class Engine:
     def close(self): ...
 class Coder(Environment):
     """Declares that it runs code of the model."""
-    Config, runs_code = EnvironmentConfig, True
+    runs_code = True
+    class Config(EnvironmentConfig):
+        code: bool = True
+        """Whether the model may write code."""
+        @property
+        def runs_code(self): return self.code
 class BoxConfig(Table):
     address: str
     """Where the sandbox is."""

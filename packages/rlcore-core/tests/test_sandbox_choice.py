@@ -104,8 +104,18 @@ def test_without_a_sandbox_only_a_run_that_executes_code_is_refused(toy: Any) ->
     check_run(session())
     with pytest.raises(UserError, match="no sandbox") as raised:
         check_run(session(*CODER))
+    check_run(session(*CODER, "environment.code=false"))
     assert raised.value.found == "strong: no namespaces; weak: no landlock"
     assert "strong: install namespaces" in str(raised.value.fix)
+
+
+def test_tools_declare_that_they_run_code(toy: Any) -> None:
+    source = "from rlcore import tool\n@tool(runs_code={})\ndef shell(code: str) -> str:\n    'Run.'\n    return code\n"
+    for name, declared in (("runs", True), ("looks", False)):
+        (toy.work / f"{name}.py").write_text(source.format(declared))
+    assert session("environment.tools=runs.py:shell").runs_code
+    assert not session("environment.tools=looks.py:shell").runs_code
+    assert not session("environment.tools=adder").runs_code
 
 
 def test_a_cell_must_end_before_its_step(toy: Any) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from plain_sandbox import PlainSandbox, PlainSession
-from rlcore.testing import check_sandbox
-from rlcore.types import CodeResult, SandboxLimits
+from rlcore.episodes.context import EpisodeContext
+from rlcore.testing import check_environment, check_sandbox
+from rlcore.types import CodeResult, Message, Observation, SandboxLimits, Step, Task
 
 LIMITS = SandboxLimits(cell_s=0.5, output_characters=1000, images=2, image_pixels=10_000)
 
@@ -37,10 +38,6 @@ class Changed(PlainSession):
             changes = {"image_names": ()}
         elif self.flaw == "long" and "x" * 300 in result.stdout:
             changes = {"stdout": "<" + "x" * 5000 + ">"}
-        elif self.flaw == "fine" and not result.ok:
-            changes = {"status": "ok", "error": ""}
-        elif self.flaw == "forgetful":
-            await self.kill()
         return dataclasses.replace(result, **changes)
 
 
@@ -51,8 +48,6 @@ class Changed(PlainSession):
         ("silent", "the state is lost after an endless cell, but reset is not set"),
         ("nameless", "0 image_names for 1 images"),
         ("long", "longer than output_characters"),
-        ("fine", "a syntax error has the status ok"),
-        ("forgetful", "names do not persist from cell to cell"),
     ],
 )
 def test_a_broken_contract_is_named(flaw: str, sentence: str) -> None:
@@ -67,6 +62,31 @@ def test_a_broken_contract_is_named(flaw: str, sentence: str) -> None:
     with pytest.raises(AssertionError) as raised:
         check_sandbox(lambda limits: Sandbox(None, limits), limits=LIMITS)
     assert sentence in str(raised.value)
+
+
+class Coder:
+    """The answer is the result of the code that the model writes."""
+
+    async def reset(self, task: Task, *, seed: int, context: EpisodeContext) -> Observation:
+        self.context = context
+        return Observation(messages=task.messages)
+
+    async def step(self, action: Message) -> Step:
+        session = await self.context.sandbox()
+        result = await session.run(action.text)
+        return Step(observation=Observation(messages=(Message(role="tool", content=result.stdout),)), terminated=True)
+
+    async def close(self) -> None: ...
+
+    def oracle(self, task: Task) -> list[Message]:
+        return [Message(role="assistant", content="print(6 * 7)")]
+
+
+def test_an_environment_is_checked_with_a_sandbox() -> None:
+    task = Task(id="t", messages=(Message(role="user", content="print 42"),))
+    check_environment(Coder, tasks=[task], sandbox=lambda limits: PlainSandbox(None, limits))
+    with pytest.raises(AssertionError, match="stored trajectories"):
+        check_environment(Coder, tasks=[task])
 
 
 def test_files_that_stay_after_close_are_a_leak() -> None:

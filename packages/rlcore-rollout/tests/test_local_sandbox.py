@@ -177,15 +177,18 @@ def test_replaced_functions_do_not_break_later_cells(sandbox: LocalSandbox, patc
     assert "ZeroDivisionError" in failing.error
 
 
-def test_threads_of_earlier_cells_do_not_print_into_later_ones(sandbox: LocalSandbox) -> None:
-    code = "import threading, time\ndef work():\n    while True:\n        print('late')\n        time.sleep(0.001)\n"
+def test_threads_that_a_cell_leaves_end_with_a_restart(sandbox: LocalSandbox) -> None:
+    code = "import os, threading, time\ndef work():\n    while True: os.write(1, b'late'), time.sleep(0.001)\n"
     first, second = results(
         sandbox,
         f"{code}threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.05)",
-        "time.sleep(0.1)\nprint('mine')",
+        "import time\ntime.sleep(0.1)\nprint('mine')",
     )
+    assert first.ok
+    assert first.reset
     assert "late" in first.stdout
-    assert second.stdout == "mine\n"
+    assert "Threads" in first.stderr
+    assert (second.stdout, second.reset) == ("mine\n", False)
 
 
 def test_a_forked_process_does_not_answer_for_the_session(sandbox: LocalSandbox) -> None:

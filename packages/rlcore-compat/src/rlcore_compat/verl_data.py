@@ -58,7 +58,7 @@ def _rewards(table: str, model: str, manager: str) -> Mapping[str, Meaning]:
         f"{table}.{_OVERLONG}.log": nothing("the length of responses is always logged"),
         f"{table}.reward_kwargs.max_resp_len": _of_overlong("algorithm.max_response_tokens", table),
         f"{table}.num_workers": nothing("rewards always run concurrently"),
-        f"{table}.sandbox_fusion.*": never("code is executed in the sandbox of a plugin, not by a service"),
+        f"{table}.sandbox_fusion.*": never("a reward runs code in the sandbox of the run: sandbox.id=http"),
         f"{model}.enable": nothing("the recipe sets the rewards", only=(False,), otherwise=_REWARD_MODEL),
         f"{model}.*": nothing("only with a reward model, which is not supported"),
     }

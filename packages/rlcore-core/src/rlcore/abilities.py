@@ -49,6 +49,16 @@ class CountsSkipped(Protocol):
 
 
 @runtime_checkable
+class RunsCodeConfig(Protocol):
+    """Options of an environment or of its dataset that decide whether it runs code, if its spec sets ``runs_code``."""
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether code runs with these options."""
+        ...
+
+
+@runtime_checkable
 class RemoteReward(Protocol):
     """A `Reward` that asks a service, such as a model behind an endpoint.
 

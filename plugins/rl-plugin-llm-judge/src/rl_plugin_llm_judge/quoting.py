@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 
 _OPENING = re.compile(r"<(?=[|/!\uff5c_A-Za-z])")
 """The beginning of a token such as ``<|im_end|>``, ``</s>`` or ``<image>``, which a server may read as special."""
 _BRACKETED = re.compile(r"\[(?=/?[A-Z_]{2,}\])")
 """The beginning of a token such as ``[INST]``."""
-_INVISIBLE = frozenset(
-    {0x200B, 0x2060, 0xFEFF, *range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0xE0000, 0xE0080)}
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"  # control characters and lone surrogates
+    "\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"  # text that is hidden or reordered
 )
-"""Characters that hide or reorder text."""
 
 
 def quoted(text: str) -> str:
@@ -21,14 +20,8 @@ def quoted(text: str) -> str:
 
     A space after ``<`` separates the parts of a token. People and models read the text as before.
     """
-    kept = "".join(character if _is_visible(character) else "\N{REPLACEMENT CHARACTER}" for character in text)
+    kept = _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
     return _BRACKETED.sub("[ ", _OPENING.sub("< ", kept)).strip()
-
-
-def _is_visible(character: str) -> bool:
-    if character in "\n\t":
-        return True
-    return unicodedata.category(character) not in {"Cc", "Cs"} and ord(character) not in _INVISIBLE
 
 
 def block_code(*texts: str) -> str:

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -67,7 +68,7 @@ class Template(Table):
     """What is asked after a reply without a clear verdict; empty for a standard sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JudgePrompt:
     """The question to the judge.
 
@@ -79,16 +80,15 @@ class JudgePrompt:
     template: Template
     examples: Sequence[Example] = ()
 
-    @property
+    @cached_property
     def parser(self) -> VerdictParser:
         """Parses the replies."""
         return VerdictParser(self.template.verdict, self.template.marker)
 
     def messages(self, question: str, expected: Sequence[str], answer: str) -> list[dict[str, str]]:
         """The conversation that asks about an answer, in the format of the chat-completions API."""
-        solved = "\n".join(map(self._solved, self.examples))
         case = self._case(question, " or ".join(expected), answer)
-        text = _filled(self.template.prompt, {"examples": solved, "case": case})
+        text = _filled(self.template.prompt, {"examples": self._all_solved, "case": case})
         system = [{"role": "system", "content": self.template.system.strip()}] if self.template.system.strip() else []
         return [*system, {"role": "user", "content": text.strip()}]
 
@@ -97,6 +97,10 @@ class JudgePrompt:
         template = self.template
         values = {"binary": "1 or 0", "true-false": "TRUE or FALSE", "graded": "a number from 0 to 1"}[template.verdict]
         return template.again or f'Reply with one line and nothing else: "{template.marker}:" and {values}.'
+
+    @cached_property
+    def _all_solved(self) -> str:
+        return "\n".join(map(self._solved, self.examples))
 
     def _solved(self, example: Example) -> str:
         case = self._case(example.question, example.reference, example.answer)

@@ -88,6 +88,11 @@ class DataConfig(DrawnConfig):
     limit: Count | None = None
     """Use only the first rows of each split; None uses all. The pictures of a split are kept in memory, encoded."""
 
+    @property
+    def runs_code(self) -> bool:
+        """Whether the model may write code, so that the run needs a sandbox."""
+        return self.tools == "code"
+
     @model_validator(mode="after")
     def _prompts_of_files_explain_code(self) -> DataConfig:
         if self.style == "row" and self.tools != "code":

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from rlcore.types import Group, Task, Trajectory
 
 _PACKAGE = "rl_plugin_visual_search"
+_NAMED = {
+    "qwen2.5-vl-7b": "GRPO on one machine",
+    "qwen2.5-vl-7b-2x8": "GRPO on two machines of eight GPUs",
+    "qwen2.5-vl-7b-ranked": "GRPO with oversampling, filtering and ranking",
+}
 
 
 @hookimpl
@@ -94,3 +99,9 @@ def rlcore_recipes() -> Iterable[RecipeSpec]:
         target=f"{_PACKAGE}:recipes/default.toml",
         summary="A tiny model on drawn pictures, in minutes on a laptop.",
     )
+    for name, what in _NAMED.items():
+        yield RecipeSpec(
+            id=f"visual-search/{name}",
+            target=f"{_PACKAGE}:recipes/{name}.toml",
+            summary=f"{what} with Qwen2.5-VL-7B and a judge, on GPUs.",
+        )

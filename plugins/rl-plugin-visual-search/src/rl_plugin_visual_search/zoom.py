@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlcore import ToolSchema
@@ -66,7 +67,6 @@ class Zoom:
 
     def __init__(self, images: Sequence[bytes], coordinates: Coordinates) -> None:
         self._encoded = list(images)
-        self._decoded: dict[int, Image] = {}
         self._coordinates: Coordinates = coordinates
 
     def __len__(self) -> int:
@@ -81,12 +81,9 @@ class Zoom:
         """
         number = self._number(arguments.get("image", 0))
         corners = _corners(arguments.get("bbox_2d"))
-        image = self._decoded.get(number)
-        if image is None:
-            image = self._decoded[number] = decode_image(self._encoded[number])
+        image = _decoded(self._encoded[number])
         box = region(corners, image.size, self._coordinates)
         cut = image.crop(box)
-        self._decoded[len(self._encoded)] = cut
         self._encoded.append(encode_image(cut))
         width, height = cut.size
         return self._encoded[-1], f"the region {list(box)} of picture {number}, {width} x {height} pixels"
@@ -122,6 +119,11 @@ def region(corners: Sequence[float], size: tuple[int, int], coordinates: Coordin
     if max(wide, high) > LARGEST_ASPECT * min(wide, high):
         raise BadRegion(f"the sides of a region must not differ by more than a factor of {LARGEST_ASPECT}")
     return left, top, right, bottom
+
+
+@lru_cache(maxsize=4)  # siblings zoom in to the same pictures; a decoded photo has many megabytes
+def _decoded(data: bytes) -> Image:
+    return decode_image(data)
 
 
 def _corners(value: object) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from itertools import cycle
 from types import TracebackType
 from typing import Any, NoReturn, Self
 from urllib.parse import urlsplit
@@ -36,6 +37,8 @@ RETRIED = frozenset({408, 409, 425, 429})
 """Statuses below 500 that a later request may not have."""
 UNANSWERED: frozenset[FailureKind] = frozenset({"connection", "time-out", "server error", "unreadable answer"})
 """Kinds of failures after which a server may be lost."""
+CONNECTIONS_OF_A_POOL = 8
+"""A pool of connections looks at all of them for each request, so several small ones are faster than a large one."""
 CROWDED = frozenset({429, 503})
 """Statuses after which all requests to an endpoint wait."""
 USED_UP = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
@@ -65,13 +68,10 @@ class ChatEndpoints:
         self._slots = asyncio.Semaphore(config.concurrency)
         self._pace = Pace(config.requests_per_minute) if config.requests_per_minute else None
         self._servers = Servers(config.base_url)
-        self._http = httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx2.Timeout(config.timeout_s, connect=min(30.0, config.timeout_s)),
-            verify=any(url.startswith("https:") for url in config.base_url),  # certificates take time to load
-            limits=httpx2.Limits(max_connections=config.concurrency, max_keepalive_connections=config.concurrency),
-            **_proxy_options(config),
-        )
+        options = _client_options(config, self._key)
+        pools = -(-config.concurrency // CONNECTIONS_OF_A_POOL)
+        self._pools = cycle([httpx2.AsyncClient(**options) for _ in range(pools)])
+        self._pool_count = pools
         self._models_timeout_s = min(MODELS_TIMEOUT_S, config.timeout_s)
         self._refusal: UserError | None = None
         self._started = self._succeeded = False
@@ -125,7 +125,8 @@ class ChatEndpoints:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        for _ in range(self._pool_count):
+            await next(self._pools).aclose()
 
     async def _after_the_first(self) -> None:
         if self._started and not self._first_ended.is_set():
@@ -176,7 +177,7 @@ class ChatEndpoints:
     async def _is_alive(self, server: Server) -> bool:
         """Whether a server responds to the request for the list of models, also when it does not provide one."""
         try:
-            response = await self._http.get(f"{server.url}/models", timeout=self._models_timeout_s)
+            response = await next(self._pools).get(f"{server.url}/models", timeout=self._models_timeout_s)
         except (httpx2.HTTPError, TimeoutError):
             return False
         return response.status_code < 500
@@ -203,7 +204,7 @@ class ChatEndpoints:
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 url, headers = f"{server.url}/chat/completions", {"Content-Type": "application/json"}
-                async with self._http.stream("POST", url, content=content, headers=headers) as response:
+                async with next(self._pools).stream("POST", url, content=content, headers=headers) as response:
                     body = await _body(response)
         except (TimeoutError, httpx2.TimeoutException) as error:
             if isinstance(error, httpx2.ConnectTimeout):
@@ -263,7 +264,7 @@ class ChatEndpoints:
     async def _models(self, server: Server) -> list[str] | None:
         """The models of an endpoint; None when it does not list them."""
         try:
-            response = await self._http.get(f"{server.url}/models", timeout=self._models_timeout_s)
+            response = await next(self._pools).get(f"{server.url}/models", timeout=self._models_timeout_s)
             return [str(model["id"]) for model in response.raise_for_status().json()["data"]]
         except Exception:  # only an error's fix depends on it
             return None
@@ -297,14 +298,22 @@ def _lost(error: httpx2.TransportError, *, unreachable: bool) -> _Unusable:
     return _Unusable(EndpointFailure(text, "connection"), unreachable=unreachable)
 
 
-def _proxy_options(config: EndpointTable) -> dict[str, Any]:
-    """Arguments of the HTTP client. Endpoints on this machine are never reached through a proxy."""
+def _client_options(config: EndpointTable, key: str | None) -> dict[str, Any]:
+    """Arguments of the HTTP clients. Endpoints on this machine are never reached through a proxy."""
+    secure = any(url.startswith("https:") for url in config.base_url)
     hosts = {urlsplit(url).hostname or "" for url in config.base_url if is_local(url)}
     direct = [f"all://[{host}]" if ":" in host else f"all://{host}" for host in hosts]
     if config.proxy == NO_PROXY:
         direct += ["all://", "http://", "https://"]
     proxy = None if config.proxy in {FROM_ENVIRONMENT, NO_PROXY} else config.proxy
-    return {"proxy": proxy, "mounts": dict.fromkeys(direct)}
+    return {
+        "headers": {"Authorization": f"Bearer {key}"} if key else {},
+        "timeout": httpx2.Timeout(config.timeout_s, connect=min(30.0, config.timeout_s)),
+        "verify": httpx2.create_ssl_context() if secure else False,  # certificates take time to load
+        "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_OF_A_POOL),
+        "proxy": proxy,
+        "mounts": dict.fromkeys(direct),
+    }
 
 
 async def _body(response: httpx2.Response) -> bytes:

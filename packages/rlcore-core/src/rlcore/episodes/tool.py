@@ -81,6 +81,8 @@ class Tool:
     """Whether it declares a parameter ``context``, which is hidden from the model."""
     stateful: bool = False
     """Whether `function` is a class, which is instantiated for each episode."""
+    runs_code: bool = False
+    """Whether it runs code in `EpisodeContext.sandbox`; see `rlcore.specs.EnvironmentSpec`."""
     origin: str = ""
     """The plugin that registered it, for messages."""
 
@@ -185,7 +187,7 @@ def tool(function: Callable[..., Any] | Tool, /) -> Tool: ...
 
 @overload
 def tool(
-    *, name: str | None = None, timeout_s: float = 30.0, max_characters: int = 2048
+    *, name: str | None = None, timeout_s: float = 30.0, max_characters: int = 2048, runs_code: bool = False
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -196,6 +198,7 @@ def tool(
     name: str | None = None,
     timeout_s: float = 30.0,
     max_characters: int = 2048,
+    runs_code: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Create a tool from a function or a class, as a decorator with or without arguments.
 
@@ -225,6 +228,7 @@ def tool(
             wants_task="task" in names,
             wants_context="context" in names,
             stateful=isinstance(function, type),
+            runs_code=runs_code,
         )
 
     return make if function is None else make(function)

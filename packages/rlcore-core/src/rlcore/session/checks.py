@@ -55,11 +55,11 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
         run.rewards(environment.name)
     if not run.environments:
         run.rewards()
-    if run.runs_code:
-        _check_sandbox(run)
     trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
     notes: list[str] = []
     if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
+        if run.runs_code:
+            _check_sandbox(run)
         notes += check_images(run, _check_tasks(run, purpose, split))
     if isinstance(trainer, TrainerSpec):
         _check_quantization(run, trainer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlcore.abilities import RunsCodeConfig
 from rlcore.containment import value_text
 from rlcore.errors import PluginError, UserError
 from rlcore.plugins.registry import Registry, asked
@@ -98,10 +99,12 @@ def runs_code(run: RunComponents) -> bool:
     registry, config = run.registry, run.config
     specs = [registry.spec("reward", table.id) for table in config.reward]
     for environment in run.environments:
-        specs.append(registry.spec("environment", environment.id))
+        options: tuple[object, ...] = (environment.options, environment.data)
+        if all(one.runs_code for one in options if isinstance(one, RunsCodeConfig)):
+            specs.append(registry.spec("environment", environment.id))
         specs += [registry.spec("reward", table.id) for table in environment.rewards]
         tools = getattr(environment.options, "tools", ())
-        specs += [registry.spec("tool", id) for id in tools if isinstance(id, str) and ":" not in id]
+        specs += [registry.spec("tool", id) for id in tools if isinstance(id, str)]
     declared = any(isinstance(one, (EnvironmentSpec, RewardSpec, ToolSpec)) and one.runs_code for one in specs)
     return declared or config.sandbox.id != AUTO
 

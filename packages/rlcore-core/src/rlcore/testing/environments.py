@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcore import event_loop
-from rlcore.contracts import Environment, Solvable
-from rlcore.episodes.context import EpisodeContext
+from rlcore.contracts import Environment, Sandbox, Solvable
 from rlcore.errors import DataError
 from rlcore.images import check_image
 from rlcore.plugins.registry import Registry
+from rlcore.session.sandboxes import examine, ranked
 from rlcore.specs import EnvironmentSpec
 from rlcore.testing.calling import DEADLINE_S, Findings, call
 from rlcore.testing.components import component
@@ -23,7 +23,7 @@ from rlcore.testing.episodes import Oracle, Stage, is_end, silence, then_silence
 from rlcore.testing.hostile import hostile_actions, hostile_images
 from rlcore.testing.leaks import growth
 from rlcore.testing.results import select_reward
-from rlcore.types import ImagePart, Message, Observation, Step, Task, from_json, media_hash, to_json
+from rlcore.types import ImagePart, Message, Observation, SandboxLimits, Step, Task, from_json, media_hash, to_json
 
 if TYPE_CHECKING:
     from rlcore.episodes.rewards import SelectedReward
@@ -44,6 +44,7 @@ def check_environment(
     rewards: Sequence[str | SelectedReward] = (),
     oracle: Oracle | None = None,
     needs_oracle: bool = True,
+    sandbox: Callable[[SandboxLimits], Sandbox] | None = None,
 ) -> None:
     """Raise an `AssertionError` that lists every contract violation of the environment.
 
@@ -70,11 +71,23 @@ def check_environment(
         oracle: returns the assistant's messages of an ideal episode. Defaults to the environment's own method
             ``oracle(task)``.
         needs_oracle: False for an environment without a known ideal episode.
+        sandbox: creates the sandbox of the episodes. By default, an environment whose spec sets ``runs_code`` gets the
+            strongest one that is available.
     """
     stage, together, tasks = _prepare(environment, options, tasks, data)
     findings = Findings(f"The environment {environment if isinstance(environment, str) else _name(environment)}")
-    checks = _Checks(stage, together, tasks, _select(rewards), oracle, needs_oracle, findings)
-    event_loop.run(checks.run())
+    make_sandbox = sandbox or (_strongest_sandbox() if _runs_code(environment) else None)
+
+    async def run() -> None:
+        used = make_sandbox(SandboxLimits()) if make_sandbox is not None else None
+        own = replace(stage, open_sandbox=used.open if used is not None else None)
+        try:
+            await _Checks(own, together, tasks, _select(rewards), oracle, needs_oracle, findings).run()
+        finally:
+            if used is not None:
+                await used.close()
+
+    event_loop.run(run())
     findings.conclude()
 
 
@@ -194,7 +207,7 @@ class _Checks:
     async def the_end_is_the_end(self, task: Task) -> None:
         """After the end, a step raises an exception or reports the end again."""
         environment = await call(self.stage.make, threaded=self.stage.blocking)
-        context = EpisodeContext(task)
+        context = self.stage.context(task)
         try:
             await self.stage.reset(environment, task, context, 7)
             for action in silence():
@@ -208,20 +221,20 @@ class _Checks:
             self.expect(is_end(after), "a step after the end continues the episode")
         finally:
             await call(environment.close, threaded=self.stage.blocking)
-            context.close()
+            await context.aclose()
 
     async def close_comes_at_any_time(self, task: Task) -> None:
         """``close`` works before the reset and in the middle of an episode."""
         for when, resets in (("before the reset", False), ("in the middle of an episode", True)):
             environment = await call(self.stage.make, threaded=self.stage.blocking)
-            context = EpisodeContext(task)
+            context = self.stage.context(task)
             if resets:
                 await self.stage.reset(environment, task, context, 7)
             try:
                 await call(environment.close, threaded=self.stage.blocking)
             except Exception as error:
                 self.expect(False, f"close {when} raises {type(error).__name__}: {error}")
-            context.close()
+            await context.aclose()
 
     async def episodes_keep_apart_and_leak_nothing(self) -> None:
         """Concurrent episodes give the same results as single ones, and leak nothing."""
@@ -315,6 +328,23 @@ def _prepare(
     if tasks is None:
         tasks = list(component(registry, "dataset", environment, data)().tasks("train"))[:3]
     return stage, min(TOGETHER, spec.max_concurrency or TOGETHER), tasks
+
+
+def _runs_code(environment: str | Callable[[], Environment]) -> bool:
+    if not isinstance(environment, str):
+        return False
+    spec = Registry().spec("environment", environment)
+    return isinstance(spec, EnvironmentSpec) and spec.runs_code
+
+
+def _strongest_sandbox() -> Callable[[SandboxLimits], Sandbox] | None:
+    """The sandbox that ``sandbox.id = "auto"`` uses; None if there is none."""
+    registry = Registry()
+    for spec in ranked(registry):
+        if examine(registry, spec.id).support.available:
+            target = registry.load("sandbox", spec.id)
+            return lambda limits: target(None, limits)
+    return None
 
 
 def _select(rewards: Sequence[str | SelectedReward]) -> list[SelectedReward]:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from rlcore.contracts import Environment
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.episodes.rewards import SelectedReward
+from rlcore.episodes.sandbox import OpenSession
 from rlcore.testing.calling import call
 from rlcore.testing.results import value_of
 from rlcore.testing.trajectories import make_trajectory
@@ -47,6 +48,12 @@ class Stage:
 
     make: Callable[[], Environment]
     blocking: bool = False
+    open_sandbox: OpenSession | None = None
+    """Starts the session of `EpisodeContext.sandbox`."""
+
+    def context(self, task: Task, seed: int = 0) -> EpisodeContext:
+        """A context for one episode."""
+        return EpisodeContext(task, seed=seed, open_sandbox=self.open_sandbox)
 
     async def reset(self, environment: Environment, task: Task, context: EpisodeContext, seed: int) -> Observation:
         """Return the first observation. Passes the context if ``reset`` declares it."""
@@ -58,7 +65,7 @@ class Stage:
         self, task: Task, actions: Iterable[Message], *, rewards: Sequence[SelectedReward] = (), seed: int = 7
     ) -> Episode:
         """Reset, step once per action until the end, and close. The rewards then score the episode."""
-        context = EpisodeContext(task, seed=seed)
+        context = self.context(task, seed)
         scratch = context.scratch
         try:
             first, messages, steps, ended = await self._episode(task, actions, context, seed)
@@ -72,7 +79,7 @@ class Stage:
             )
             values = [await value_of(reward, trajectory, task, context) for reward in rewards]
         finally:
-            context.close()
+            await context.aclose()
         return Episode(
             first=first,
             steps=tuple(steps),

@@ -178,6 +178,7 @@ class LocalSession:
             "value": self._text(value),
             "error": self._text(error),
             "omitted_images": omitted,
+            **({"reset": True} if message.get("left") is True else {}),
         }
 
     def _text(self, text: str) -> str:

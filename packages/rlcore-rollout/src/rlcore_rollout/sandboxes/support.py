@@ -36,8 +36,6 @@ def namespaces(config: Any = None) -> SandboxSupport:
     lacks = ["CPU time is limited for each process, not for their sum"]
     if not found["landlock"]:
         lacks.append("packages of rlcore can be read, because the kernel lacks landlock")
-    if not found["own_proc"]:
-        lacks.append("memory is limited for each process, not for their sum, because /proc cannot be mounted")
     return SandboxSupport(
         guarantees=(
             "each session has its own user, PID, mount, network, IPC, UTS and cgroup namespaces",
@@ -120,4 +118,4 @@ def _unavailable(backend: str, found: dict[str, Any]) -> SandboxSupport:
 
 
 def _checked_files() -> tuple[str, ...]:
-    return ("the size of all files together is checked ten times a second",)
+    return ("the size of all files together is checked several times a second",)

@@ -21,7 +21,11 @@ CPU_STATUS = 128 + signal.SIGXCPU
 """Exit status of a session whose cell has used its CPU time."""
 BROKEN_STATUS = 70
 """Exit status of a session that cannot reply."""
-_read, _write, _exit, _process = os.read, os.write, os._exit, os.getpid
+THREADS_S = 0.1
+"""Time for threads to end after a cell."""
+THREADS_NOTE = b"Threads that the code left running were stopped, and the session was restarted without its names.\n"
+_read, _write, _exit, _process, _kill, _wait = os.read, os.write, os._exit, os.getpid, os.kill, os.waitpid
+_frames, _now, _sleep = sys._current_frames, time.monotonic, time.sleep
 
 
 def serve(connection: int, limits: SimpleNamespace) -> NoReturn:
@@ -69,7 +73,32 @@ def _serve(connection: int, limits: SimpleNamespace, own: int) -> int:
         reply, images = cells.run(message["code"], message["first"])
         if _process() != own:  # code has forked, and this is the other process
             return 0
-        _send(connection, encode({"id": message["id"], **reply}, images))
+        if own == 1:
+            _end_others()
+        left = _threads_left()
+        if left:
+            _write(2, THREADS_NOTE)
+        _send(connection, encode({"id": message["id"], **reply, "left": left}, images))
+
+
+def _end_others() -> None:
+    """End all other processes of this PID namespace, which code has left behind."""
+    try:
+        _kill(-1, signal.SIGKILL)
+        while True:
+            _wait(-1, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return
+
+
+def _threads_left() -> bool:
+    """Whether threads that code has started are still running, after a short time to end."""
+    end = _now() + THREADS_S
+    while len(_frames()) > 1:
+        if _now() > end:
+            return True
+        _sleep(0.001)
+    return False
 
 
 def _send(connection: int, data: bytes) -> None:

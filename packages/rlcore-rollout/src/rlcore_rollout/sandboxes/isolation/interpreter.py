@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import site
 import sys
 import sysconfig
 
@@ -20,17 +21,16 @@ def library_folders() -> list[str]:
     paths = ["/lib64", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/fonts", "/usr/share/zoneinfo"]
     if triplet:
         paths += [f"/lib/{triplet}", f"/usr/lib/{triplet}"]
-    if (folder := sysconfig.get_config_var("LIBDIR")) and sys.base_prefix not in _SYSTEM:
-        paths += glob.glob(os.path.join(folder, "lib*.so*"))
+    if sys.base_prefix not in _SYSTEM:
+        paths += glob.glob(os.path.join(glob.escape(sys.base_prefix), "lib", "lib*.so*"))
     return [path for path in paths if os.path.exists(path)]
 
 
 def package_folders() -> list[str]:
     """Folders of the standard library and of installed packages."""
-    standard = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    prefixes = tuple(os.path.join(prefix, "") for prefix in {sys.prefix, sys.base_prefix})
-    found = [path for path in (*standard, *sys.path) if path and path.startswith(prefixes) and os.path.isdir(path)]
-    return [path for path in dict.fromkeys(found) if not any(_inside(path, other) for other in found)]
+    found = [*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")), *_site_packages()]
+    folders = [path for path in dict.fromkeys(found) if os.path.isdir(path)]
+    return [path for path in folders if not any(_inside(path, other) for other in folders)]
 
 
 def readable() -> tuple[list[str], list[str]]:
@@ -40,7 +40,7 @@ def readable() -> tuple[list[str], list[str]]:
     """
     trees, folders = [*library_folders(), *DEVICES], []
     for folder in package_folders():
-        inner = [path for path in sys.path if _inside(path, folder) and _has_packages(path)]
+        inner = [path for path in _site_packages() if _inside(path, folder)]
         for parent in (folder, *inner):
             if _has_packages(parent) or inner:
                 folders.append(parent)
@@ -49,6 +49,11 @@ def readable() -> tuple[list[str], list[str]]:
             else:
                 trees.append(parent)
     return [os.path.realpath(path) for path in trees], folders
+
+
+def _site_packages() -> list[str]:
+    paths = (*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    return [path for path in dict.fromkeys(paths) if os.path.isdir(path)]
 
 
 def _has_packages(path: str) -> bool:

@@ -92,9 +92,9 @@ def enter(prepared: Prepared, scratch: str) -> None:
     view.cover(prepared.folder, megabytes=prepared.limits.file_mb, files=FILES)
     os.mkdir(scratch, 0o700)
     os.chdir(scratch)
+    limits.apply_limits(prepared.limits, processes=prepared.limits.processes)
     view.mount_proc()
     kernel.set_host_name("sandbox")
-    limits.apply_limits(prepared.limits, processes=prepared.limits.processes)
     confinement.confine([] if prepared.ruleset is None else [prepared.ruleset], prepared.program)
 
 

@@ -50,7 +50,7 @@ def _report(prepared: Any, scratch: str, descriptor: int) -> None:
         os.remove(file.name)
         with open(os.path.join(os.path.dirname(os.__file__), "this.py"), encoding="utf-8") as file:
             file.read()
-        found = {"error": _flaw()} if _flaw() else {"own_proc": os.path.exists("/proc/1")}
+        found = {"error": flaw} if (flaw := _flaw()) else {}
     except BaseException as error:
         found = {"error": f"{type(error).__name__}: {error}"}
     os.write(descriptor, json.dumps(found).encode())
@@ -61,7 +61,10 @@ def _flaw() -> str:
     """What code could do although it must not; empty if nothing is found."""
     import socket
 
-    for path in ("/etc/passwd", "/proc/1/environ", os.path.join(os.path.dirname(__file__), "probe.py")):
+    hidden = ["/etc/passwd"]
+    if landlock.version():
+        hidden += ["/proc/1/environ", os.path.abspath(__file__)]
+    for path in hidden:
         try:
             with open(path, "rb"):
                 return f"{path} can be read"

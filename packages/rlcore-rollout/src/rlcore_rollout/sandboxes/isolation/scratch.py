@@ -14,13 +14,14 @@ def tree_bytes(folder: str) -> float:
     while waiting:
         path, depth = waiting.pop()
         try:
-            for entry in os.scandir(path):
-                files += 1
-                if files > _MOST_FILES or depth > _MOST_DEPTH:
-                    return float("inf")
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, depth + 1))
-                total += entry.stat(follow_symlinks=False).st_blocks * 512
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    files += 1
+                    if files > _MOST_FILES or depth > _MOST_DEPTH:
+                        return float("inf")
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((entry.path, depth + 1))
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
         except (FileNotFoundError, NotADirectoryError):
             continue  # deleted meanwhile
         except OSError:  # a path that is too long, or a folder that cannot be listed

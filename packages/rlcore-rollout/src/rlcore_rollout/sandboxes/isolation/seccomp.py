@@ -15,7 +15,7 @@ from . import kernel, syscalls
 
 _LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
 _MODE_FILTER = 1
 _ALL_BITS = 0xFFFFFFFF
@@ -68,7 +68,7 @@ def program(*, processes: bool, process_id: int) -> bytes:
         if name not in conditional:
             (allowed if processes else refused)[name] = number
 
-    lines = [_load(4), *_unless_equal(_ARCHITECTURES[kernel.MACHINE], _return(_KILL)), _load(0)]
+    lines = [_load(4), *_unless_equal(ARCHITECTURES[kernel.MACHINE], _return(_KILL)), _load(0)]
     if kernel.MACHINE == "x86_64":
         lines += [_line(_JUMP_IF_AT_LEAST, _X32, 0, 1), _return(_KILL)]
     for name, conditions in conditional.items():
@@ -90,7 +90,7 @@ def install(filter_program: bytes) -> None:
 
 def supported() -> bool:
     """Whether this kernel and architecture have filters."""
-    return kernel.MACHINE in _ARCHITECTURES and os.path.exists("/proc/self/status")
+    return kernel.MACHINE in ARCHITECTURES and os.path.exists("/proc/self/status")
 
 
 def _conditions(processes: bool, process_id: int) -> dict[str, tuple[Condition, ...]]:

@@ -50,18 +50,17 @@ def cover(path: str, *, megabytes: int, files: int) -> None:
     kernel.mount("scratch", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
 
 
-def mount_proc() -> bool:
+def mount_proc() -> None:
     """Mount a /proc with the processes of this PID namespace over that of the host.
 
-    Returns: whether the kernel allowed it; otherwise /proc is empty.
+    It is empty where the kernel does not allow it, such as in a container with a restricted /proc.
     """
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     for options in ("subset=pid", ""):
         with contextlib.suppress(OSError):
             kernel.mount("proc", "/proc", "proc", flags | kernel.MS_RDONLY, options)
-            return True
+            return
     kernel.mount("none", "/proc", "tmpfs", flags | kernel.MS_RDONLY, "size=4k")
-    return False
 
 
 def _show(path: str, *, devices: bool = False) -> None:

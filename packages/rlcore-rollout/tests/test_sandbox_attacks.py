@@ -1,0 +1,51 @@
+"""Hostile code in each local sandbox, as root and as an ordinary user. `sandbox_attacks` has the code."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from rlcore_rollout.sandboxes import support
+from sandbox_attacked import command
+from sandbox_attacks import ATTACKS, BACKENDS, Attack
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")
+SECONDS = 500
+"""For all attacks of a backend on a busy machine."""
+
+
+@functools.cache
+def outcomes(backend: str, ordinary_user: bool) -> dict[str, dict[str, Any]]:
+    done = subprocess.run(
+        command(backend, ordinary_user=ordinary_user), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {outcome["title"]: outcome for outcome in json.loads(done.stdout)}
+
+
+def check(backend: str, attack: Attack, *, ordinary_user: bool) -> None:
+    found = getattr(support, backend)()
+    if not found.available:
+        pytest.skip(f"{backend}: {found.reason}")
+    outcome = outcomes(backend, ordinary_user)[attack.title]
+    assert not outcome["flaws"], outcome
+    assert outcome["observed"] == attack.outcomes[BACKENDS.index(backend)], outcome
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
+@pytest.mark.parametrize("backend", ["namespaces", "landlock", pytest.param("bubblewrap", marks=pytest.mark.slow)])
+def test_an_attack_reaches_nothing_beyond_its_cell(backend: str, attack: Attack) -> None:
+    check(backend, attack, ordinary_user=False)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other test runs as an ordinary user already")
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_attack_of_an_ordinary_user_reaches_nothing(backend: str, attack: Attack) -> None:
+    check(backend, attack, ordinary_user=True)

@@ -1,0 +1,32 @@
+"""The processes of a sandbox, with what they cost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def descendants(process: int) -> set[int]:
+    """All processes that a process has started."""
+    found: set[int] = set()
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text(encoding="ascii").split()):
+            found |= {child, *descendants(child)}
+    return found
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time of the threads of a process."""
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text(encoding="ascii").split()[0]) for thread in threads) / 1e9
+
+
+def cpu_of_all() -> float:
+    """CPU time of this process and those that it has started and that run."""
+    return sum(map(cpu_seconds, {os.getpid(), *descendants(os.getpid())}))
+
+
+def proportional_mb(process: int) -> float:
+    """Memory in MB; what several processes share is divided between them."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("Pss:"))

@@ -1,0 +1,92 @@
+"""The named recipes of visual search: they pass a dry run, and have the published values."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.cli import main
+from workspace import ROOT
+
+RECIPES = ROOT / "plugins" / "rl-plugin-visual-search" / "src" / "rl_plugin_visual_search" / "recipes"
+DRAWN = ("data.train=generated", "data.evaluation=generated", "data.drawn=128", "data.held_out=4")
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "qwen2.5-vl-7b": {
+        "environment.max_turns": 20,
+        "rollout.group_size": 16,
+        "rollout.max_context_tokens": 8192 + 20480,
+        "trainer.steps": "32 passes",
+        "trainer.tasks_per_step": 64,
+        "checkpoint.every": 100,
+    },
+    "qwen2.5-vl-7b-2x8": {
+        "environment.max_turns": 5,
+        "rollout.group_size": 8,
+        "rollout.max_context_tokens": 32000 + 20480,
+        "algorithm.filter.metric": "reward",
+        "strategy.id": "ddp",
+        "trainer.steps": "32 passes",
+        "trainer.tasks_per_step": 64,
+        "checkpoint.every": 10,
+    },
+    "qwen2.5-vl-7b-ranked": {
+        "environment.max_turns": 5,
+        "rollout.group_size": 8,
+        "rollout.max_context_tokens": 32000 + 20480,
+        "algorithm.advantage.normalise_by_std": False,
+        "algorithm.filter.metric": "reward",
+        "algorithm.filter.exclude": ["length"],
+        "algorithm.filter.oversample": 2.0,
+        "algorithm.filter.rank_by_std": True,
+        "trainer.steps": 700,
+        "trainer.tasks_per_step": 16,
+        "checkpoint.every": 10,
+    },
+}
+SHARED = {
+    "model.images.max_pixels": 2_000_000,
+    "rollout.max_new_tokens": 10240,
+    "rollout.stop": ["</code>"],
+    "trainer.learning_rate": 1e-6,
+    "trainer.updates_per_rollout": 1,
+    "evaluation.samples": 32,
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with metadata of vLLM, whose version a dry run reads."""
+    information = tmp_path / "site" / "vllm-0.32.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+def value(tree: Mapping[str, Any], path: str) -> Any:
+    for key in path.split("."):
+        tree = tree[key]
+    return tree
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_named_recipe_passes_a_dry_run(
+    name: str, place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", name, "--dry-run", *DRAWN])
+    assert main() == 0, capsys.readouterr().err
+    assert "Qwen2.5-VL-7B" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_named_recipe_has_the_published_values(name: str) -> None:
+    recipe = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
+    expected = {**SHARED, **PUBLISHED[name]}
+    assert {path: value(recipe, path) for path in expected} == expected
+    assert [reward["id"] for reward in recipe["reward"]] == ["llm-judge", "visual-search-tools"]
+    assert recipe["reward"][1] == {"id": "visual-search-tools", "accuracy": "llm-judge", "weight": 0.1}
+    assert "trackers" not in recipe

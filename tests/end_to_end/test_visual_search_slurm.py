@@ -1,0 +1,132 @@
+"""The Slurm files of ``examples/visual-search``: addresses are arguments, and every command works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from workspace import ROOT
+
+FOLDER = ROOT / "examples" / "visual-search" / "slurm"
+SCRIPTS = sorted(FOLDER.glob("*.sh"))
+DRAWN = ("data.train=generated", "data.evaluation=generated", "data.drawn=64", "data.held_out=4", "--dry-run")
+JUDGE = "http://judge.example:18901/v1"
+
+
+def surroundings(place: Path, **variables: str) -> dict[str, str]:
+    """Variables with the commands of this interpreter first in PATH, and metadata of vLLM."""
+    information = place / "site" / "vllm-0.32.0.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
+    path = os.pathsep.join([str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(place / "site"), "HF_HUB_OFFLINE": "1", **variables}
+
+
+def run(script: str, *words: str, place: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(FOLDER / script), *words]
+    environment = surroundings(place, **variables)
+    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def command_that_prints(place: Path, name: str) -> None:
+    """A program of this name in PATH that prints its arguments."""
+    path = place / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('#!/usr/bin/env bash\nprintf "%s\\n" "$@"\n')
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_script_is_sound_bash_without_an_address(script: Path) -> None:
+    subprocess.run(["bash", "-n", script], check=True)
+    text = script.read_text(encoding="utf-8")
+    assert "set -euo pipefail" in text
+    addresses = [word for word in text.split() if word.count(".") == 3 and word.replace(".", "").isdigit()]
+    assert set(addresses) <= {"0.0.0.0"}
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", script], check=True)
+
+
+def test_judge_serves_and_writes_its_url(tmp_path: Path) -> None:
+    command_that_prints(tmp_path, "vllm")
+    done = run("judge.sh", "acme/judge-72b", "18999", place=tmp_path, JUDGE_HOST="node7", SLURM_GPUS_ON_NODE="2")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "judge.url").read_text() == "http://node7:18999/v1\n"
+    words = done.stdout.split()
+    assert words[:2] == ["serve", "acme/judge-72b"]
+    pairs = dict(zip(words[2::2], words[3::2], strict=True))
+    assert pairs["--served-model-name"] == "judge"
+    assert (pairs["--port"], pairs["--tensor-parallel-size"]) == ("18999", "2")
+
+
+def test_worker_passes_the_addresses_it_was_given(tmp_path: Path) -> None:
+    command_that_prints(tmp_path, "torchrun")
+    done = run("worker.sh", "node1:29400", JUDGE, "lora.rank=64", place=tmp_path, NODES="2", GPUS="8", RUN_NAME="a b")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert {"--nnodes=2", "--nproc-per-node=8", "--rdzv-endpoint=node1:29400", "--rdzv-id=a b"} <= set(words)
+    assert words[-3:] == ["name=a b", f'reward.0.base_url=["{JUDGE}"]', "lora.rank=64"]
+
+
+@pytest.mark.parametrize(("script", "words"), [("worker.sh", ["node1:29400"]), ("train.sh", [])])
+def test_missing_address_is_a_usage_error(script: str, words: list[str], tmp_path: Path) -> None:
+    done = run(script, *words, place=tmp_path)
+    assert done.returncode == 2
+    assert "usage: sbatch" in done.stderr
+
+
+@pytest.mark.slow
+def test_training_on_one_machine_passes_a_dry_run(tmp_path: Path) -> None:
+    done = run("train.sh", JUDGE, *DRAWN, place=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Qwen2.5-VL-7B" in done.stdout
+
+
+@pytest.mark.slow
+def test_workers_meet_at_the_head_and_pass_a_dry_run(tmp_path: Path) -> None:
+    environment = surroundings(tmp_path, HEAD_HOST="127.0.0.1", NODES="2", GPUS="1")
+    head = subprocess.Popen(["bash", str(FOLDER / "head.sh"), str(free_port())], cwd=tmp_path, env=environment)
+    try:
+        address = tmp_path / "head.address"
+        wait_until(lambda: address.is_file() and address.read_text().endswith("\n"))
+        where = address.read_text().strip()
+        wait_until(lambda: is_listening(where))
+        words = ["bash", str(FOLDER / "worker.sh"), where, JUDGE, *DRAWN]
+        workers = [
+            subprocess.Popen(
+                words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            for _ in range(2)
+        ]
+        outputs = [worker.communicate(timeout=240)[0] for worker in workers]
+    finally:
+        head.kill()
+        head.wait()
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert "Qwen2.5-VL-7B" in "".join(outputs)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_listening(address: str) -> bool:
+    host, _, port = address.partition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def wait_until(condition: object, seconds: float = 120.0) -> None:
+    assert callable(condition)
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
