@@ -56,20 +56,29 @@ class SessionProcess:
             longest_image=4 * limits.image_pixels + 2**20,
             most_images=limits.images,
         )
-        self._connection, theirs = socket.socketpair()
-        pipes = [os.pipe() for _ in range(3)]
-        self._stdout, self._stderr, self._report = (reading for reading, _ in pipes)
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            try:
+                self._connection, connection = socket.socketpair()
+                ours.callback(self._connection.close)
+                theirs.callback(connection.close)
+                sent = [connection.fileno()]
+                pipes = []
+                for _ in range(3):
+                    reading, writing = os.pipe()
+                    ours.callback(os.close, reading)
+                    theirs.callback(os.close, writing)
+                    sent.append(writing)
+                    pipes.append(reading)
+            except OSError as error:
+                fix = "raise the limit of open files (ulimit -n), or lower rollout.concurrency"
+                raise SandboxFailure(f"a session of the sandbox cannot be connected: {error}; {fix}") from None
+            self._stdout, self._stderr, self._report = pipes
+            self._name = zygote.open(sent)
+            self._descriptors = ours.pop_all()
         self._outputs = {self._stdout: self._new_output(), self._stderr: self._new_output()}
-        try:
-            self._name = zygote.open([theirs.fileno(), *(writing for _, writing in pipes)])
-        except SandboxFailure:
-            self._close_descriptors()
-            raise
-        finally:
-            theirs.close()
-            for _, writing in pipes:
-                os.close(writing)
         self._reply: asyncio.Future[Message] | None = None
+        self._broken = False
+        """Whether the connection is closed, or damaged."""
         self._reason = ""
         """Why it was killed; empty if it was not."""
         self._ended: asyncio.Future[str] = self._loop.create_future()
@@ -101,8 +110,7 @@ class SessionProcess:
             SandboxFailure: it does not start. No code has run in it, so this is not the code's fault.
         """
         try:
-            async with asyncio.timeout(START_S):
-                message, _ = await self._ask(encode({}, images))
+            message, _ = await self._ask(encode({}, images), START_S)
         except (Ended, TimeoutError) as error:
             reason = str(error) or f"it was not ready after {START_S:g} s"
             raise SandboxFailure(f"a session of the sandbox did not start: {reason}{self._zygote.log()}") from None
@@ -119,8 +127,7 @@ class SessionProcess:
             self._read(descriptor)
             self._outputs[descriptor] = self._new_output()
         try:
-            async with asyncio.timeout(self._limits.cell_s):
-                message, images = await self._ask(encode(request))
+            message, images = await self._ask(encode(request), self._limits.cell_s)
         except TimeoutError:
             reason = f"The code ran longer than {self._limits.cell_s:g} s and was stopped."
             await self.kill(reason)
@@ -156,14 +163,19 @@ class SessionProcess:
         finally:
             self._close_descriptors()
 
-    async def _ask(self, data: bytes) -> Message:
+    async def _ask(self, data: bytes, timeout_s: float) -> Message:
         if self._ended.done():
             raise self._why_ended()
         reply: asyncio.Future[Message] = self._loop.create_future()
         self._reply = reply
         sending = self._send(data)
         try:
-            return await reply
+            await asyncio.wait([reply], timeout=timeout_s)
+            if not reply.done():
+                self._receive()  # what arrived while the event loop was busy is in time
+            if not reply.done():
+                raise TimeoutError
+            return reply.result()
         finally:
             self._reply = None
             if sending is not None:
@@ -193,14 +205,20 @@ class SessionProcess:
         return Ended(self._reason) if self._reason else _explained(report, self._limits)
 
     def _receive(self) -> None:
+        """Read once from the connection. Nothing is read after a broken frame."""
+        if self._broken:
+            return
         try:
             data = self._connection.recv(CHUNK * 4)
             messages = list(self._decoder.feed(data))
         except BlockingIOError:
             return
-        except (OSError, BrokenFrame):
+        except (OSError, BrokenFrame) as error:
             data, messages = b"", []
+            if isinstance(error, BrokenFrame):
+                self._kill(BROKEN)
         if not data:
+            self._broken = True
             self._loop.remove_reader(self._connection)
             self._loop.call_later(CLOSED_S, self._kill, BROKEN)
         for message in messages:
@@ -233,6 +251,8 @@ class SessionProcess:
     def _end(self, descriptor: int) -> None:
         self._loop.remove_reader(descriptor)
         self._ended.set_result(os.read(descriptor, 64).decode("ascii"))
+        if self._reply is not None:
+            self._receive()  # a reply that was sent before
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(self._why_ended())
 
@@ -251,9 +271,7 @@ class SessionProcess:
     def _close_descriptors(self) -> None:
         for each in (self._connection, self._stdout, self._stderr, self._report):
             self._loop.remove_reader(each)
-        self._connection.close()
-        for descriptor in (self._stdout, self._stderr, self._report):
-            os.close(descriptor)
+        self._descriptors.close()
 
 
 def _zygote_ended() -> SandboxFailure:

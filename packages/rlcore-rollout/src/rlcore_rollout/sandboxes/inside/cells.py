@@ -28,7 +28,6 @@ NAMES = {
 }
 """Modules that are bound in each session, if they are installed."""
 _identity, _frames = threading.get_ident, sys._current_frames
-_process, _kill, _waitid, _waitpid = os.getpid, os.kill, os.waitid, os.waitpid
 _compile, _exec, _eval, _repr = compile, exec, eval, repr
 
 
@@ -134,7 +133,6 @@ class Cells:
         signal.setitimer(signal.ITIMER_REAL, 0)
         if sys.getrecursionlimit() < 1000:
             sys.setrecursionlimit(1000)
-        _end_processes()
         for note in self._shown.notes:
             _quietly(self._streams[1].write, f"{note}\n")
         for stream in {sys.stdout, sys.stderr, *self._streams}:
@@ -162,19 +160,6 @@ def _compiled(code: str, name: str) -> tuple[CodeType | None, CodeType | None]:
         last = _compile(ast.Expression(end.value), name, "eval", dont_inherit=True)
     body = _compile(tree, name, "exec", dont_inherit=True) if tree.body else None
     return body, last
-
-
-def _end_processes() -> None:
-    """End the processes that code has left behind, where this process has a PID namespace of its own."""
-    if _process() != 1:
-        return
-    try:
-        _waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        _kill(-1, signal.SIGKILL)
-        while True:
-            _waitpid(-1, 0)
-    except OSError:  # there are none, or no more
-        return
 
 
 def _quietly(function: Any, *arguments: object) -> None:

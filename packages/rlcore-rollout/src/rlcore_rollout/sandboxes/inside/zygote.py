@@ -19,6 +19,7 @@ import contextlib
 import gc
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -250,6 +251,8 @@ def main(descriptor: int) -> int:
     gc.disable()
     limits = SimpleNamespace(**first["limits"])
     processes.adopt_orphans()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     preload(PRELOADED)
     _draw_once()
     prepared = isolation.prepare(first["backend"], limits, first["folder"])
@@ -286,6 +289,7 @@ def _delete(scratch: str) -> int | None:
     if process:
         return process
     try:
+        os.closerange(3, 1 << 20)
         sys.setrecursionlimit(100_000)
         for _ in range(MOST_PASSES):  # each pass opens the folders that stopped the one before
             shutil.rmtree(scratch, onerror=_make_writable)
