@@ -287,14 +287,15 @@ class Collector:
         self, step: int, there: int, rollouts: int, sampled: int, reasons: Counter[Reason], excluded: Counter[str]
     ) -> str:
         went = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in reasons.most_common())
-        left_out = [f"{counted(count, 'trajectory')} excluded: {stop}" for stop, count in excluded.most_common()]
+        why = [went or "none dropped"]
+        why += [f"{counted(count, 'trajectory')} excluded: {stop}" for stop, count in excluded.most_common()]
         if self._filter.when_short == "skip":
             end = "the step is skipped" + (", and the groups are carried over to the next one" if there else "")
         else:
             end = "the step trains on these groups" if there else "there is nothing to train on"
         return (
             f"filter    step {step} has {there} of {self._per_step} groups after "
-            f"{counted(rollouts, 'rollout')} of {counted(sampled, 'task')} ({'; '.join([went or 'none dropped', *left_out])}): {end}"
+            f"{counted(rollouts, 'rollout')} of {counted(sampled, 'task')} ({'; '.join(why)}): {end}"
         )
 
 
