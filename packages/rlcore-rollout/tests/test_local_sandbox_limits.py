@@ -6,6 +6,8 @@ import asyncio
 import os
 import resource
 import signal
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -338,4 +340,20 @@ def test_missing_descriptors_are_a_failure_of_the_sandbox(sandbox: LocalSandbox)
 
     before = len(os.listdir("/proc/self/fd"))
     asyncio.run(whole())
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_zygote_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    sandbox = LocalSandbox("namespaces", LIMITS)
+
+    async def whole() -> None:
+        with pytest.raises(SandboxFailure, match="missing"):
+            await sandbox.open()
+        await sandbox.close()
+
+    asyncio.run(whole())
+    assert list(tmp_path.iterdir()) == []
     assert len(os.listdir("/proc/self/fd")) == before
