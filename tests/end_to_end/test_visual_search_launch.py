@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("visual_search_launch.json")
 FAIR = "algorithm.filter_groups.metric=['seq_reward','trajlength','vtoken_images_num_consis','end_reason']"
 """The filters of the third script without ``hasimage``, which is refused."""
 HERE = ("trainer.nnodes=1", "rollout.engine=torch")
-"""One machine, because nothing has started processes on a second one, and no vLLM, because there are several processes."""
+"""One machine, because nothing has started processes on a second one, and no vLLM, which samples for one process."""
 COMMON = {
     "algorithm.advantage.id": "grpo",
     "algorithm.entropy": 0,

@@ -10,7 +10,7 @@ from rl_plugin_visual_search.evaluation.answered import answered
 from rl_plugin_visual_search.evaluation.notes import turn_notes
 from rl_plugin_visual_search.evaluation.results import Results, lines_of, metrics_of, results_of
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
-from rl_plugin_visual_search.observations import problem_observation
+from rl_plugin_visual_search.observations import ERROR
 from rl_plugin_visual_search.rows import Row
 from rl_plugin_visual_search.tasks import as_task
 from rlcore.sheets import Facts, TurnNote, sheet
@@ -161,12 +161,16 @@ def notes(task: Task, one: Trajectory) -> list[TurnNote]:
 
 def test_notes_say_what_each_turn_did_and_how_it_went() -> None:
     task = question(0)
-    broken = problem_observation("NameError: x").messages[0]
+    trace = "Traceback:\n  File cell 1\nNameError: x"
+    broken = Message(
+        role="user", content=f"<tool_response>\n<interpreter>\nText Result:\n7\n{ERROR} {trace}\n</interpreter>"
+    )
     ran, failed, last = notes(task, episode(task, LOOK, SEEN, LOOK, broken, answer_turn("", "B"), reward=0.0))
     assert ran.lines == (("code", "ran, 1 picture"),)
     assert ran.asked == "What is the color of glove 0?\nA. red\nB. blue"
-    assert failed.lines[0][0] == "code"
-    assert failed.lines[0][1].startswith("failed: NameError: x")
+    assert failed.lines == (("code", "failed: NameError: x"),)
+    assert failed.asked == "(no text)"
+    assert last.asked == f"7\n{ERROR} {trace}"
     assert (ran.right, failed.right, last.right) == (None, None, False)
     assert last.lines == (("expected", "A. red"), ("given", "B"), ("visual-search", "0"))
     assert last.answer == "B"

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from contextlib import suppress
-from itertools import cycle
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 from urllib.parse import urlsplit
@@ -37,8 +36,6 @@ RETRIED = frozenset({408, 409, 425, 429})
 """Statuses below 500 that a later request may not have."""
 UNANSWERED: frozenset[FailureKind] = frozenset({"connection", "time-out", "server error", "unreadable answer"})
 """Kinds of failures after which a server may be lost."""
-CONNECTIONS_OF_A_POOL = 8
-"""A pool of connections looks at all of them for each request, so several small ones are faster than a large one."""
 CROWDED = frozenset({429, 503})
 """Statuses after which all requests to an endpoint wait."""
 USED_UP = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
@@ -68,10 +65,8 @@ class ChatEndpoints:
         self._slots = asyncio.Semaphore(config.concurrency)
         self._pace = Pace(config.requests_per_minute) if config.requests_per_minute else None
         self._servers = Servers(config.base_url)
-        options = _client_options(config, self._key)
-        pools = -(-config.concurrency // CONNECTIONS_OF_A_POOL)
-        self._pools = cycle([httpx2.AsyncClient(**options) for _ in range(pools)])
-        self._pool_count = pools
+        self._options = _client_options(config, self._key)
+        self._idle: list[httpx2.AsyncClient] = []
         self._models_timeout_s = min(MODELS_TIMEOUT_S, config.timeout_s)
         self._refusal: UserError | None = None
         self._started = self._succeeded = False
@@ -125,8 +120,17 @@ class ChatEndpoints:
 
     async def close(self) -> None:
         """Close the connections."""
-        for _ in range(self._pool_count):
-            await next(self._pools).aclose()
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    @contextmanager
+    def _http(self) -> Iterator[httpx2.AsyncClient]:
+        """An HTTP client for one request at a time. One for all would look at every connection for each request."""
+        client = self._idle.pop() if self._idle else httpx2.AsyncClient(**self._options)
+        try:
+            yield client
+        finally:
+            self._idle.append(client)
 
     async def _after_the_first(self) -> None:
         if self._started and not self._first_ended.is_set():
@@ -177,7 +181,8 @@ class ChatEndpoints:
     async def _is_alive(self, server: Server) -> bool:
         """Whether a server responds to the request for the list of models, also when it does not provide one."""
         try:
-            response = await next(self._pools).get(f"{server.url}/models", timeout=self._models_timeout_s)
+            with self._http() as http:
+                response = await http.get(f"{server.url}/models", timeout=self._models_timeout_s)
         except (httpx2.HTTPError, TimeoutError):
             return False
         return response.status_code < 500
@@ -204,8 +209,9 @@ class ChatEndpoints:
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 url, headers = f"{server.url}/chat/completions", {"Content-Type": "application/json"}
-                async with next(self._pools).stream("POST", url, content=content, headers=headers) as response:
-                    body = await _body(response)
+                with self._http() as http:
+                    async with http.stream("POST", url, content=content, headers=headers) as response:
+                        body = await _body(response)
         except (TimeoutError, httpx2.TimeoutException) as error:
             if isinstance(error, httpx2.ConnectTimeout):
                 raise _lost(error, unreachable=True) from None
@@ -264,7 +270,8 @@ class ChatEndpoints:
     async def _models(self, server: Server) -> list[str] | None:
         """The models of an endpoint; None when it does not list them."""
         try:
-            response = await next(self._pools).get(f"{server.url}/models", timeout=self._models_timeout_s)
+            with self._http() as http:
+                response = await http.get(f"{server.url}/models", timeout=self._models_timeout_s)
             return [str(model["id"]) for model in response.raise_for_status().json()["data"]]
         except Exception:  # only an error's fix depends on it
             return None
@@ -308,9 +315,8 @@ def _client_options(config: EndpointTable, key: str | None) -> dict[str, Any]:
     proxy = None if config.proxy in {FROM_ENVIRONMENT, NO_PROXY} else config.proxy
     return {
         "headers": {"Authorization": f"Bearer {key}"} if key else {},
-        "timeout": httpx2.Timeout(config.timeout_s, connect=min(30.0, config.timeout_s)),
+        "timeout": httpx2.Timeout(None, connect=min(30.0, config.timeout_s)),  # a whole request has its own limit
         "verify": httpx2.create_ssl_context() if secure else False,  # certificates take time to load
-        "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS_OF_A_POOL),
         "proxy": proxy,
         "mounts": dict.fromkeys(direct),
     }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from rlcore.sheets import TurnNote
 from rlcore.types import Task, Trajectory, Turn
 
 from rl_plugin_visual_search.evaluation.answered import is_question
 from rl_plugin_visual_search.grammar import parse
-from rl_plugin_visual_search.observations import ERROR
+from rl_plugin_visual_search.observations import ERROR, PICTURES, TEXT
 from rl_plugin_visual_search.prompts import with_options
 
+_TAG = re.compile(r"</?(?:tool_response|interpreter|image_clue_\d+)>")
 LONGEST = 160
 RIGHT = 1.0
 """Reward of a right answer, without a bonus."""
@@ -20,16 +23,20 @@ def turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | None] | No
     if not is_question(task):
         return None
     notes: list[TurnNote | None] = []
-    turns = trajectory.turns
+    turns, before = trajectory.turns, None
     for place, turn in enumerate(turns):
         if turn.kind == "policy":
             after = turns[place + 1] if place + 1 < len(turns) else None
             last = all(later.kind != "policy" for later in turns[place + 1 :])
-            notes.append(_note(task, trajectory, turn, after, first=not notes, last=last))
+            asked = _seen(before) if notes else _question(task)
+            notes.append(_note(task, trajectory, turn, after, asked=asked, last=last))
+        before = turn
     return notes
 
 
-def _note(task: Task, trajectory: Trajectory, turn: Turn, after: Turn | None, *, first: bool, last: bool) -> TurnNote:
+def _note(
+    task: Task, trajectory: Trajectory, turn: Turn, after: Turn | None, *, asked: str | None, last: bool
+) -> TurnNote:
     message = turn.messages[-1]
     action = parse(message.text)
     lines: list[tuple[str, str]] = []
@@ -44,10 +51,25 @@ def _note(task: Task, trajectory: Trajectory, turn: Turn, after: Turn | None, *,
         lines.append(("given", "no answer" if action.answer is None else _short(action.answer)))
         lines += _verdict(trajectory)
         right = None if trajectory.reward is None else trajectory.reward >= RIGHT
-    options = [str(option) for option in task.fields.get("options") or ()]
-    asked = with_options(str(task.fields["question"]), options) if first else None
     answer = _short(action.answer) if action.answer is not None else None
     return TurnNote(lines=tuple(lines), right=right, asked=asked, answer=answer)
+
+
+def _question(task: Task) -> str:
+    return with_options(str(task.fields["question"]), [str(option) for option in task.fields.get("options") or ()])
+
+
+def _seen(before: Turn | None) -> str | None:
+    """The text that a tool returned, without the tags around it and around its pictures."""
+    if before is None or before.kind == "policy" or not before.messages:
+        return None
+    return "\n".join(_lines(before.messages[-1].text)) or "(no text)"
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of an observation that say something."""
+    shown = (_TAG.sub("", line).rstrip() for line in text.splitlines())
+    return [line for line in shown if line.strip() and line.strip() not in (TEXT, PICTURES)]
 
 
 def _outcome(after: Turn) -> str:
@@ -56,8 +78,8 @@ def _outcome(after: Turn) -> str:
     text = after.messages[-1].text
     shown = f"{pictures} picture{'s' * (pictures != 1)}"
     if ERROR in text:
-        reason = text.partition(ERROR)[2].strip().splitlines()
-        return f"failed: {_short(reason[0])}" if reason else "failed"
+        reason = _lines(text.partition(ERROR)[2])
+        return f"failed: {_short(reason[-1])}" if reason else "failed"
     return f"ran, {shown}" if pictures else "ran"
 
 

@@ -49,7 +49,8 @@ def evaluated(run: Any, step: int, groups: Sequence[Group]) -> Mapping[str, floa
     folder = _new_folder(Path(run.config.runs).expanduser())
     _write(folder / "results.json", run, step, results, found)
     write_whole(folder / "config.toml", run.resolved.text())
-    rows = [("model", run.config.model.path), ("recipe", run.recipe), ("", title_of(results)), *table_of(results)]
+    rows = [("model", run.config.model.path), ("recipe", run.recipe), ("results", title_of(results))]
+    rows += table_of(results)
     facts = Facts(title="Evaluation of visual search", rows=rows, success=run.config.evaluation.success)
     write_sheet(folder / "sheet.html", groups, facts, notes_of_plugins(run.registry))
     run.say(f"written   {folder}: results.json, sheet.html")

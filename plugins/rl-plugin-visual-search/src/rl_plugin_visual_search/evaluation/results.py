@@ -130,10 +130,10 @@ def table_of(found: Results) -> list[tuple[str, str]]:
     tools = found.tools
     rows += [
         ("tool use", f"{tools.used:.1%} of {counted(tools.episodes, 'episode')}, {tools.calls:.2f} calls per episode"),
-        ("", f"{tools.errors:.1%} of the calls failed, {tools.pictures:.2f} pictures per episode"),
+        ("calls", f"{tools.errors:.1%} failed, {tools.pictures:.2f} pictures per episode"),
     ]
     if tools.right_with is not None and tools.right_without is not None:
-        rows.append(("", f"right {tools.right_with:.3f} with a call, {tools.right_without:.3f} without"))
+        rows.append(("right", f"{tools.right_with:.3f} with a call, {tools.right_without:.3f} without"))
     if found.without_answer:
         rows.append(("no answer", counted(found.without_answer, "episode")))
     if found.not_scored:
