@@ -84,9 +84,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Play = Callable[..., Trajectory]
 
 
+@pytest.fixture
+def play(collect: Callable[..., Sequence[Trajectory]]) -> Play:
+    """Play one episode of these turns about a red picture."""
+    return lambda *turns, **options: collect(*turns, **options)[0]
+
+
 @pytest.fixture(scope="module")
-def play(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
-    """Play one episode of these turns about a red picture. Episodes with the same tables share a run."""
+def collect(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sequence[Trajectory]]]:
+    """Play episodes of these turns about the same pictures. Those with the same tables share a run."""
     executors: dict[str, LocalExecutor] = {}
     script = load_attribute(f"{__file__}:Script")  # as the run imports it
     script.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -114,16 +120,22 @@ def play(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pla
         }
         return LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
 
-    def go(*turns: str, images: Sequence[bytes] = (picture(),), tools: Tools = "code", **tables: Any) -> Trajectory:
+    def go(
+        *turns: str,
+        images: Sequence[bytes] = (picture(),),
+        tools: Tools = "code",
+        siblings: int = 1,
+        **tables: Any,
+    ) -> Sequence[Trajectory]:
         script.turns = list(turns)
         row = Row(id="t", question="Which colour?", answer="red", images=tuple(images))
         key = json.dumps(tables)
         if key not in executors:
             executors[key] = executor(tables)
-        request = RolloutRequest(tasks=[as_task(row, tools=tools)], group_size=1, seed=1, step=1)
+        request = RolloutRequest(tasks=[as_task(row, tools=tools)], group_size=siblings, seed=1, step=1)
         (group,) = executors[key].collect(request)
-        assert group.trajectories[0].failure is None, group.trajectories[0].failure
-        return group.trajectories[0]
+        assert [trajectory.failure for trajectory in group.trajectories] == [None] * siblings
+        return group.trajectories
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
@@ -202,6 +214,18 @@ def test_code_that_runs_too_long_resets_the_state_and_the_model_is_told(play: Pl
     assert "NameError" in third
     assert (trajectory.metrics["tool_timeouts"], trajectory.metrics["tool_resets"]) == (1.0, 1.0)
     assert trajectory.metrics["tool_successes"] == 1.0
+
+
+def test_code_of_siblings_runs_at_the_same_time_in_sessions_of_their_own(
+    collect: Callable[..., Sequence[Trajectory]],
+) -> None:
+    wait = "import time\nprint('began', time.time())\ntime.sleep(3)\nprint('ended', time.time())\n"
+    wait += "x = locals().get('x', 0) + 1"
+    siblings = collect(code_turn("", wait), code_turn("", "print('x', x)"), RIGHT, siblings=3)
+    texts = [observed(sibling) for sibling in siblings]
+    began, ended = ([float(text.split(word)[1].split()[0]) for text, _ in texts] for word in ("began", "ended"))
+    assert max(began) < min(ended)
+    assert ["x 1\n" in text for _, text in texts] == [True] * 3
 
 
 def test_turn_without_code_or_answer_is_told_what_is_missing(play: Play) -> None:

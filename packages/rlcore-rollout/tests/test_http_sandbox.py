@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import time
@@ -121,6 +122,36 @@ def test_code_that_attacks_the_driver_is_scored_as_failed(server: FusionServer, 
     assert attack.status == "killed"
     assert after.ok
     assert (after.stdout == "None\n") or not attack.reset
+
+
+@pytest.mark.parametrize("text", ['{"outcome": "failed", "error": "x"}', "[" * 100_000, '{"outcome": "reply"}'])
+def test_a_process_that_is_left_behind_cannot_write_the_result(server: FusionServer, text: str) -> None:
+    code = f"""
+import os, time
+folder = os.readlink(f"/proc/{{os.getppid()}}/cwd")
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    while True:
+        with open(os.path.join(folder, "rlcore-result.json"), "w") as file:
+            file.write({text!r})
+        time.sleep(0.001)
+time.sleep(0.3)
+'real'
+"""
+    (result,) = results(server, code)
+    assert result.value == "'real'"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{}", '{"outcome": "reply", "error": ""}', '{"error": 2}'])
+def test_a_damaged_result_counts_against_the_code(server: FusionServer, text: str) -> None:
+    encoded = base64.b64encode(text.encode()).decode()
+    ran = {"status": "Finished", "return_code": 0, "stdout": "rlcore driver started\n", "stderr": ""}
+    answer = {"status": "Success", "run_result": ran, "files": {"rlcore-result.json": encoded}}
+    server.failures = [(200, json.dumps(answer).encode())]
+    (result,) = results(server, "1")
+    assert (result.status, result.reset) == ("killed", True)
 
 
 def test_cells_that_cannot_be_repeated_reset_the_session(server: FusionServer) -> None:

@@ -17,7 +17,7 @@ def test_every_row_names_existing_tests() -> None:
         pytest.skip("the tests of other packages are not here")
     page = (PLUGIN / "weaknesses.md").read_text(encoding="utf-8")
     numbers = [int(number) for number in re.findall(r"^\| (\d+) \| ", page, re.MULTILINE)]
-    assert numbers == sorted(set(numbers))
+    assert numbers == list(range(1, 50))
     file = ""
     for part in re.findall(r"`([^`]+)`", page):
         if not (part.endswith(".py") or part.startswith("test_") or ".py::" in part):

@@ -18,6 +18,7 @@ from typing import Any
 from rlcore import event_loop
 from rlcore.errors import DataError, NotInstalledError, SandboxFailure, UserError
 from rlcore.images.encoding import check_image, open_image
+from rlcore.json_files import parse_json
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 
 from rlcore_rollout.sandboxes.config import HttpSandboxConfig
@@ -119,7 +120,7 @@ class HttpSession:
             return self._reset(status="timeout", error="The session took too long and was stopped.")
         try:
             return await asyncio.to_thread(self._result, cell, _object(ran.files.get(RESULT)))
-        except (DataError, ValueError):  # code of the model may do this, so it is no failure of the service
+        except (DataError, LookupError, TypeError, ValueError):  # code may do this: the service has not failed
             return self._reset(status="killed", error="The code damaged its session, which was stopped.")
 
     async def close(self) -> None:
@@ -234,7 +235,7 @@ def _modules() -> dict[str, bytes]:
 
 
 def _object(data: bytes | None) -> dict[str, Any]:
-    found = json.loads(data or b"null")
+    found = parse_json(data or b"null")
     if not isinstance(found, dict):
         raise ValueError("no result")
     return found

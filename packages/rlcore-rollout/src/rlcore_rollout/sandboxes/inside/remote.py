@@ -23,7 +23,7 @@ from rlcore_rollout.sandboxes.inside.cells import NAMES, Cells
 from rlcore_rollout.sandboxes.inside.figures import preload
 from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
 from rlcore_rollout.sandboxes.inside.output import Output
-from rlcore_rollout.sandboxes.inside.processes import kill_tree
+from rlcore_rollout.sandboxes.inside.processes import adopt_orphans, kill_orphans, kill_tree
 from rlcore_rollout.sandboxes.inside.session import CPU_STATUS, limit_cpu, seed
 
 REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
@@ -69,6 +69,7 @@ class Driver:
         ``failed`` (no code has run).
         """
         preload(_needed("\n".join(code for code, _ in self._cells)))
+        adopt_orphans()
         connection, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         process = os.fork()
@@ -82,8 +83,9 @@ class Driver:
         self._outputs = {reading: Output(self._limits.output_characters) for reading, _ in pipes}
         try:
             return self._supervise(process)
-        finally:
+        finally:  # nothing of the code may run when the result is written
             kill_tree(process)
+            kill_orphans(())
 
     def _supervise(self, process: int) -> dict[str, Any]:
         stage = "failed"
