@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -10,8 +11,9 @@ def descendants(process: int) -> set[int]:
     """All processes that a process has started."""
     found: set[int] = set()
     for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text(encoding="ascii").split()):
-            found |= {child, *descendants(child)}
+        with suppress(OSError):  # the thread has ended
+            for child in map(int, (task / "children").read_text(encoding="ascii").split()):
+                found |= {child, *descendants(child)}
     return found
 
 

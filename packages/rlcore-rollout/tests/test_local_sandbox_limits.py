@@ -6,8 +6,11 @@ import asyncio
 import os
 import resource
 import signal
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -230,7 +233,8 @@ async def run_often(session: LocalSession) -> None:
 def children(process: int) -> set[int]:
     found = set()
     for task in Path(f"/proc/{process}/task").iterdir():
-        found |= {int(child) for child in (task / "children").read_text(encoding="ascii").split()}
+        with suppress(OSError):  # the thread has ended
+            found |= {int(child) for child in (task / "children").read_text(encoding="ascii").split()}
     return found
 
 
@@ -339,3 +343,17 @@ def test_missing_descriptors_are_a_failure_of_the_sandbox(sandbox: LocalSandbox)
     before = len(os.listdir("/proc/self/fd"))
     asyncio.run(whole())
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_zygote_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    sandbox = LocalSandbox("namespaces", LIMITS)
+
+    async def whole() -> None:
+        with pytest.raises(SandboxFailure, match="missing"):
+            await sandbox.open()
+        await sandbox.close()
+
+    asyncio.run(whole())
+    assert list(tmp_path.iterdir()) == []

@@ -50,7 +50,12 @@ class ZygoteProcess:
             name="rlcore-sandbox",
             daemon=True,
         ).start()
-        self._process = started.result()
+        try:
+            self._process = started.result()
+        except SandboxFailure:
+            self._control.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         first = {"backend": backend, "limits": asdict(limits), "folder": str(self._folder)}
         try:
             self._control.settimeout(START_S)

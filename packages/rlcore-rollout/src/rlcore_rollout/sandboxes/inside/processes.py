@@ -11,6 +11,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Options of prctl(2)."""
+_libc = ctypes.CDLL(None, use_errno=True)
 LONGEST_KILL_S = 2.0
 """Time for killing processes that start others meanwhile."""
 
@@ -103,5 +104,5 @@ def _signal(process: int, number: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+    if _libc.prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), f"prctl {option}")
