@@ -34,7 +34,10 @@ class Report:
 
     def episode(self, group: str, *, steps: int, rows: int) -> None:
         """Count a readable episode."""
-        self._groups[group].update(episodes=1, steps=steps, rows=rows)
+        counts = self._groups[group]
+        counts["episodes"] += 1
+        counts["steps"] += steps
+        counts["rows"] += rows
         self.rows += rows
 
     def skip(self, reason: str, row_id: str) -> None:
