@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from rlcore.types import Demonstration, Group
+from rlcore.types import Demonstration, Group, Task
 
 
 @runtime_checkable
@@ -44,6 +44,15 @@ class CountsSkipped(Protocol):
 
     def skipped(self, split: str) -> int:
         """The number of skipped rows of a split."""
+        ...
+
+
+@runtime_checkable
+class ChecksTasks(Protocol):
+    """A reward that needs more than every task has, so that it is asked before a run starts."""
+
+    def check_tasks(self, tasks: Sequence[Task]) -> None:
+        """Raise `DataError` if some of these tasks cannot be scored because the data was configured otherwise."""
         ...
 
 
