@@ -78,8 +78,8 @@ class Report:
         if self.labels is not None and (self._none(self._labelled) or self._none(self._remembered)):
             raise DataError(
                 "no pseudo-label belongs to a step",
-                found=f"{counted(self.labels.counts['lines'], 'line')}, {self._label_flaws() or 'all readable'}; "
-                f"the first label is of {self.labels.example}",
+                found=f"{counted(self.labels.counts['lines'], 'line')}, {self._label_flaws() or 'all readable'}"
+                + (f"; the first label is of {self.labels.example}" if self.labels.example else ""),
                 where=str(self.labels.path),
                 fix="use the labels of these episodes: annotation_id must be the id of an episode, step_id its step",
             )
