@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rlcore.episodes.calls import CallFailed, call
-from rlcore.episodes.threads import MOST_ABANDONED, TooManyAbandoned, run_in_thread
+from rlcore.episodes.threads import MOST_ABANDONED, TooManyAbandoned, run_as, run_in_thread
 from rlcore.episodes.tool import tool
 from rlcore.errors import ToolFailure
 
@@ -100,3 +100,17 @@ def test_objects_of_a_class_share_the_limit(released: threading.Event) -> None:
             await call("it", make(), timeout_s=5, threaded=True)
 
     asyncio.run(run(Tool))
+
+
+def test_short_calls_do_not_wait_for_a_call_that_blocks() -> None:
+    others = threading.Event()
+
+    async def run() -> list[object]:
+        blocked = run_as("blocked", lambda: others.wait(10), at_once=False)
+        short = [run_as("short", lambda number=number: number, at_once=False) for number in range(50)]
+        tasks = [asyncio.ensure_future(each) for each in (blocked, *short)]
+        found = await asyncio.gather(*tasks[1:])
+        others.set()
+        return [await tasks[0], *found]
+
+    assert asyncio.run(run()) == [True, *range(50)]

@@ -29,6 +29,8 @@ from rlcore.types.checking import is_finite
 
 from rlcore_rollout.images import EpisodeImages, ImagePool
 
+_NO_IMAGES: FrozenDict[str, bytes] = FrozenDict()
+
 
 class End(Exception):
     """The episode is over."""
@@ -75,7 +77,9 @@ class GrowingSegment:
         return Prompt(
             token_ids=TokenIds.from_bytes(self.token_ids.tobytes()),
             media=tuple(self.media),
-            images=FrozenDict({span.sha256: images.used[span.sha256] for span in self.media}),
+            images=FrozenDict({span.sha256: images.used[span.sha256] for span in self.media})
+            if self.media
+            else _NO_IMAGES,
         )
 
     def add_observation(
@@ -155,6 +159,8 @@ class Record:
             End: an image is missing, one outside of a tool message is unreadable, or a message has the wrong type.
         """
         try:
+            if _is_text(observation):
+                return observation
             self.images.add(observation.images)
             context = None if observation.context is None else await self.images.enter(observation.context)
             known = self.images.tool_errors
@@ -198,3 +204,9 @@ class Record:
     def count(self, name: str, value: float) -> None:
         """Add to a metric."""
         self.metrics[name] = self.metrics.get(name, 0.0) + value
+
+
+def _is_text(observation: Observation) -> bool:
+    """Whether there is no image to enter, as in most observations."""
+    plain = not observation.images and observation.context is None
+    return plain and not any(message.images for message in observation.messages)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore.containment import Ended, error_text, is_interrupt
 from rlcore.episodes import threads
-from rlcore.episodes.threads import TooManyAbandoned, run_in_thread
+from rlcore.episodes.threads import TooManyAbandoned, run_as
 from rlcore.secrecy import redact
 
 LONGEST_DESCRIPTION = 2000
@@ -57,20 +57,22 @@ async def call(
     timeout_s: float,
     until: float = math.inf,
     threaded: bool = False,
+    at_once: bool = True,
     **keywords: Any,
 ) -> Any:
     """Return the result of ``function``, awaited if it is awaitable.
 
     ``until`` is a second deadline, as a time of the event loop. A ``threaded`` plain function runs in a thread, which
-    continues in the background when its deadline passes. Any error in the function raises `CallFailed`, including
-    ``SystemExit`` and a cancellation by the function itself. Only a cancellation by the caller propagates.
+    continues in the background when its deadline passes. Without ``at_once``, the thread may start a few milliseconds
+    later. Any error in the function raises `CallFailed`, including ``SystemExit`` and a cancellation by the function
+    itself. Only a cancellation by the caller propagates.
     """
     deadline = min(asyncio.get_running_loop().time() + timeout_s, until)
-    scope = asyncio.timeout_at(deadline)
+    scope: asyncio.Timeout | None = None  # created where the call waits, which most do not
     try:
         if threaded and not is_async(function):
-            async with scope:
-                answer = await run_in_thread(function, *arguments, **keywords)
+            async with (scope := asyncio.timeout_at(deadline)):
+                answer = await run_as(function, partial(function, *arguments, **keywords), at_once=at_once)
                 return await answer if inspect.isawaitable(answer) else answer
         answer = function(*arguments, **keywords)
         if inspect.iscoroutine(answer):
@@ -78,11 +80,11 @@ async def call(
                 awaited = answer.send(None)
             except StopIteration as finished:  # at once, as most do: no timer was needed
                 return finished.value
-            async with scope:
+            async with (scope := asyncio.timeout_at(deadline)):
                 return await _continued(answer, awaited)
         if not inspect.isawaitable(answer):
             return answer
-        async with scope:
+        async with (scope := asyncio.timeout_at(deadline)):
             return await answer
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -94,7 +96,7 @@ async def call(
     except BaseException as error:
         if is_interrupt(error):
             raise
-        if isinstance(error, TimeoutError) and scope.expired():
+        if isinstance(error, TimeoutError) and scope is not None and scope.expired():
             limit = f"{timeout_s:g} s" if deadline < until else "the time limit of the trajectory"
             raise CallFailed(f"{name} did not answer within {limit}", timed_out=True) from error
         raise CallFailed(f"{name} raised {describe(error, function)}") from error

@@ -133,7 +133,16 @@ class Scorer:
     async def _call(self, reward: SelectedReward, *arguments: Any, context: EpisodeContext) -> Any:
         declared: dict[str, Any] = {"context": context} if reward.takes_context else {}
         async with self._slots:
-            return await call("it", reward.function, *arguments, timeout_s=self._timeout_s, threaded=True, **declared)
+            # Nothing waits for a single score, so many short calls may share one thread.
+            return await call(
+                "it",
+                reward.function,
+                *arguments,
+                timeout_s=self._timeout_s,
+                threaded=True,
+                at_once=False,
+                **declared,
+            )
 
 
 def _listed(answers: Any, count: int) -> list[Any]:

@@ -14,7 +14,7 @@ import functools
 import os
 import queue
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -35,41 +35,81 @@ class TooManyAbandoned(RlcoreError):
 
 
 class _Threads:
-    """Daemon threads that are started on demand and end when idle."""
+    """Daemon threads that are started on demand and end when idle.
+
+    A submission wakes a thread only if none is about to look for work. A thread that takes work while more is waiting
+    wakes another one first, so a call that blocks delays no other, and many short calls share one thread.
+    """
 
     def __init__(self) -> None:
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._work: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
-        self._free = 0
-        """Number of idle threads without assigned work."""
+        self._signals: queue.SimpleQueue[None] = queue.SimpleQueue()  # faster than a semaphore
+        self._idle = 0
+        """Number of threads that wait for a signal and have not been sent one."""
+        self._looking = 0
+        """Number of threads that were started or woken and have not looked for work yet."""
 
-    def submit(self, work: Callable[[], None]) -> None:
+    def submit(self, work: Callable[[], None], *, at_once: bool) -> None:
         with self._lock:
-            start = self._free == 0
-            if not start:
-                self._free -= 1
+            self._work.append(work)
+            start = self._call_thread()
         if start:
-            threading.Thread(target=self._serve, args=(work,), name="rlcore", daemon=True).start()
-        else:
-            self._work.put(work)
-        # Yield so that the thread starts now. The interpreter's switch interval is longer than most calls, and
-        # time.sleep(0) takes 70 µs on Linux, the slack of its timers.
-        os.sched_yield()
-
-    def _serve(self, work: Callable[[], None]) -> None:
-        while True:
-            work()
-            del work  # an idle thread keeps no object alive
-            with self._lock:
-                self._free += 1
             try:
-                work = self._work.get(timeout=_IDLE_S)
+                self._start()
+            except BaseException:
+                with self._lock, contextlib.suppress(ValueError):  # another thread may have taken it
+                    self._work.remove(work)
+                raise
+        if at_once:
+            # Yield so that the thread starts now. The interpreter's switch interval is longer than most calls, and
+            # time.sleep(0) takes 70 µs on Linux, the slack of its timers.
+            os.sched_yield()
+
+    def _call_thread(self) -> bool:
+        """Wake a thread unless one is about to look for work. Returns whether a new one must be started."""
+        if self._looking:
+            return False
+        self._looking += 1
+        if not self._idle:
+            return True
+        self._idle -= 1
+        self._signals.put(None)
+        return False
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._serve, name="rlcore", daemon=True).start()
+        except BaseException:  # the system allows no further thread
+            with self._lock:
+                self._looking -= 1
+            raise
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                self._looking -= 1
+                work = self._work.popleft() if self._work else None
+                start = bool(self._work) and self._call_thread()
+                if work is None:
+                    self._idle += 1
+            if start:
+                with contextlib.suppress(RuntimeError):  # then this thread continues with the rest itself
+                    self._start()
+            if work is not None:
+                work()
+                del work  # an idle thread keeps no object alive
+                with self._lock:
+                    self._looking += 1
+                continue
+            try:
+                self._signals.get(timeout=_IDLE_S)
             except queue.Empty:
                 with self._lock:
-                    if self._free > 0:
-                        self._free -= 1
+                    if self._idle:
+                        self._idle -= 1
                         return
-                work = self._work.get()  # work was assigned to this thread or another one after the timeout
+                self._signals.get()  # it was sent after the timeout
 
 
 _threads = _Threads()
@@ -89,8 +129,12 @@ class Call:
         self._key, self._work = _identity(function), work
         self._ended = self._counted = False
 
-    def start(self) -> None:
-        """Run the work in an idle thread or a new one. Returns immediately.
+    def start(self, *, at_once: bool = True) -> None:
+        """Run the work in an idle thread or a new one, and return immediately.
+
+        Args:
+            at_once: whether the thread gets the processor first. Otherwise it starts within a few milliseconds, and
+                many short calls cost less.
 
         Raises:
             TooManyAbandoned: `MOST_ABANDONED` calls of the function were abandoned and still run.
@@ -99,7 +143,7 @@ class Call:
             count = _abandoned[self._key]
         if count >= MOST_ABANDONED:
             raise TooManyAbandoned(f"{count} earlier calls did not end in time and still run, so it is not called")
-        _threads.submit(self._run)
+        _threads.submit(self._run, at_once=at_once)
 
     def abandon(self) -> None:
         """Stop waiting for the call. It counts until it ends."""
@@ -127,8 +171,11 @@ async def run_in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.
     return await run_as(function, functools.partial(function, *args, **kwargs))
 
 
-async def run_as(owner: object, function: Callable[[], R]) -> R:
-    """As `run_in_thread`, for a function that runs the code of ``owner``, to which abandoned calls are attributed."""
+async def run_as(owner: object, function: Callable[[], R], *, at_once: bool = True) -> R:
+    """As `run_in_thread`, for a function that runs the code of ``owner``, to which abandoned calls are attributed.
+
+    ``at_once`` is as in `Call.start`.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
     context = contextvars.copy_context()
@@ -156,7 +203,7 @@ async def run_as(owner: object, function: Callable[[], R]) -> R:
             tell(succeed, result)
 
     call = Call(owner, work)
-    call.start()
+    call.start(at_once=at_once)
     try:
         return await future
     except asyncio.CancelledError:

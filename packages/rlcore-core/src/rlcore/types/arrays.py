@@ -36,6 +36,11 @@ class FrozenArray(Sequence[Number], Generic[Number]):
             self.memory = memoryview(array(self.TYPECODE, values)).toreadonly()
 
     @classmethod
+    def of(cls, values: Iterable[Number]) -> Self:
+        """Return an array of this type unchanged, and otherwise a copy of the numbers. Raises as the constructor."""
+        return values if type(values) is cls else cls(values)
+
+    @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Return the array of these bytes, in the machine's byte order, as returned by `tobytes`."""
         found = cls.__new__(cls)

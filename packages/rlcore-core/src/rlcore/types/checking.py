@@ -75,7 +75,7 @@ def flaw_in_completion(completion: object) -> str | None:
     if len(completion.logprobs) != count:
         return f"{count} tokens with {len(completion.logprobs)} log-probabilities"
     logprobs = list(completion.logprobs)
-    if not all(map(math.isfinite, logprobs)):
+    if not math.isfinite(sum(logprobs)) and not all(map(math.isfinite, logprobs)):  # the sum is faster
         return "a log-probability that is not finite"
     if (largest := max(logprobs)) > LARGEST_LOGPROB:
         return f"a log-probability of {largest:g}"

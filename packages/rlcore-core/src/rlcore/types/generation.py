@@ -44,7 +44,7 @@ class Prompt:
     """Encoded images by content hash."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "token_ids", TokenIds(self.token_ids))
+        object.__setattr__(self, "token_ids", TokenIds.of(self.token_ids))
         object.__setattr__(self, "images", freeze(self.images))
 
     def __len__(self) -> int:
@@ -81,8 +81,8 @@ class Completion:
     policy_version: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "token_ids", TokenIds(self.token_ids))
-        object.__setattr__(self, "logprobs", Logprobs(self.logprobs))
+        object.__setattr__(self, "token_ids", TokenIds.of(self.token_ids))
+        object.__setattr__(self, "logprobs", Logprobs.of(self.logprobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

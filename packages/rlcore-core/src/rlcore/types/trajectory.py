@@ -49,9 +49,9 @@ class Segment:
     """Images among the tokens, in order of their offsets."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "token_ids", TokenIds(self.token_ids))
-        object.__setattr__(self, "loss_mask", LossMask(self.loss_mask))
-        object.__setattr__(self, "logprobs", Logprobs(self.logprobs))
+        object.__setattr__(self, "token_ids", TokenIds.of(self.token_ids))
+        object.__setattr__(self, "loss_mask", LossMask.of(self.loss_mask))
+        object.__setattr__(self, "logprobs", Logprobs.of(self.logprobs))
         if not len(self.token_ids) == len(self.loss_mask) == len(self.logprobs):
             lengths = f"{len(self.token_ids)}, {len(self.loss_mask)} and {len(self.logprobs)}"
             raise ValueError(f"token_ids, loss_mask and logprobs must have the same length, not {lengths}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 from rlcore.errors import UserError
@@ -30,6 +30,8 @@ VISION = (VISION_START, IMAGE_PAD, VISION_END, "<|video_pad|>", "<|vision_pad|>"
 LONGEST_CACHED = 32
 """Characters of a text whose ids are cached: above all the template's own, such as ``assistant`` and a newline."""
 
+Writer = Literal["template", "assistant", "outside"]
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -41,7 +43,7 @@ class Piece:
     """
 
     text: str
-    writer: Literal["template", "assistant", "outside"]
+    writer: Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Renderer:
         meant = {token for token in everything if token in MARKUP or token not in {*tokenizer.special, *VISION}}
         self._encoded = lru_cache(maxsize=1024)(tokenizer.encode_text)
         self._patterns = {"template": _any_of(everything), "assistant": _any_of(meant), "outside": None}
+        self._template_parts = lru_cache(maxsize=1024)(partial(self._split, "template"))
 
     def encode_blocks(self, blocks: Iterable[Block], grids: Grids = _NO_GRIDS) -> Encoded:
         """Return the tokens of blocks.
@@ -102,32 +105,35 @@ class Renderer:
         return self.encode_blocks([Block(tuple(pieces), sampled=False)]).ids
 
     def _encode(self, pieces: Sequence[Piece | Picture], grids: Grids, found: Encoded, *, sampled: bool) -> None:
-        run: list[str] = []
+        run = ""  # text that is encoded together
         swallowing = False  # the white space after a token belongs to it, up to the next visible character
-
-        def end_run() -> None:
-            _append(found, self._encode_run(run), sampled)
-            run.clear()
-
+        ids, mask, added, swallows = found.ids, found.mask, self._tokenizer.added, self._tokenizer.swallowing
         for piece in pieces:
             if isinstance(piece, Picture):
-                end_run()
+                ids += self._encode_run(run)
+                mask += [sampled] * (len(ids) - len(mask))
                 self._place(piece, grids, found)
-                swallowing = VISION_END in self._tokenizer.swallowing
+                run, swallowing = "", VISION_END in swallows
                 continue
-            pattern = self._patterns[piece.writer]
-            texts = pattern.split(piece.text) if pattern else [piece.text]
+            template = piece.writer == "template"
+            first, *rest = self._template_parts(piece.text) if template else self._split(piece.writer, piece.text)
             if swallowing:
-                texts[0] = texts[0].lstrip()
-                swallowing = not texts[0] and len(texts) == 1
-            run.append(texts[0])
-            for token, text in zip(texts[1::2], texts[2::2], strict=True):
-                end_run()
-                _append(found, [self._tokenizer.added[token]], sampled)
-                swallowing = token in self._tokenizer.swallowing
-                run.append(text.lstrip() if swallowing else text)
-                swallowing = swallowing and not run[0]
-        end_run()
+                first = first.lstrip()
+                swallowing = not first and not rest
+            run += first
+            for token, text in zip(rest[::2], rest[1::2], strict=True):
+                ids += self._encode_run(run)
+                ids.append(added[token])
+                swallowing = token in swallows
+                run = text.lstrip() if swallowing else text
+                swallowing = swallowing and not run
+        ids += self._encode_run(run)
+        mask += [sampled] * (len(ids) - len(mask))
+
+    def _split(self, writer: Writer, text: str) -> Sequence[str]:
+        """The texts between the added tokens that a writer may use, in turn with these tokens."""
+        pattern = self._patterns[writer]
+        return pattern.split(text) if pattern else (text,)
 
     def _place(self, picture: Picture, grids: Grids, found: Encoded) -> None:
         """Append the tokens of an image."""
@@ -136,19 +142,14 @@ class Renderer:
         rows, columns = grids[picture.sha256]
         start, pad, end = (self._tokenizer.added[token] for token in (VISION_START, IMAGE_PAD, VISION_END))
         offset, length = len(found.ids) + 1, rows * columns
-        _append(found, [start, *[pad] * length, end], False)
+        found.ids.extend([start, *[pad] * length, end])
+        found.mask.extend([False] * (length + 2))
         found.media.append(MediaSpan(sha256=picture.sha256, offset=offset, length=length, rows=rows, columns=columns))
 
-    def _encode_run(self, run: Sequence[str]) -> list[int]:
-        text = "".join(run)
+    def _encode_run(self, text: str) -> list[int]:
         if len(text) > LONGEST_CACHED:
             return self._tokenizer.encode_text(text)
         return self._encoded(text) if text else []
-
-
-def _append(found: Encoded, ids: Sequence[int], sampled: bool) -> None:
-    found.ids.extend(ids)
-    found.mask.extend([sampled] * len(ids))
 
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str] | None:
