@@ -119,7 +119,9 @@ def test_results_and_sheet_name_the_model_of_an_endpoint(evaluate: Evaluate) -> 
     server = Endpoint()
     server.answers = [reply(SAID)]
     try:
-        evaluate(rollout={"engine": "openai", "openai": {"model": "teacher", "base_url": server.url}}, data={"count": 1})
+        evaluate(
+            rollout={"engine": "openai", "openai": {"model": "teacher", "base_url": server.url}}, data={"count": 1}
+        )
     finally:
         server.close()
     folder, found = results()

@@ -158,8 +158,8 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     reinforced = (*SHORT[:-1], *SMALL, *ONE_TASK, varied)
     made.train("merged", "qwen2.5-vl-3b", "model=sft", "data.memory=oracle", "trainer.steps=2", *reinforced)
     brief(folder / "merged", folder / "brief")
-    whole = ("data.episodes=true", "algorithm.turn_rewards=add", "trainer.steps=1")
-    made.train("episodes", "qwen2.5-vl-3b", "model=brief", *whole, *reinforced)
+    whole = ("data.episodes=true", "algorithm.turn_rewards=add", "trainer.steps=1", "rollout.group_size=6")
+    made.train("episodes", "qwen2.5-vl-3b", "model=brief", *reinforced, *whole)
     return made
 
 
@@ -170,7 +170,7 @@ def brief(model: Path, folder: Path) -> None:
     weights = load_file(path)
     (name,) = [name for name in weights if name.endswith("embed_tokens.weight")]
     line = weights[name][LINE_BREAK].float()
-    weights[name][END] = (1.8 * line / line.norm()).to(weights[name].dtype)
+    weights[name][END] = (2.5 * line / line.norm()).to(weights[name].dtype)
     save_file(weights, path, metadata={"format": "pt"})
 
 

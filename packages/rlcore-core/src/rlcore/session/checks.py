@@ -183,7 +183,7 @@ def _check_rewards(run: RunSession, split: str) -> None:
             try:
                 asked(run.registry.named("reward", reward.id), reward.function.check_tasks, tasks)
             except DataError as error:
-                where = error.where or run.resolved.origin((*environment.at("reward"), str(index)))
+                where = error.where or run.resolved.origin((*environment.at("reward"), str(index), "id"))
                 raise DataError(error.message, found=error.found, where=where, fix=error.fix) from None
 
 
