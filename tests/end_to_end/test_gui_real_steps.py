@@ -190,7 +190,7 @@ def test_every_kind_of_training_takes_steps(story: Story) -> None:
         for step in steps:
             assert step["sync/gap"] < 1e-3
             assert step["tokens/trained"] > 0
-            assert step["gradient_norm"] > 0
+            assert (step["gradient_norm"] > 0) == (name == "merged")  # equal empty answers teach nothing
 
 
 def test_every_screen_of_an_episode_is_a_segment_with_its_own_reward(story: Story) -> None:
