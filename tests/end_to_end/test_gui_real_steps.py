@@ -228,13 +228,17 @@ def test_merged_model_answers_alike_in_transformers_and_vllm(story: Story) -> No
     (group,) = [each for each in read_groups(story.folder / "vllm.jsonl.gz") if each.task.environment == "oracle"]
     (one,) = group.trajectories
     (picture,) = one.images.values()
-    processor = AutoProcessor.from_pretrained(story.folder / "merged", **PIXELS)
+    processor = AutoProcessor.from_pretrained(story.folder / "merged")
     model = AutoModelForImageTextToText.from_pretrained(story.folder / "merged", dtype=torch.float32)
     asked = [{"type": "image"}, {"type": "text", "text": group.task.messages[0].text}]
     prompt = processor.apply_chat_template([{"role": "user", "content": asked}], add_generation_prompt=True)
     seen = Image.open(io.BytesIO(picture)).convert("RGB")
     inputs = processor(text=[prompt], images=[seen], return_tensors="pt")
-    made = model.generate(**inputs, max_new_tokens=12, do_sample=False)[0, inputs["input_ids"].shape[1] :]
-    token_ids = one.segments[0].token_ids.tolist()
-    assert token_ids[: -len(made)] == inputs["input_ids"][0].tolist()
-    assert token_ids[-len(made) :] == made.tolist()
+    made = model.generate(
+        **inputs, max_new_tokens=12, do_sample=False, output_logits=True, return_dict_in_generate=True
+    )
+    prompt_T, answer_T = made.sequences[0].split([inputs["input_ids"].shape[1], len(made.logits)])
+    logprobs_T = torch.cat(made.logits).log_softmax(-1).gather(1, answer_T[:, None])[:, 0]
+    segment = one.segments[0]
+    assert segment.token_ids.tolist() == [*prompt_T.tolist(), *answer_T.tolist()]
+    assert segment.logprobs.tolist()[-len(answer_T) :] == pytest.approx(logprobs_T.tolist(), abs=1e-2)  # 0.1 if blank
