@@ -102,8 +102,12 @@ class Story:
 
     def train(self, name: str, recipe: str, *arguments: str) -> None:
         """Train for a short time, and merge the last checkpoint into a folder of the same name."""
-        self.rlcore("run", "-p", self.plugin, "-r", recipe, f"name={name}", "data.train=train.parquet", *arguments)
+        self.run(name, recipe, *arguments)
         self.rlcore("merge", f"runs/{name}", "--out", name)
+
+    def run(self, name: str, recipe: str, *arguments: str) -> None:
+        """Train for a short time."""
+        self.rlcore("run", "-p", self.plugin, "-r", recipe, f"name={name}", "data.train=train.parquet", *arguments)
 
 
 def aitw_files(folder: Path) -> dict[str, tuple[Path, Path]]:
@@ -152,14 +156,17 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             made.prepare(name, source, images, teacher.url)
     finally:
         teacher.close()
-    adapter = ("trainer.steps=2", "trainer.conversations_per_step=2", "trainer.lr_warmup_steps=1")
-    made.train("sft", "qwen2.5-vl-3b-sft", "model=base", *adapter, *SHORT)
+    first = "base"
+    if plugin == "aitw":
+        adapter = ("trainer.steps=2", "trainer.conversations_per_step=2", "trainer.lr_warmup_steps=1")
+        made.train("sft", "qwen2.5-vl-3b-sft", "model=base", *adapter, *SHORT)
+        first = "sft"
     varied = f"reward=[{{id='{plugin}'}},{{id='varied.py:Varied',weight=0.1}}]"
     reinforced = (*SHORT[:-1], *SMALL, *ONE_TASK, varied)
-    made.train("merged", "qwen2.5-vl-3b", "model=sft", "data.memory=oracle", "trainer.steps=2", *reinforced)
+    made.train("merged", "qwen2.5-vl-3b", f"model={first}", "data.memory=oracle", "trainer.steps=2", *reinforced)
     brief(folder / "merged", folder / "brief")
-    whole = ("data.episodes=true", "algorithm.turn_rewards=add", "trainer.steps=1", "rollout.group_size=6")
-    made.train("episodes", "qwen2.5-vl-3b", "model=brief", *reinforced, *whole)
+    whole = ("data.episodes=true", "algorithm.turn_rewards=add", "trainer.steps=1")
+    made.run("episodes", "qwen2.5-vl-3b", "model=brief", *reinforced, *whole)
     return made
 
 
@@ -183,7 +190,8 @@ def test_real_steps_are_labelled_and_prepared(story: Story) -> None:
 
 
 def test_every_kind_of_training_takes_steps(story: Story) -> None:
-    assert [step["loss"] > 0 for step in story.metrics("sft")] == [True, True]
+    if story.plugin == "aitw":
+        assert [step["loss"] > 0 for step in story.metrics("sft")] == [True, True]
     for name, count in (("merged", 2), ("episodes", 1)):
         steps = story.metrics(name)
         assert len(steps) == count
