@@ -171,13 +171,13 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def brief(model: Path, folder: Path) -> None:
-    """Copy a model, and let it end most answers at once: an answer that is cut would end its episode."""
+    """Copy a model, and let it answer nothing: a cut answer would end its episode."""
     shutil.copytree(model, folder)
     path = folder / "model.safetensors"
     weights = load_file(path)
     (name,) = [name for name in weights if name.endswith("embed_tokens.weight")]
     line = weights[name][LINE_BREAK].float()
-    weights[name][END] = (2.5 * line / line.norm()).to(weights[name].dtype)
+    weights[name][END] = (6 * line / line.norm()).to(weights[name].dtype)
     save_file(weights, path, metadata={"format": "pt"})
 
 
