@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 import rlcore
+from chat_server import Endpoint, reply
 from gui_episodes import episode
 from rl_plugin_aitw.actions import ACTIONS
 from rlcore import Evaluation, Table, Task, Trajectory
@@ -112,6 +113,20 @@ def results() -> tuple[Path, dict[str, Any]]:
     """The folder of the only evaluation, and the content of its results."""
     (folder,) = Path("runs").iterdir()
     return folder, json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def test_results_and_sheet_name_the_model_of_an_endpoint(evaluate: Evaluate) -> None:
+    server = Endpoint()
+    server.answers = [reply(SAID)]
+    try:
+        evaluate(
+            rollout={"engine": "openai", "openai": {"model": "teacher", "base_url": server.url}}, data={"count": 1}
+        )
+    finally:
+        server.close()
+    folder, found = results()
+    assert found["model"] == "teacher"
+    assert "<dd>teacher</dd>" in (folder / "sheet.html").read_text(encoding="utf-8")
 
 
 def test_every_step_of_an_episode_is_a_segment(evaluate: Evaluate) -> None:

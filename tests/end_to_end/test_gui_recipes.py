@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_episodes import aitw_step, mind2web_action, mind2web_episode, write_aitw, write_mind2web
 from rlcore.cli import main
 from workspace import ROOT
 
@@ -105,6 +106,26 @@ def test_recipes_of_both_plugins_have_the_same_values(plugin: str, size: str) ->
     assert {table: found[table] for table in found if table not in own} == {
         table: other[table] for table in other if table not in own
     }
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_summary_reward_needs_the_next_steps(
+    plugin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if plugin == "aitw":
+        source = write_aitw(tmp_path, {"general": [[aitw_step("e", 0), aitw_step("e", 1)]]})
+    else:
+        source = write_mind2web(tmp_path, [mind2web_episode("e", [mind2web_action("a"), mind2web_action("b")])])
+    assert rlcore(monkeypatch, "data", "prepare", plugin, f"source={source}", "images=images", "out=a.parquet") == 0
+    reward = f"reward=[{{id='{plugin}'}},{{id='{plugin}-history-summary',weight=0.25}}]"
+    data = ("data.train=a.parquet", "data.evaluation=[]", "evaluation.every=0", "trainer.tasks_per_step=1")
+    assert rlcore(monkeypatch, "run", "-p", plugin, "--dry-run", reward, *data) == 2
+    said = capsys.readouterr().err
+    assert "needs the next step of each task" in said
+    assert "set data.next_step=true" in said
+    assert "from   command line: reward" in said
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def launcher(index: int) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +15,7 @@ import pytest
 from documents import blocks
 from example_plugin import search_path
 from preloaded import rlcore_command
+from qwen_folders import qwen_folder
 from rlcore.abilities import ConversationDataset
 from rlcore.contracts import RendersImages
 from rlcore.session.session import RunSession
@@ -109,13 +108,7 @@ def test_every_stage_renders_the_same_prompt(tmp_path: Path, monkeypatch: pytest
 def photos(tmp_path: Path) -> Path:
     """The files for the photos, with a tiny random model that has the real tokenizer and processor."""
     assert DATA is not None
-    tokenizer = tmp_path / "tokenizer"
-    shutil.copytree(Path(DATA) / "tokenizers" / "qwen2.5-vl", tokenizer)
-    os.chmod(tokenizer, 0o755)
-    script = Path(DATA) / "tokenizers" / "assemble.py"
-    subprocess.run([sys.executable, str(script), "qwen2.5-vl", str(tokenizer / "tokenizer.json")], check=True)
-    build = runpy.run_path(str(EXAMPLE / "random_model.py"))["build"]
-    build(tmp_path / "base", tokenizer, size="tiny", layers=2)
+    qwen_folder(tmp_path / "base", Path(DATA))
     data = tmp_path / "data" / "multimodal_cot"
     data.mkdir(parents=True)
     source = Path(DATA) / "visual_cot_gqa"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,27 @@ def test_page_shows_image_question_reasoning_answer_and_verdict() -> None:
     shown = [{1.0: "right", 0.0: "wrong", None: "unscored"}[reward] for reward in rewards]
     assert verdicts == ["right", "wrong", "unscored", *shown]  # the labels of the filters come first
     assert {"right", "wrong", "unscored"} == set(shown)
+
+
+def test_environments_have_their_own_accuracy_and_rewards() -> None:
+    def of(name: str, value: float, count: int) -> list[Group]:
+        made = []
+        for each in groups(count):
+            trajectories = tuple(
+                one.replace(reward=value, rewards={"match": RewardResult(value=value)}, failure=None)
+                for one in each.trajectories
+            )
+            made.append(Group(task=dataclasses.replace(each.task, environment=name), trajectories=trajectories))
+        return made
+
+    page = Page(sheet([*of("own", 0.0, 3), *of("oracle", 1.0, 1)], FACTS))
+    assert [text for text in page.texts if re.fullmatch(r"\d\.\d{3}", text)] == ["0.000", "1.000"] + ["0.000"] * 2 + [
+        "1.000"
+    ] * 2
+    assert "own: accuracy, 95 % interval 0.000" in page.text
+    assert "oracle: accuracy, 95 % interval" in page.text
+    assert "oracle: match1.000" in page.text
+    assert "accuracy" not in "".join(Page(sheet(of("own", 1.0, 1), FACTS)).texts).partition("own:")[2]
 
 
 def test_siblings_share_one_prompt_and_each_picture_once() -> None:

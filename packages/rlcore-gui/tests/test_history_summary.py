@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from gui_episodes import CLICK, HOME, TABLE, TOY, TYPE, episode, said
 from rlcore.episodes.context import EpisodeContext
+from rlcore.errors import DataError
 from rlcore.testing import check_reward, make_trajectory
 from rlcore.types import ChatCompletion, ImagePart, Message, RewardResult, Task
 from rlcore_gui.history_summary import HistorySummaryConfig, HistorySummaryReward
@@ -112,6 +113,15 @@ def test_malformed_answers_have_no_term_and_no_generation(text: str) -> None:
 
 def test_wrong_but_well_formed_answers_are_scored_by_their_summary() -> None:
     assert score(single(0), said(HOME), model=Model(said(TYPE))).value == 1.0
+
+
+def test_tasks_without_their_next_step_are_refused_before_a_run() -> None:
+    reward = Summaries(HistorySummaryConfig())
+    with pytest.raises(DataError, match=r"next step of each task[\s\S]*data.next_step=true"):
+        reward.check_tasks([single(2), single(0, following=False)])
+    reward.check_tasks([single(2), single(0), single(1)])
+    reward.check_tasks([single(2)])
+    reward.check_tasks([episode_task(EPISODE, instructions="")])
 
 
 def test_missing_next_step_is_not_scored_instead_of_zero() -> None:

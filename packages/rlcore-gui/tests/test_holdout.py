@@ -52,6 +52,14 @@ def test_copies_of_an_episode_are_in_one_part() -> None:
         assert len(passed) == 2 * (40 - len(held))
 
 
+def test_copies_in_different_strata_are_in_one_part() -> None:
+    other = [(id, {"a": "b", "b": "c", "c": "a"}[stratum], count) for id, stratum, count in episodes(40)]
+    for seed in range(20):
+        held, passed, _ = divided([*episodes(40), *other], 50, seed=seed)
+        assert held
+        assert not held & set(passed)
+
+
 def test_subset_has_its_size_and_equal_shares() -> None:
     held, _, _ = divided(episodes(), 200)
     rows = Counter(stratum for id, stratum, count in episodes() if id in held for _ in range(count))

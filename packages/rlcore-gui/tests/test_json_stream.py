@@ -49,6 +49,17 @@ def test_items_of_an_object_have_the_key_of_their_list(
     assert list(items(path)) == [(key, item) for key, listed in values.items() for item in listed]
 
 
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (",\n", ":")])
+@pytest.mark.parametrize("block", [40, 300, 1 << 20])
+def test_separators_inside_of_items_divide_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separators: tuple[str, str], block: int
+) -> None:
+    values = [[[n], [n, "],["], {"a": [{}, {}], "b": "}, {"}, [[n], [n]]] for n in range(40)]
+    path = written(tmp_path, json.dumps(values, separators=separators))
+    monkeypatch.setattr(json_stream, "BLOCK", block)
+    assert [value for _, value in items(path)] == values
+
+
 def test_what_the_fast_parser_refuses_is_read_by_the_slow_one(tmp_path: Path) -> None:
     path = written(tmp_path, b'\xef\xbb\xbf[[{"a": "\\ud800"}], [{"b": NaN}]]')
     (_, first), (_, second) = items(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,11 @@ def test_example_of_the_prompt_is_a_valid_answer() -> None:
         ("<Progress Estimation>Half is done.</Progress Estimation>", ""),
         ("<History Summary>", "</History Summary><History Summary>"),
         ("Half is done.", "</Progress Estimation><Progress Estimation>"),
+        ("Half is done.", "<THINK>Half is done."),
+        ("Half is done.", "Half \x00 is done."),
+        ("Half is done.", "\x1b[31mHalf is done."),
+        ("Half is done.", "Half is done\ud800."),
+        ("is done.", "is done\ufffd."),
     ],
 )
 def test_any_other_answer_is_unreadable(before: str, after: str) -> None:
@@ -62,6 +68,13 @@ def test_any_other_answer_is_unreadable(before: str, after: str) -> None:
     assert before in text
     with pytest.raises(UnreadableSections):
         read_sections(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    "text", ["已打开设置。", "L'été, naïve; 50 % > 3 & <b>", "تم فتح الإعدادات", "Done 👩\u200d💻."]
+)
+def test_sections_may_be_in_any_language(text: str) -> None:
+    assert read_sections(sections(replace(GOOD, summary=text))).summary == text
 
 
 def test_sections_in_another_order_are_unreadable() -> None:

@@ -133,6 +133,17 @@ def test_half_written_last_line_is_repaired(endpoint: Endpoint, tmp_path: Path) 
         assert len(endpoint.bodies) == (0 if cut == len(lines[2]) - 1 else 1)
 
 
+def test_file_with_a_byte_order_mark_is_continued(endpoint: Endpoint, tmp_path: Path) -> None:
+    episodes, out = recorded(tmp_path, 1, 2), tmp_path / "labels.jsonl"
+    run(endpoint, episodes, out, limit=1)
+    marked = out.read_text(encoding="utf-8")
+    for text in (marked, marked.rstrip("\n")):
+        out.write_text(text, encoding="utf-8-sig")
+        assert run(endpoint, episodes, out)["labelled before"] == 1
+        found = out.read_text(encoding="utf-8-sig").splitlines()
+        assert [json.loads(line)["step_id"] for line in found] == [0, 1]
+
+
 def test_invalid_answer_is_asked_again_with_the_reason(endpoint: Endpoint, tmp_path: Path) -> None:
     def once(body: dict[str, Any]) -> Reply:
         return reply("I think so.") if "not accepted" not in json.dumps(body) else teach(body)
@@ -160,6 +171,69 @@ def test_step_without_valid_answer_is_null_and_kept(endpoint: Endpoint, tmp_path
     assert run(endpoint, episodes, out, retry_failed=True)["labelled"] == 1
     assert sorted(row["step_id"] for row in rows(out)) == [0, 1, 2]
     assert all(row["pseudo_labels"] for row in rows(out))
+
+
+PROGRESS, REASONING, SUMMARY = sections(StepLabels(progress="Begun.", reasoning="Next.", summary="Done.")).split("\n")
+WHOLE = "\n".join((PROGRESS, REASONING, SUMMARY))
+MALFORMED = {
+    "empty": "",
+    "white space": " \n\t",
+    "no sections": "I cannot see the screen.",
+    "no progress": f"{REASONING}\n{SUMMARY}",
+    "no reasoning": f"{PROGRESS}\n{SUMMARY}",
+    "no summary": f"{PROGRESS}\n{REASONING}",
+    "empty section": WHOLE.replace("Done.", " \n "),
+    "repeated section": f"{WHOLE}\n{SUMMARY}",
+    "all sections twice": f"{WHOLE}\n{WHOLE}",
+    "another order": "\n".join((SUMMARY, REASONING, PROGRESS)),
+    "open section": WHOLE.removesuffix("</History Summary>"),
+    "nested sections": f"<Progress Estimation>{REASONING}</Progress Estimation>\n{SUMMARY}",
+    "translated tags": WHOLE.replace("Progress Estimation", "进度估计"),
+    "other case": WHOLE.replace("History Summary", "history summary"),
+    "other brackets": WHOLE.replace("<", "[").replace(">", "]"),
+    "escaped tags": WHOLE.replace("<", "&lt;").replace(">", "&gt;"),
+    "in a code block": f"```xml\n{WHOLE}\n```",
+    "as JSON": json.dumps(StepLabels(progress="a", reasoning="b", summary="c").as_json()),
+    "with an action": f"{WHOLE}\n<action>{{}}</action>",
+    "tags of the agent inside": WHOLE.replace("Done.", "Done. <Think>"),
+    "huge section": WHOLE.replace("Done.", "Done. " * 1000),
+    "huge answer": "<Progress Estimation>" * 100_000,
+    "control characters": WHOLE.replace("Done.", "Done\x00\x1b[2J."),
+    "binary": bytes(range(256)).decode("latin-1") * 40,
+}
+
+
+def test_malformed_answers_are_counted_and_never_stored(endpoint: Endpoint, tmp_path: Path) -> None:
+    episodes, out = recorded(tmp_path, len(MALFORMED), 2), tmp_path / "labels.jsonl"
+    answers = list(MALFORMED.values())
+
+    def attacking(body: Mapping[str, Any]) -> Reply:
+        known = facts(body)
+        good = "[0.000" not in known["Action of this step"]
+        return teach(body) if good else reply(answers[int(known["Task"].removeprefix("Task "))])
+
+    endpoint.answer = attacking
+    found = run(endpoint, episodes, out, attempts=2)
+    assert (found["labelled"], found["failed: invalid sections"]) == (len(answers), len(answers))
+    assert found["requests"] == 3 * len(answers)
+    first = {row["annotation_id"]: row for row in rows(out) if row["step_id"] == 0}
+    assert {names: first[f"e{n}"]["pseudo_labels"] for n, names in enumerate(MALFORMED)} == dict.fromkeys(MALFORMED)
+    assert {row["failure"] for row in first.values()} == {"invalid sections"}
+    assert out.stat().st_size < 1000 * 2 * len(answers)
+    text = out.read_text(encoding="utf-8")
+    assert "\x00" not in text
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "content", [None, 7, {"text": "a"}, [], ["a"], [{"type": "image_url", "image_url": {"url": "x"}}], True]
+)
+def test_answers_without_text_are_counted_and_never_stored(endpoint: Endpoint, tmp_path: Path, content: Any) -> None:
+    episodes, out = recorded(tmp_path, 1, 2), tmp_path / "labels.jsonl"
+    endpoint.answer = lambda body: teach(body) if "[0.000" in facts(body)["Action of this step"] else reply(content)
+    found = run(endpoint, episodes, out, attempts=1)
+    assert found["labelled"] == sum(count for name, count in found.items() if name.startswith("failed: ")) == 1
+    assert [row["pseudo_labels"] is None for row in rows(out)] == [False, True]
 
 
 @pytest.mark.parametrize(

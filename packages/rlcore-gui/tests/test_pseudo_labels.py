@@ -44,6 +44,18 @@ def test_null_repeated_and_unreadable_lines_are_counted(tmp_path: Path) -> None:
         assert dict(labels.counts) == {"lines": 11, **flaws}
 
 
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_byte_order_mark_costs_no_label(tmp_path: Path, end: str) -> None:
+    path = write_labels(tmp_path, [label(1, 0, "a"), label(1, 1, "b")])
+    for lines in (1, 2):
+        kept = path.read_text(encoding="utf-8").splitlines()[:lines]
+        marked = tmp_path / "marked.jsonl"
+        marked.write_text("\n".join(kept) + end, encoding="utf-8-sig")
+        labels = PseudoLabels(marked)
+        assert summaries(labels, [("1", 0), ("1", 1)]) == ["a", "b" if lines == 2 else None]
+        assert dict(labels.counts) == {"lines": lines, "repeated": 0}
+
+
 def test_labels_that_belong_to_no_step_are_counted(tmp_path: Path) -> None:
     labels = PseudoLabels(write_labels(tmp_path, [label(1, 0, "a"), label(1, 0, "b"), label(1, 1, "c"), label(2, 0)]))
     assert labels.unused == 2

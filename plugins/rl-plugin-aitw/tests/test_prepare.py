@@ -245,6 +245,21 @@ def test_subset_holds_out_whole_episodes(tmp_path: Path) -> None:
     assert [step for episode in prepared.read(subset) for step in episode] == held
 
 
+def test_same_episode_in_two_domains_is_held_out_as_a_whole(tmp_path: Path) -> None:
+    first = {name: [[aitw_step(f"{name}{n}", 0)] for n in range(12)] for name in ("general", "single")}
+    again = [[aitw_step(f"general{n}", index) for index in range(2)] for n in range(12)]
+    write_aitw(tmp_path, {**first, "install": again})
+    subset = tmp_path / "subset.parquet"
+    for seed in range(8):
+        train, _ = prepared_steps(tmp_path, subset=str(subset), subset_size=10, seed=seed, overwrite=True)
+        held = [step for episode in prepared.read(subset) for step in episode]
+        parts = [{step.episode_id.partition("~")[0] for step in part} for part in (train, held)]
+        assert parts[0]
+        assert parts[1]
+        assert not parts[0] & parts[1]
+        assert len(train) + len(held) == 48
+
+
 def test_columns_have_fixed_types_whatever_the_first_rows_contain(tmp_path: Path) -> None:
     nothing = aitw_step("e", 0, annot_position=[], action_type_id=6, action_type_text="press home", type_text=None)
     write_aitw(tmp_path, {"general": [[nothing]]})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from rlcore.errors import UserError
-from rlcore.types import Demonstration, Group
+from rlcore.types import Demonstration, Group, Task
 
 
 @runtime_checkable
@@ -72,6 +72,15 @@ class RemoteReward(Protocol):
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""
+        ...
+
+
+@runtime_checkable
+class ChecksTasks(Protocol):
+    """A reward that needs more than every task has, so that it is asked before a run starts."""
+
+    def check_tasks(self, tasks: Sequence[Task]) -> None:
+        """Raise `DataError` if some of these tasks cannot be scored because the data was configured otherwise."""
         ...
 
 

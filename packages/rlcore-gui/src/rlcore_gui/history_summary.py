@@ -44,6 +44,23 @@ class HistorySummaryReward:
     def __init__(self, config: HistorySummaryConfig) -> None:
         self.config = config
 
+    def check_tasks(self, tasks: Sequence[Task]) -> None:
+        """Reject single steps without the next step of their episode, before a run starts.
+
+        Raises:
+            DataError: a task has no next step although its episode goes on, or it is not a task of recorded steps.
+        """
+        for task in tasks:
+            known = GuiTask.of(task)
+            if _lacks_next_step(known):
+                raise DataError(
+                    "a reward for history summaries needs the next step of each task",
+                    found=f"task {task.id!r} without it",
+                    fix="set data.next_step=true, or data.episodes=true to use the agent's own next answer",
+                )
+            if known.next_step is not None:  # the others are made alike
+                return
+
     async def __call__(self, trajectory: Trajectory, task: Task, context: EpisodeContext) -> RewardResult:
         """Score the summaries, and sample answers to the next step if the task has only one."""
         try:
@@ -54,7 +71,7 @@ class HistorySummaryReward:
         answers = [parse(text, self.benchmark.table) for text in texts[: len(known.steps)]]
         scores = self._followed(answers, known.steps)
         if len(answers) == len(known.steps) and not known.steps[-1].is_last:
-            if known.next_step is None and len(known.steps) == 1:
+            if _lacks_next_step(known):
                 return RewardResult(
                     value=None, error=f"step {known.steps[0].row_id!r} has no next step: set data.next_step=true"
                 )
@@ -80,6 +97,11 @@ class HistorySummaryReward:
         answers = (parse(completion.message.text, self.benchmark.table) for completion in completions)
         scores = [self.benchmark.score(answer.action, step) for answer in answers]
         return sum(scores) / len(scores)
+
+
+def _lacks_next_step(task: GuiTask) -> bool:
+    """Whether a task is a single step whose episode goes on, but without its next step."""
+    return len(task.steps) == 1 and task.next_step is None and not task.steps[0].is_last
 
 
 def _summary(answer: ParsedAnswer) -> str | None:

@@ -34,23 +34,26 @@ class HoldOut:
         self._seed = str(seed).encode()
         self._pools: dict[str, list[_Candidate]] = {}
         self._rows: Counter[str] = Counter()
+        self._strata: dict[int, str] = {}
+        """Of each episode, by its keyed hash: the stratum of its first copy."""
 
     def offer(self, episode_id: str, stratum: str, rows: int, copy: Callable[[], pa.RecordBatch]) -> bool:
         """Let an episode wait, or let it pass. Earlier episodes may pass then, too: see `passed`.
 
         Args:
             episode_id: the same id gives the same decision
-            stratum: what both parts have in equal shares
+            stratum: what both parts have in equal shares; a copy in another stratum counts where the first one does
             rows: number of steps of the episode that are rows
             copy: returns a copy of its steps
 
         Returns:
             whether it waits.
         """
-        self._rows[stratum] += rows
-        pool = self._pools.setdefault(stratum, [])
         digest = hashlib.blake2b(episode_id.encode("utf-8", "replace"), key=self._seed, digest_size=8).digest()
         priority = int.from_bytes(digest)
+        stratum = self._strata.setdefault(priority, stratum)
+        self._rows[stratum] += rows
+        pool = self._pools.setdefault(stratum, [])
         enough = sum(candidate.rows for candidate in pool) >= self._wanted
         if not rows or (enough and priority > pool[-1].priority):
             return False

@@ -12,7 +12,7 @@ import orjson
 from rlcore.errors import DataError
 from rlcore.json_files import check_depth
 
-BLOCK = 1 << 20
+BLOCK = 1 << 18
 """Bytes that are read at a time."""
 LARGEST_ITEM = 1 << 28
 """Limit of one item in bytes."""
@@ -24,6 +24,8 @@ _ENDS = {
     b"{": re.compile(rb"\}(?=\s*(?:,\s*\{|\]))"),
 }
 """By the first byte of an item, where it may end: before another item of its kind, or at the end of the list."""
+_KINDS = {b"[": (b"]", b"["), b"{": (b"}", b"{")}
+"""By the first byte of an item, its last one, and the first one of another item of its kind."""
 _SPACE = re.compile(rb"\s*")
 _KEY = re.compile(rb'"(?:[^"\\]|\\.)*"\s*:\s*')
 
@@ -63,6 +65,8 @@ class _Reader:
         self.file, self.path, self.read = file, path, read
         self.window = b""
         self.place = self.dropped = self.line = 0
+        self.singly = 0
+        """The place in the file up to which items are parsed one by one."""
         self.at_end = False
 
     def items(self) -> Iterator[tuple[str | None, Any]]:
@@ -101,11 +105,36 @@ class _Reader:
         if self.peek() == b"]":
             self.place += 1
             return
+        gap = b""
         while True:
             self.peek()
-            yield self.item()
+            yield from self.several(gap) or [self.item()]
+            end = self.dropped + self.place
             if self.separator(b"]"):
                 return
+            if not gap:
+                self.peek()
+                gap = self.window[end - self.dropped : self.place] if end >= self.dropped else b""
+
+    def several(self, gap: bytes) -> list[Any]:
+        """The items up to the last one that ends in the window, parsed at once; empty if it is not found.
+
+        ``gap`` is what separates items: a comma and white space. The same bytes inside of an item do not divide the
+        text into two that can be parsed.
+        """
+        kinds = _KINDS.get(self.window[self.place : self.place + 1])
+        if not gap or kinds is None or self.dropped + self.place < self.singly:
+            return []
+        end = self.window.rfind(gap.join(kinds), self.place) + 1
+        if not end:
+            return []
+        try:
+            found = orjson.loads(b"".join((b"[", memoryview(self.window)[self.place : end], b"]")))
+        except orjson.JSONDecodeError:
+            self.singly = self.dropped + len(self.window)
+            return []
+        self.place = end
+        return found  # type: ignore[no-any-return]
 
     def separator(self, closing: bytes) -> bool:
         """Move behind a comma or the end of a list or object. Returns whether it was the end."""

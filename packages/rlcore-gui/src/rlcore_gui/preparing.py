@@ -258,32 +258,49 @@ class _Places:
     def add(self, episode: SourceEpisode, unique: str, index_N: Sequence[int], flaw_N: Sequence[str | None]) -> None:
         start, count = len(self.row_id_N), len(episode.steps)
         indices = index_N[start : start + count]
-        if any(index <= before for before, index in pairwise(indices)) or indices[0] < 0:
+        if list(indices) != list(range(count)) and not _increases(indices):
             self.report.note("episodes whose step numbers do not increase, and were numbered again", episode.id)
             indices = range(count)
-        row_ids = [f"{self.dataset}/{unique}/{index}" for index in indices]
+        before = f"{self.dataset}/{unique}/"
+        row_ids = [f"{before}{index}" for index in indices]
         flaws = flaw_N[start : start + count]
-        kept = [number for number, flaw in enumerate(flaws) if flaw is None]
-        self.rows_E.append(len(kept))
+        rows = flaws.count(None)
+        self.rows_E.append(rows)
         self.episode_id_N += [unique] * count
         self.source_id_N += [episode.id] * count
         self.group_N += [episode.group] * count
         self.index_N += indices
         self.row_id_N += row_ids
-        self.begins_N += [number == 0 for number in range(count)]
-        first, last, following = [False] * count, [False] * count, [None] * count
-        if kept:
-            first[kept[0]] = last[kept[-1]] = True
-            for number, after in pairwise(kept):
-                following[number] = row_ids[after]  # type: ignore[call-overload]
-        self.is_first_N += first
-        self.is_last_N += last
-        self.next_row_id_N += following
-        self.report.episode(episode.group, steps=count, rows=len(kept))
-        if len(kept) < count:
+        later = [False] * (count - 1)
+        self.begins_N += [True, *later]
+        if rows == count:
+            self.is_first_N += [True, *later]
+            self.is_last_N += [*later, True]
+            self.next_row_id_N += [*row_ids[1:], None]
+        else:
+            self._skipped(row_ids, [number for number, flaw in enumerate(flaws) if flaw is None])
+        self.report.episode(episode.group, steps=count, rows=rows)
+        if rows < count:
             for flaw, row_id in zip(flaws, row_ids, strict=True):
                 if flaw is not None:
                     self.report.skip(flaw, row_id)
+
+    def _skipped(self, row_ids: Sequence[str], kept: Sequence[int]) -> None:
+        """Mark the rows of an episode that has other steps, too. ``kept`` are the numbers of its rows."""
+        first, last = [False] * len(row_ids), [False] * len(row_ids)
+        following: list[str | None] = [None] * len(row_ids)
+        if kept:
+            first[kept[0]] = last[kept[-1]] = True
+            for number, after in pairwise(kept):
+                following[number] = row_ids[after]
+        self.is_first_N += first
+        self.is_last_N += last
+        self.next_row_id_N += following
+
+
+def _increases(indices: Sequence[int]) -> bool:
+    """Whether these are step numbers in order."""
+    return indices[0] >= 0 and all(before < index for before, index in pairwise(indices))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A file has one JSON object per line: ``annotation_id`` (the id of the episode), ``step_id`` and ``pseudo_labels``, which
 is null if the teacher failed, or an object with the texts ``progress_estimation``, ``decision_reasoning`` and
-``history_summary``.
+``history_summary``. A byte order mark is ignored.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import re
 from array import array
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -91,7 +92,7 @@ class PseudoLabels:
         """The label of the last of these places that has one for the key. Keys with equal hashes may differ."""
         for start in reversed(places):
             end = self._bytes.find(b"\n", start)
-            row = _parsed(self._bytes[start : end if end >= 0 else len(self._bytes)])
+            row = _parsed(self._bytes[start : end if end >= 0 else len(self._bytes)].removeprefix(BOM_UTF8))
             found = key_of(row)
             if found == key and (label := _label(row["pseudo_labels"])):
                 return label

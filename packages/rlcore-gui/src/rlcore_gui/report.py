@@ -34,7 +34,10 @@ class Report:
 
     def episode(self, group: str, *, steps: int, rows: int) -> None:
         """Count a readable episode."""
-        self._groups[group].update(episodes=1, steps=steps, rows=rows)
+        counts = self._groups[group]
+        counts["episodes"] += 1
+        counts["steps"] += steps
+        counts["rows"] += rows
         self.rows += rows
 
     def skip(self, reason: str, row_id: str) -> None:
@@ -75,8 +78,8 @@ class Report:
         if self.labels is not None and (self._none(self._labelled) or self._none(self._remembered)):
             raise DataError(
                 "no pseudo-label belongs to a step",
-                found=f"{counted(self.labels.counts['lines'], 'line')}, {self._label_flaws() or 'all readable'}; "
-                f"the first label is of {self.labels.example}",
+                found=f"{counted(self.labels.counts['lines'], 'line')}, {self._label_flaws() or 'all readable'}"
+                + (f"; the first label is of {self.labels.example}" if self.labels.example else ""),
                 where=str(self.labels.path),
                 fix="use the labels of these episodes: annotation_id must be the id of an episode, step_id its step",
             )

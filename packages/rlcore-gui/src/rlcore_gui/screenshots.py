@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Literal
 
 from rlcore.errors import DataError
-from rlcore.images.encoding import LARGEST_FILE, PNG_METADATA, encode_image, image_size
 
 Flaw = Literal["no image", "image missing", "image outside of its folder", "image name too long", "image unreadable"]
 """Why a step has no usable screenshot."""
 Size = tuple[int, int]
 """Width and height in pixels."""
 
-HEADER = 4096
-"""Bytes of a file that are read first. They contain the size of every PNG."""
+HEADER = 64
+"""Bytes of a file that are read first. They contain the size of every PNG, and show whether its pixels follow."""
+CHUNKS = 4096
+"""Bytes that contain what most other PNGs have before their pixels."""
 LONG_HEADER = 1 << 17
 """Bytes that contain the size of most other images."""
 FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -83,7 +84,9 @@ class ImageFolder:
             return "image missing"
         try:
             header = os.read(file, HEADER)
-            if header.startswith(PNG) and (header.startswith(PIXELS, FIRST) or _is_plain(header)):
+            if header.startswith(PNG) and (
+                header.startswith(PIXELS, FIRST) or _is_plain(header := header + os.read(file, CHUNKS))
+            ):
                 width, height = PNG_SIZE.unpack_from(header, len(PNG))
                 return (width, height) if width and height else "image unreadable"
             return self._other(name, header + os.read(file, LONG_HEADER))
@@ -94,6 +97,8 @@ class ImageFolder:
 
     def _other(self, name: str, header: bytes) -> Size | Flaw:
         """The size of an image that is no plain PNG, from its first bytes, or else from the whole file."""
+        from rlcore.images.encoding import encode_image, image_size  # not imported for folders of plain PNGs
+
         try:
             return image_size(header)
         except DataError:
@@ -104,6 +109,8 @@ class ImageFolder:
 
     def _linked(self, name: str) -> Size | Flaw:
         """The size of an image behind a symbolic link."""
+        from rlcore.images.encoding import LARGEST_FILE, image_size
+
         place = Path(os.path.realpath(self.path / name))
         if not place.is_relative_to(self.path):
             return "image outside of its folder"
@@ -131,8 +138,11 @@ class ImageFolder:
 
 def _is_plain(header: bytes) -> bool:
     """Whether a PNG has no metadata before its pixels that could turn it."""
-    before = header[: header.find(PIXELS)]
-    return not any(mark in before for mark in PNG_METADATA)
+    from rlcore.images.encoding import PNG_METADATA
+
+    before, found, _ = header.partition(PIXELS)
+    known = found or len(header) < HEADER + CHUNKS
+    return bool(known) and not any(mark in before for mark in PNG_METADATA)
 
 
 __all__ = ["Flaw", "ImageFolder", "Size"]

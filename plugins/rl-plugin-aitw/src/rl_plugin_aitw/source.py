@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -79,13 +80,8 @@ class AitwSource:
         steps = item.get("steps") if isinstance(item, Mapping) else item
         if not isinstance(steps, list) or not steps:
             raise UnreadableEpisode("not a list of steps")
-        ids = {str(id) for step in steps if type(step) is dict and (id := step.get("ep_id")) is not None}
-        if len(ids) != 1:
-            raise UnreadableEpisode("several episode ids" if ids else "no episode id")
         domain = key or name
-        return SourceEpisode(
-            id=ids.pop(), group=domain, stratum=domain, steps=steps, images=[_image(step) for step in steps]
-        )
+        return SourceEpisode(id=_episode_id(steps), group=domain, stratum=domain, steps=steps, images=_images(steps))
 
     def columns(self, steps_N: Sequence[Any], sizes_N: Sequence[Size | Flaw]) -> Columns:
         """What these steps are. Raises nothing: what cannot be read is a flaw of its step."""
@@ -108,12 +104,12 @@ class AitwSource:
         position_N2 = np.where(click_N[:, None], (touch_N2 + lift_N2) / 2, np.nan)
         flaw_N = _flaws(action_N, click_N, position_N2, boxes_B4, counts_N)
         position_N2[~_on_screen(position_N2)] = np.nan
+        task_N = list(goal_N) if _all(str, goal_N) else [goal if type(goal) is str else "" for goal in goal_N]
+        blank = {task for task in set(task_N) if not task or task.isspace()}
         source = pa.StructArray.from_arrays(
             [
-                pa.array(
-                    [each if type(each) is int and abs(each) < MOST else _whole(each) for each in id_N], pa.int32()
-                ),
-                texts_column([each if type(each) is str else None for each in text_N]),
+                pa.array(_wholes(id_N), pa.int32()),
+                texts_column(text_N if _all(str, text_N) else [each if type(each) is str else None for each in text_N]),
                 points_column(touch_N2),
                 points_column(lift_N2),
             ],
@@ -121,49 +117,80 @@ class AitwSource:
         )
         return Columns(
             index_N=_indices(index_N),
-            task_N=[goal if type(goal) is str else "" for goal in goal_N],
+            task_N=task_N,
             action_N=action_N,
             value_N=[_text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)],
             position_N2=position_N2,
             boxes_B4=boxes_B4,
             boxes_N=counts_N,
-            flaw_N=[
-                flaw or (None if type(goal) is str and goal and not goal.isspace() else "no task")
-                for flaw, goal in zip(flaw_N, goal_N, strict=True)
-            ],
+            flaw_N=[flaw or ("no task" if task in blank else None) for flaw, task in zip(flaw_N, task_N, strict=True)]
+            if blank
+            else flaw_N,
             source=source,
             notes={
                 "clicks on screens without boxes, which only their distance can match": int(
                     (click_N & (counts_N == 0)).sum()
                 ),
                 "steps with an incomplete last box, which was dropped": int(odd_N.sum()),
-                "boxes without height or width": int((boxes_B4[:, 2:] <= 0).any(axis=1).sum()),
+                "boxes without height or width": _flat(boxes_B4),
                 "steps whose number and text name different actions, so the number counts": clashes,
             },
         )
 
 
-def _image(step: Any) -> str | None:
-    name = step.get("img_filename") if type(step) is dict else None
-    if type(name) is not str or not name or name.isspace():
-        return None
-    return name if name.endswith(SUFFIXES) else f"{name}.png"
+def _episode_id(steps: Sequence[Any]) -> str:
+    """The id that the steps of an episode share."""
+    with suppress(KeyError, TypeError):
+        ids = {step["ep_id"] for step in steps}
+        if len(ids) == 1 and type(id := ids.pop()) is str:
+            return id
+    found = {str(id) for step in steps if type(step) is dict and (id := step.get("ep_id")) is not None}
+    if len(found) != 1:
+        raise UnreadableEpisode("several episode ids" if found else "no episode id")
+    return found.pop()
+
+
+def _images(steps: Sequence[Any]) -> list[str | None]:
+    """The names of screenshots; None for a step without one."""
+    names = [step.get("img_filename") if type(step) is dict else None for step in steps]
+    return [
+        (name if name.endswith(SUFFIXES) else f"{name}.png")
+        if type(name) is str and name and not name.isspace()
+        else None
+        for name in names
+    ]
+
+
+def _all(kind: type, values_N: Sequence[Any]) -> bool:
+    """Whether all values are of exactly this type, as those of most files are."""
+    return set(map(type, values_N)) == {kind}
+
+
+def _wholes(values_N: Sequence[Any]) -> list[int | None]:
+    """Whole numbers; None for anything else."""
+    if _all(int, values_N) and min(values_N) > -MOST and max(values_N) < MOST:
+        return list(values_N)
+    return [_whole(value) for value in values_N]
 
 
 def _indices(index_N: Sequence[Any]) -> list[int]:
     """Step numbers. One that is none is -1, so that its episode is numbered again."""
-    whole_N = [index if type(index) is int and abs(index) < MOST else _whole(index) for index in index_N]
-    return [-1 if index is None else index for index in whole_N]
+    return [-1 if index is None else index for index in _wholes(index_N)]
+
+
+def _flat(boxes_B4: Floats) -> int:
+    """The number of boxes without height or width."""
+    sizes_B2 = boxes_B4[:, 2:]
+    if not len(boxes_B4) or sizes_B2.min() > 0:
+        return 0
+    return int((sizes_B2 <= 0).any(axis=1).sum())
 
 
 def _points(points_N: Sequence[Any]) -> Floats:
     """Points as an array; not a number where there is none."""
-    try:
-        points_N2 = np.array(points_N, dtype=np.float64)
-        if points_N2.shape == (len(points_N), 2):
-            return points_N2
-    except (TypeError, ValueError, OverflowError):
-        pass
+    with suppress(TypeError, OverflowError):
+        if _all(list, points_N) and set(map(len, points_N)) == {2}:
+            return np.frombuffer(array("d", chain.from_iterable(points_N))).reshape(-1, 2)
     return np.array([_point(point) for point in points_N], dtype=np.float64).reshape(-1, 2)
 
 
@@ -215,13 +242,13 @@ def _flaws(
 ) -> list[str | None]:
     flaw_N: list[str | None] = [None if name else "unknown action" for name in action_N]
     wrong_N = click_N & ~_on_screen(position_N2)
+    if not wrong_N.any() and (not len(boxes_B4) or (boxes_B4.max() <= LARGEST and boxes_B4.min() > -math.inf)):
+        return flaw_N
     with np.errstate(invalid="ignore"):
         pixels_N = click_N & (position_N2 > LARGEST).any(axis=1)
         pixels_B = (boxes_B4 > LARGEST).any(axis=1)
         finite_B = np.isfinite(boxes_B4).all(axis=1)
     owner_B = np.repeat(np.arange(len(counts_N)), counts_N)
-    if not (wrong_N.any() or pixels_N.any() or pixels_B.any()) and finite_B.all():
-        return flaw_N
     reasons = (
         (wrong_N, "click off the screen"),
         (_any(owner_B[~finite_B], len(counts_N)), "box without numbers"),

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from rlcore.abilities import NamedModelConfig
 from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.training import Request, skipped_rows
@@ -29,7 +28,6 @@ from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.sheets import Facts, notes_of_plugins, write_sheet
-from rlcore.specs import EngineSpec
 from rlcore.terminal import say
 from rlcore.types import Group
 from rlcore.wording import counted
@@ -173,7 +171,7 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
     return Evaluated(
         name=run.recipe or ", ".join(one.name or one.id for one in run.environments),
         recipe=layered.recipe,
-        model=own_model(run) or run.config.model.path,
+        model=run.model_name,
         folder=folder,
         split=split,
         success=success,
@@ -231,15 +229,6 @@ def _no_folder(path: str) -> UserError:
     return UserError(f"there is no run or model folder {path}", fix=fix)
 
 
-def own_model(run: RunSession) -> str | None:
-    """The engine's name for the model that it provides; None when the model is ``model.path``."""
-    engine = run.registry.spec("engine", run.config.rollout.engine)
-    if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
-        return None
-    options = run.options("engine")
-    return options.model if isinstance(options, NamedModelConfig) else engine.id
-
-
 def _collect(run: RunSession, split: str, folder: Path | None) -> tuple[Sequence[Group], float]:
     """The scored groups of the split's tasks, and the duration in seconds."""
     tasks = tasks_to_evaluate(run.config, run.usable_tasks(split))
@@ -255,7 +244,7 @@ def _collect(run: RunSession, split: str, folder: Path | None) -> tuple[Sequence
 
 def _folder(run: RunSession) -> Path | None:
     """Print a line that identifies the model, and return its folder; None when the engine provides its own model."""
-    if (name := own_model(run)) is not None:
+    if (name := run.own_model) is not None:
         origin = run.resolved.origin(("model", "path"))
         if origin.startswith(OVERRIDES):
             raise UserError(

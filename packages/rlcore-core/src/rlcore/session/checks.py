@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rlcore.abilities import ProcessesConfig, TasksConfig, ToolsConfig
+from rlcore.abilities import ChecksTasks, ProcessesConfig, TasksConfig, ToolsConfig
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.origins import KeyPath
 from rlcore.config.requirements import unmet_with_extras
@@ -183,9 +183,24 @@ def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> list[str]:
                     where=run.resolved.origin(environment.at("data", name)),
                     fix=fix,
                 )
+        _check_rewards(run, name)
     if purpose == "run":
         _check_step(run)
     return splits
+
+
+def _check_rewards(run: RunSession, split: str) -> None:
+    """Ask the rewards that need more than every task has."""
+    for environment in run.environments:
+        tasks = [task for task in run.dataset.tasks(split) if task.environment == environment.name]
+        for index, reward in enumerate(run.rewards(environment.name)):
+            if not isinstance(reward.function, ChecksTasks):
+                continue
+            try:
+                asked(run.registry.named("reward", reward.id), reward.function.check_tasks, tasks)
+            except DataError as error:
+                where = error.where or run.resolved.origin((*environment.at("reward"), str(index), "id"))
+                raise DataError(error.message, found=error.found, where=where, fix=error.fix) from None
 
 
 def _check_step(run: RunSession) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rlcore.abilities import NamedModelConfig
 from rlcore.config.schema import LARGEST
 from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment, Sandbox
@@ -24,6 +25,7 @@ from rlcore.session.image_checks import check_image_input, has_image_environment
 from rlcore.session.mixed_dataset import MixedDataset, Part
 from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, runs_code
 from rlcore.session.usable_tasks import UsableTasks, usable_tasks
+from rlcore.specs import EngineSpec
 from rlcore.types import Task, derive_seed
 
 if TYPE_CHECKING:
@@ -207,6 +209,20 @@ class RunComponents:
 
     def _named(self, name: str) -> ResolvedEnvironment:
         return next(one for one in self.environments if one.name == name)
+
+    @property
+    def own_model(self) -> str | None:
+        """The engine's name for the model that it provides; None when the model is ``model.path``."""
+        engine = self.registry.spec("engine", self.config.rollout.engine)
+        if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
+            return None
+        options = self.options("engine")
+        return options.model if isinstance(options, NamedModelConfig) else engine.id
+
+    @property
+    def model_name(self) -> str:
+        """The model as it was given, or its name if the engine provides it."""
+        return self.own_model or self.config.model.path
 
     def model_folder(self) -> Path:
         """The policy's Hugging Face folder: the local one, or ``builtin:`` built into `home`.

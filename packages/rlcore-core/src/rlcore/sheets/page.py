@@ -6,15 +6,15 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from rlcore.atomic_files import told, write_whole
-from rlcore.episodes.evaluation import Summary, summarise
+from rlcore.episodes.evaluation import summarise
 from rlcore.sheets.answers import expected_answer, final_answer
 from rlcore.sheets.conversation import NO_NOTE, messages, note_lines, text
+from rlcore.sheets.header import Facts, header
 from rlcore.sheets.notes import NotesOf, TurnNote, no_notes
 from rlcore.sheets.pictures import Album
 from rlcore.sheets.style import STYLE
@@ -29,18 +29,6 @@ LONGEST_ANSWER = 160
 LEGEND = "A ring marks the expected place on an image, a cross that of the model's answer."
 Verdict = Literal["right", "wrong", "unscored"]
 LABELS: dict[Verdict, str] = {"right": "Right", "wrong": "Wrong", "unscored": "Not scored"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What the header says about the trajectories."""
-
-    title: str
-    """Such as ``Evaluation at step 10``."""
-    rows: Sequence[tuple[str, str]] = ()
-    """Names and values, such as the model and the recipe."""
-    success: float = 1.0
-    """A trajectory is right if its reward is at least this number."""
 
 
 def write_sheet(path: Path, groups: Sequence[Group], facts: Facts, notes: NotesOf = no_notes) -> None:
@@ -83,7 +71,7 @@ def sheet(groups: Sequence[Group], facts: Facts, notes: NotesOf = no_notes) -> s
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">',
             f"<title>{text(facts.title, 200)}</title><style>{STYLE}</style></head><body>\n",
-            _header(facts, summary),
+            header(facts, groups, summary),
             _filters(counts),
             "".join(f'<p class="note">{line}</p>' for line in lines),
             f"<main>{''.join(cards)}</main>",
@@ -97,31 +85,6 @@ def verdict(trajectory: Trajectory, success: float) -> Verdict:
     if trajectory.reward is None:
         return "unscored"
     return "right" if trajectory.reward >= success else "wrong"
-
-
-def _header(facts: Facts, summary: Summary) -> str:
-    rows = [(name, value) for name, value in facts.rows if value]
-    rows += [("mean reward", f"{summary.reward:.3f}")] if summary.reward is not None else []
-    rows += [(id, f"{value:.3f}") for id, value in [*summary.rewards.items(), *summary.components.items()]]
-    rows.append(("stopped by", ", ".join(f"{name} {count:,}" for name, count in summary.stops.items())))
-    if summary.failures:
-        rows.append(("failures", ", ".join(f"{name} {count:,}" for name, count in summary.failures.items())))
-    listed = "".join(f"<div><dt>{text(name, 120)}</dt><dd>{text(value, 1000)}</dd></div>" for name, value in rows)
-    return f"<header><h1>{text(facts.title, 200)}</h1>{_score(summary)}<dl>{listed}</dl></header>\n"
-
-
-def _score(summary: Summary) -> str:
-    if summary.accuracy is None or summary.interval is None:
-        return f'<div class="score"><b>–</b><p>none of {counted(summary.trajectories, "trajectory")} scored</p></div>'
-    low, high = summary.interval
-    bar = (
-        '<svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect class="track" width="100" '
-        f'height="6"/><rect class="range" x="{100 * low:.2f}" width="{100 * (high - low):.2f}" height="6"/>'
-        f'<rect class="mean" x="{max(0.0, 100 * summary.accuracy - 0.5):.2f}" width="1" height="6"/></svg>'
-    )
-    solved = f"{summary.solved:,} of {counted(summary.scored, 'trajectory')} right, {counted(summary.tasks, 'task')}"
-    interval = f"95 % interval {low:.3f} to {high:.3f}"
-    return f'<div class="score"><b>{summary.accuracy:.3f}</b><p>accuracy, {interval}<br>{solved}</p>{bar}</div>'
 
 
 def _filters(counts: Counter[Verdict]) -> str:

@@ -51,7 +51,7 @@ def evaluated(benchmark: Benchmark, run: Any, step: int, groups: Sequence[Group]
     folder = _new_folder(Path(run.config.runs).expanduser(), f"evaluation-{benchmark.name}")
     _write(folder / "results.json", benchmark, run, step, results, found)
     write_whole(folder / "config.toml", run.resolved.text())
-    rows = [("model", run.config.model.path), ("recipe", run.recipe), *(facts_of(benchmark, each) for each in results)]
+    rows = [("model", run.model_name), ("recipe", run.recipe), *(facts_of(benchmark, each) for each in results)]
     facts = Facts(title=f"Evaluation of {benchmark.name}", rows=rows, success=run.config.evaluation.success)
     write_sheet(folder / "sheet.html", groups, facts, notes_of_plugins(run.registry))
     run.say(f"written   {folder}: results.json, sheet.html")
@@ -63,7 +63,7 @@ def _write(
 ) -> None:
     content = {
         "benchmark": benchmark.name,
-        "model": run.config.model.path,
+        "model": run.model_name,
         "recipe": run.recipe,
         "step": step,
         "temperature": run.config.evaluation.temperature,

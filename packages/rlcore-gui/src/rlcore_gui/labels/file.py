@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -197,7 +198,7 @@ def _repair_end(path: Path) -> None:
 
 def _record(line: bytes, where: str) -> Record:
     try:
-        row = parse_json(line)
+        row = parse_json(line.removeprefix(BOM_UTF8))
         if not isinstance(row, dict):
             raise ValueError("not an object")
         episode, index, plain = row["annotation_id"], row["step_id"], row["pseudo_labels"]

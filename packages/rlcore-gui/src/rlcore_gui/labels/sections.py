@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ SECTIONS = (PROGRESS, REASONING, SUMMARY)
 """What the teacher writes, in this order."""
 KEYS = ("progress_estimation", "decision_reasoning", "history_summary")
 """The keys of the sections in a file of labels."""
+_TAGS = tuple(tag(name).casefold() for name in (*SECTIONS, ACTION, FRAME) for tag in (opening, closing))
+_NO_TEXT = frozenset({"Cc", "Cn", "Co", "Cs"})
+"""Unicode categories of characters that are no text: control, unassigned and private ones, and lone surrogates."""
 LONGEST = 2000
 """Limit of a section in characters. One or two sentences have a tenth of it."""
 
@@ -80,6 +84,8 @@ def _content(text: str, name: str) -> str:
         raise UnreadableSections(f"the section {name} must not be empty")
     if len(content) > LONGEST:
         raise UnreadableSections(f"the section {name} must have one or two sentences")
-    if any(tag in content for each in (*SECTIONS, ACTION, FRAME) for tag in (opening(each), closing(each))):
+    if any(tag in content.casefold() for tag in _TAGS):
         raise UnreadableSections(f"the section {name} must not contain other tags")
+    if any(unicodedata.category(character) in _NO_TEXT for character in content) or "\ufffd" in content:
+        raise UnreadableSections(f"the section {name} must contain only text")
     return content
