@@ -6,6 +6,7 @@ It is for programs of tests. ``failures`` are given instead of results, one afte
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -80,7 +81,7 @@ def run_code(body: dict[str, Any]) -> dict[str, Any]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={"PATH": os.environ["PATH"]},
+            env={"PATH": os.environ["PATH"], "TMPDIR": folder},
             start_new_session=True,
         )
         try:
@@ -90,6 +91,7 @@ def run_code(body: dict[str, Any]) -> dict[str, Any]:
             os.killpg(process.pid, signal.SIGKILL)
             stdout, stderr = process.communicate()
             state = "TimeLimitExceeded"
+        kill_processes_in(Path(folder))
         paths = {name: Path(folder, name) for name in body["fetch_files"]}
         found = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
         return {
@@ -106,3 +108,11 @@ def run_code(body: dict[str, Any]) -> dict[str, Any]:
             "executor_pod_name": None,
             "files": {name: base64.b64encode(data).decode() for name, data in found.items()},
         }
+
+
+def kill_processes_in(folder: Path) -> None:
+    """Kill what the code has left behind, as the end of the service's container does."""
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if link.readlink().is_relative_to(folder):
+                os.kill(int(link.parent.name), signal.SIGKILL)

@@ -508,7 +508,8 @@ def test_environment_and_reward_share_the_context_of_the_episode() -> None:
     check(Writes, rewards=[selected(reads)])
 
 
-def test_scratch_folder_left_after_the_episode_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_folder_left_after_the_episode_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(EpisodeContext, "close", lambda context: (context.scratch / "late").touch())
     with pytest.raises(AssertionError, match="scratch folder"):
         check(Quiz)
