@@ -196,8 +196,8 @@ class ChatEndpoints:
                 self._refuse("the endpoint does not respond", str(problem.failure), fix)
             return self._servers.rest_s()
         wait_s = backoff_s(retries) if problem.wait_s is None else problem.wait_s
-        if problem.failure.kind in UNANSWERED:
-            server.fail()
+        if problem.failure.kind in UNANSWERED and self._servers.several:
+            server.fail()  # the others answer meanwhile; a single server has the waits between retries
         if not problem.rests:
             return wait_s
         server.rest(wait_s)

@@ -1,7 +1,7 @@
 """Which of several equal servers gets the next request.
 
-A server that cannot be reached, or does not answer several requests in a row, is *lost*: it rests, longer each time. It
-is then asked whether it is alive, and gets one request at a time until it has answered one.
+A server that cannot be reached is *lost*: it rests, longer each time. It is then asked whether it is alive, and gets
+one request at a time until it has answered one. So is one of several servers that does not answer requests in a row.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ class Servers:
     def __init__(self, urls: Sequence[str]) -> None:
         self._changed = asyncio.Event()
         self._servers = [Server(url, self._changed) for url in dict.fromkeys(urls)]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self._servers) > 1
 
     @property
     def unreachable(self) -> bool:
