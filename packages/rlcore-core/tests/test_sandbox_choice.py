@@ -62,7 +62,7 @@ def test_the_resolved_table_resolves_to_itself(toy: Any, overrides: tuple[str, .
         (("sandbox.address=a",), "sandbox.address"),
         (("sandbox.id=strong", "sandbox.address=a"), "sandbox.address"),
         (("sandbox.id=remote",), "sandbox.address"),
-        (("sandbox.id=stong",), "did you mean 'strong'?"),
+        (("sandbox.id=stong",), "sandbox.id = 'stong'"),
         (("sandbox.cell_s=0",), "sandbox.cell_s"),
         (("sandbox.memory_mb=true",), "sandbox.memory_mb"),
         (("sandbox=strong", "sandbox.cel_s=1"), "sandbox.cell_s"),
