@@ -9,7 +9,8 @@ import pytest
 os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 
 LONGEST = (
-    *("test_gsm8k_learns.py", "test_smoke.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),
+    *("test_visual_search_learns.py", "test_gsm8k_learns.py", "test_visual_cot_learns.py", "test_gui_learns.py"),
+    *("test_smoke.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),
     *("test_sft_then_grpo.py", "test_vllm_learns.py", "test_third_party.py", "test_killed.py"),
     *("test_vllm_images.py", "test_vllm_adapter.py", "test_evaluate_an_endpoint.py"),
 )
