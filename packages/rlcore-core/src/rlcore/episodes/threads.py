@@ -37,8 +37,8 @@ class TooManyAbandoned(RlcoreError):
 class _Threads:
     """Daemon threads that are started on demand and end when idle.
 
-    A submission wakes a thread only if none is about to look for work. A thread that takes work while more is waiting
-    wakes another one first, so a call that blocks delays no other, and many short calls share one thread.
+    Work that may wait a little wakes a thread only if none is about to look for work. A thread that takes work while more
+    is waiting wakes another one first, so a call that blocks delays no other, and many short calls share one thread.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class _Threads:
     def submit(self, work: Callable[[], None], *, at_once: bool) -> None:
         with self._lock:
             self._work.append(work)
-            start = self._call_thread()
+            start = self._call_thread(at_once=at_once)
         if start:
             try:
                 self._start()
@@ -66,9 +66,9 @@ class _Threads:
             # time.sleep(0) takes 70 µs on Linux, the slack of its timers.
             os.sched_yield()
 
-    def _call_thread(self) -> bool:
-        """Wake a thread unless one is about to look for work. Returns whether a new one must be started."""
-        if self._looking:
+    def _call_thread(self, *, at_once: bool = False) -> bool:
+        """Wake a thread, unless one is about to look for work anyway. Returns whether a new one must be started."""
+        if self._looking and not at_once:
             return False
         self._looking += 1
         if not self._idle:
