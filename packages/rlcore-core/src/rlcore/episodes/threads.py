@@ -37,8 +37,8 @@ class TooManyAbandoned(RlcoreError):
 class _Threads:
     """Daemon threads that are started on demand and end when idle.
 
-    Work that may wait a little wakes a thread only if none is about to look for work. A thread that takes work while more
-    is waiting wakes another one first, so a call that blocks delays no other, and many short calls share one thread.
+    Work that may wait a little wakes a thread only if none is about to look for work. A thread that takes work while
+    more is waiting wakes another one first, so a call that blocks delays no other, and many short calls share a thread.
     """
 
     def __init__(self) -> None:
