@@ -151,3 +151,36 @@ def test_server_judges_answers(served: str, tmp_path: Path) -> None:
     (stored,) = out.iterdir()
     results = [group.trajectories[0].rewards["llm-judge"] for group in read_groups(stored)]
     assert [result.value for result in results] == [1.0 if result.components["judged"] else 0.0 for result in results]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_training_is_scored_by_the_judge_of_a_server(served: str, tmp_path: Path) -> None:
+    """The judge draws one of three replies. The third has no verdict: it is counted, and gives no reward."""
+    template = tmp_path / "short.toml"
+    template.write_text(TEMPLATE, encoding="utf-8")
+    replies = "['Judgement: 1', 'Judgement: 0', 'I cannot say.']"
+    options = ["id=llm-judge", f"base_url={served}", "model=tiny", "max_tokens=64", "examples=none", "extract=response"]
+    options += [f"template={template}", "attempts=1", "temperature=1.0"]
+    options.append(f"extra_body={{structured_outputs = {{choice = {replies}}}}}")
+    settings = [f"reward.0.{option}" for option in options]
+    settings += ["warmup.steps=0", "rollout.max_new_tokens=8", "trainer.steps=2", "trainer.tasks_per_step=4"]
+    settings += ["rollout.group_size=6", "evaluation.every=0", "observers=[]", f"runs={tmp_path}", "name=judged"]
+    rlcore("run", "-p", "visual-search", *settings)
+    run = tmp_path / "judged"
+    results = [
+        trajectory.rewards["llm-judge"]
+        for file in sorted((run / "rollouts").iterdir())
+        for group in read_groups(file)
+        for trajectory in group.trajectories
+    ]
+    assert len(results) == 48
+    judged = [result.value for result in results if result.value is not None and result.components["judged"]]
+    unclear = [result for result in results if result.value is None]
+    assert set(judged) == {0.0, 1.0}
+    assert {result.error_kind for result in unclear} == {"unclear verdict"}
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = [line for line in lines if "reward/mean" in line]
+    assert sum(line["not_scored"] for line in steps) == len(unclear)
+    assert sum(line.get("reward_error/llm-judge/unclear verdict", 0) for line in steps) == len(unclear)
+    assert all(line["gradient_norm"] > 0 for line in steps)
