@@ -20,7 +20,7 @@ from rl_plugin_robotwin.evaluation.jobs import Setting
 from rl_plugin_robotwin.evaluation.policies import open_policy
 from rl_plugin_robotwin.evaluation.results import Episode, TaskResult
 from rl_plugin_robotwin.evaluation.seeds import FIRST
-from rl_plugin_robotwin.evaluation.videos import write_video
+from rl_plugin_robotwin.videos import write_video
 
 
 def evaluated(policy: str, *, options: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:

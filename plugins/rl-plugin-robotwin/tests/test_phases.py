@@ -20,10 +20,11 @@ from rl_plugin_robotwin.phases.frames import PatchCode
 from rl_plugin_robotwin.phases.journal import NAME, Journal
 from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, log_probability
 from rl_plugin_robotwin.phases.normaliser import RewardNormaliser
-from rl_plugin_robotwin.phases.pictures import finite, missing, panels, write_sample, write_video
+from rl_plugin_robotwin.phases.pictures import finite, missing, panels, write_sample
 from rl_plugin_robotwin.phases.sequences import Interface
 from rl_plugin_robotwin.phases.world_model import WorldModelTraining, evaluate, predictions
 from rl_plugin_robotwin.toy.environment import ToyArm, ToyConfig
+from rl_plugin_robotwin.videos import write_video
 from rlcore.errors import UserError, WriteError
 from rlcore_trainer.algorithms.advantages.gae import Gae
 from rlcore_trainer.algorithms.losses.clip import Clip
@@ -250,13 +251,13 @@ def test_a_failed_prediction_is_an_empty_panel_and_never_the_truth():
 
 def test_a_full_disk_while_a_video_is_written_is_told(tmp_path):
     frames = [np.random.default_rng(i).integers(0, 255, (64, 70, 3), np.uint8) for i in range(20)]
-    write_video(tmp_path / "good.mp4", frames)
+    write_video(tmp_path / "good.mp4", frames, rate=10)
     assert (tmp_path / "good.mp4").stat().st_size > 10_000
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
         with pytest.raises(WriteError, match="video cannot be written") as caught:
-            write_video(tmp_path / "bad.mp4", frames)
+            write_video(tmp_path / "bad.mp4", frames, rate=10)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "MB are free" in str(caught.value)

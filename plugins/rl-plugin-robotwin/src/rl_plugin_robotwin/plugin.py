@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlcore.types import Group
 
 _PACKAGE = "rl_plugin_robotwin"
-_TRAINING = ("rlcore-trainer>=0.1", "imageio-ffmpeg>=0.5", "pillow>=11")
+_TRAINING = ("rlcore-trainer>=0.1", "imageio-ffmpeg>=0.6", "pillow>=11")
 _PHASES = {
     "teacher": ("phase1", "wm"),
     "student": ("phase2", "explorer"),

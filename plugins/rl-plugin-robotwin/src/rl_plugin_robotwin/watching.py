@@ -13,8 +13,8 @@ from rlcore.types import Group, Trajectory
 
 from rl_plugin_robotwin.cameras import CameraConfig
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.evaluation.videos import write_video
 from rl_plugin_robotwin.scene import CONTROL_HZ
+from rl_plugin_robotwin.videos import write_video
 
 EPISODES = 2
 """Episodes of each evaluation that are filmed: those of the first tasks."""

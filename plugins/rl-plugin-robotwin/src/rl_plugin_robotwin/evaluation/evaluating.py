@@ -17,8 +17,8 @@ from rl_plugin_robotwin.evaluation.arenas import bundled_tasks
 from rl_plugin_robotwin.evaluation.jobs import Setting
 from rl_plugin_robotwin.evaluation.results import PROTOCOL, Candidate, TaskResult, overall
 from rl_plugin_robotwin.evaluation.seeds import FIRST, counted, feasible, read_seeds, write_seeds
-from rl_plugin_robotwin.evaluation.videos import check_writer
 from rl_plugin_robotwin.evaluation.workers import Workers
+from rl_plugin_robotwin.videos import check_writer
 
 Say = Callable[[str], None]
 LIBRARIES = ("rlcore-core", "rl-plugin-robotwin", "sapien", "numpy", "gymnasium", "torch")

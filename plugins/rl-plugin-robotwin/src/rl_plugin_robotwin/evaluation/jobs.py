@@ -12,7 +12,7 @@ from rlcore.errors import EnvironmentFailure, UserError
 from rl_plugin_robotwin.evaluation.arenas import Arena, Place, open_arena
 from rl_plugin_robotwin.evaluation.policies import Policy, open_policy
 from rl_plugin_robotwin.evaluation.results import Candidate, Episode
-from rl_plugin_robotwin.evaluation.videos import write_video
+from rl_plugin_robotwin.videos import write_video
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""Pictures and videos of predictions next to what really happened."""
+"""Pictures of predictions next to what really happened."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ from rlcore.atomic_files import beside
 from rl_plugin_robotwin.phases.checkpoints import not_written
 
 Picture = npt.NDArray[np.uint8]
-FRAMES_PER_S = 10
 SMALLEST = 160
 """Smaller pictures are enlarged to about this height, in pixels."""
 GAP = 4
+ROWS = 4
+"""Steps in a sample."""
 
 
 def missing(height: int, width: int) -> Picture:
@@ -46,8 +46,9 @@ def panels(seen: Picture, real: Picture, predicted: Picture | None) -> Picture:
     return np.concatenate([large[0], gap, large[1], gap, large[2]], 1)
 
 
-def write_sample(path: Path, rows: Sequence[Picture]) -> None:
-    """Write panels below each other as a PNG file. Raises `WriteError` if it cannot be written."""
+def write_sample(path: Path, frames: Sequence[Picture]) -> None:
+    """Write panels of a few steps below each other as a PNG file. Raises `WriteError` if it cannot be written."""
+    rows = [frames[round(i)] for i in np.linspace(0, len(frames) - 1, min(ROWS, len(frames)))]
     partial = beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,28 +57,6 @@ def write_sample(path: Path, rows: Sequence[Picture]) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise not_written("the picture", path, error) from error
-
-
-def write_video(path: Path, frames: Sequence[Picture]) -> None:
-    """Write frames of one size as an MP4 file (H.264), padded to multiples of 16. Raises `WriteError`."""
-    import imageio_ffmpeg
-
-    height, width = (-(-size // 16) * 16 for size in frames[0].shape[:2])
-    partial = beside(path)
-    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(FRAMES_PER_S), "-i", "-"]
-    target = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-f", "mp4", "-threads", "1", str(partial)]
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *source, *target]
-    padded = [np.pad(one, ((0, height - one.shape[0]), (0, width - one.shape[1]), (0, 0))) for one in frames]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(command, input=b"".join(one.tobytes() for one in padded), capture_output=True)
-        if done.returncode != 0:
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            raise OSError(lines[-1] if lines else f"ffmpeg ended with exit status {done.returncode}")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise not_written("the video", path, error) from error
 
 
 def finite(predicted: npt.NDArray[Any], error: float) -> Picture | None:

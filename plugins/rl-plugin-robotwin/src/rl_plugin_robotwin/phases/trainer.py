@@ -32,17 +32,18 @@ from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
 from rl_plugin_robotwin.phases.explorer import RandomActing
 from rl_plugin_robotwin.phases.journal import Journal
 from rl_plugin_robotwin.phases.networks import Explorer, WorldModel
-from rl_plugin_robotwin.phases.pictures import finite, panels, write_sample, write_video
+from rl_plugin_robotwin.phases.pictures import finite, panels, write_sample
 from rl_plugin_robotwin.phases.sequences import Interface, Sequences, coverage
 from rl_plugin_robotwin.phases.world_model import Predictions, WorldModelTraining, evaluate, predictions
+from rl_plugin_robotwin.videos import write_video
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 CALIBRATION = 4
 """Episodes from which the code of the patches is made. They are not trained on."""
-ROWS = 4
-"""Steps in a picture of ``samples/``."""
+VIDEO_RATE = 10
+"""Pictures per second of ``videos/``."""
 
 
 class PhaseTrainer(ABC):
@@ -333,10 +334,9 @@ class PhaseTrainer(ABC):
         frames = [panels(seen[t], real[t + 1], shown[t]) for t in range(len(episode))]
         name = f"episode_{self._done:06d}"
         if sample:
-            rows = [frames[round(i)] for i in np.linspace(0, len(frames) - 1, min(ROWS, len(frames)))]
-            write_sample(self._folder / "samples" / f"{name}.png", rows)
+            write_sample(self._folder / "samples" / f"{name}.png", frames)
         if video:
-            write_video(self._folder / "videos" / f"{name}.mp4", frames)
+            write_video(self._folder / "videos" / f"{name}.mp4", frames, rate=VIDEO_RATE)
 
     # Checkpoints
 
