@@ -8,10 +8,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from rlcore.errors import UserError
 
 
 class Counting(gymnasium.Env[dict[str, Any], np.ndarray]):
-    """Observes seed, step and a random number. Ends after ``limit`` steps."""
+    """Observes seed, step and a random number. Ends after ``limit`` steps. Refuses steps after the option ``wrong``."""
 
     def __init__(self, limit: int = 5, *, delay_s: float = 0.0, dies_at: int | None = None, truncates: bool = False):
         self.observation_space = gymnasium.spaces.Dict(
@@ -27,9 +28,12 @@ class Counting(gymnasium.Env[dict[str, Any], np.ndarray]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         super().reset(seed=seed)
         self._seed, self._step = seed or 0, 0
+        self._refuses = bool((options or {}).get("wrong"))
         return self._observe(), {"instruction": f"count {seed}"}
 
     def step(self, action: np.ndarray):
+        if self._refuses:
+            raise UserError("this episode was given a wrong option")
         time.sleep(self._delay_s)
         self._step += 1
         if self._dies_at == self._step and self._seed == 1:

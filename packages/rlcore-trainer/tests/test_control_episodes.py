@@ -13,10 +13,11 @@ gymnasium = pytest.importorskip("gymnasium", reason="the extra control is not in
 
 from control_environments import Counting  # noqa: E402
 from rlcore_trainer.control.buffer import EpisodeBuffer  # noqa: E402
+from rlcore_trainer.control.environments import SyncEnvironments  # noqa: E402
 from rlcore_trainer.control.episodes import Choice, Episode, collect, transitions  # noqa: E402
 from rlcore_trainer.control.processes import AsyncEnvironments  # noqa: E402
 from rlcore_trainer.control.steps import Outcome, Start  # noqa: E402
-from rlcore_trainer.control.vector import SyncEnvironments, bounded, environments, episode_seed  # noqa: E402
+from rlcore_trainer.control.vector import bounded, environments, episode_seed  # noqa: E402
 
 
 def constant(recorders):
@@ -147,6 +148,34 @@ def test_an_environment_that_does_not_answer_is_a_failure():
         vector._children[0]._deadline_s = 0.2
         found = collect(vector, [0], constant, seed=0, limit=9)
         assert "within 0.2 s" in str(found.failures[0])
+    finally:
+        vector.close()
+
+
+def test_answers_of_a_process_do_not_wait_for_another_one():
+    vector = AsyncEnvironments([Counting, partial(Counting, delay_s=60)], processes=2)
+    try:
+        vector.reset({0: 3, 1: 4})
+        vector.act(dict.fromkeys([0, 1], np.zeros(2)))
+        for step in (1, 2, 3):
+            answers = vector.receive()
+            assert {i: answer.observation["state"][:2].tolist() for i, answer in answers.items()} == {0: [3, step]}
+            vector.act({0: np.zeros(2)})
+    finally:
+        vector.close()
+
+
+@pytest.mark.parametrize("kind", [SyncEnvironments, AsyncEnvironments])
+def test_bad_input_leaves_no_answer_behind(kind):
+    vector = kind([Counting] * 2)
+    try:
+        vector.reset({0: 1, 1: 2}, {0: {"wrong": True}})
+        with pytest.raises(UserError, match="wrong"):
+            vector.step(dict.fromkeys([0, 1], np.zeros(2)))
+        vector.reset({0: 1, 1: 2})
+        vector.act({0: np.zeros(2)})
+        assert set(vector.receive()) == {0}
+        assert vector.receive() == {}
     finally:
         vector.close()
 

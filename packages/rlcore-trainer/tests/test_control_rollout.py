@@ -15,12 +15,13 @@ gymnasium = pytest.importorskip("gymnasium", reason="the extra control is not in
 
 from control_environments import Counting  # noqa: E402
 from rlcore_trainer.batching.packing import TrainingSequence, pack  # noqa: E402
+from rlcore_trainer.control.environments import SyncEnvironments  # noqa: E402
 from rlcore_trainer.control.models.config import TinyVLAConfig  # noqa: E402
 from rlcore_trainer.control.models.vla import VisionLanguageAction, create  # noqa: E402
 from rlcore_trainer.control.observations import View  # noqa: E402
 from rlcore_trainer.control.policy import ControlPolicy  # noqa: E402
 from rlcore_trainer.control.rollout import Player, jobs_of  # noqa: E402
-from rlcore_trainer.control.vector import SyncEnvironments, environments  # noqa: E402
+from rlcore_trainer.control.vector import environments  # noqa: E402
 
 TASKS = [Task(id=str(seed), messages=(), fields={"seed": seed}) for seed in range(3)]
 
@@ -53,6 +54,13 @@ def test_episodes_do_not_depend_on_the_number_of_environments() -> None:
     alone = played(1)
     assert played(5) == alone
     assert played(2, mode="async") == alone
+
+
+def test_episodes_do_not_depend_on_how_many_decide_together() -> None:
+    alone = played(1, group=8)
+    assert len(alone) == 24
+    assert played(20, group=8) == alone  # a full block decides while others run
+    assert played(20, group=8, mode="async") == alone
 
 
 def test_siblings_start_alike_and_decide_differently() -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from rlcore.errors import EnvironmentFailure
 
+from rlcore_trainer.control.environments import Environments
 from rlcore_trainer.control.steps import Array, Observation, Outcome
-from rlcore_trainer.control.vector import Environments, episode_seed
+from rlcore_trainer.control.vector import episode_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,12 @@ from rlcore.types import Group, RolloutRequest, Trajectory
 from rlcore.wording import counted
 
 from rlcore_trainer.control.config import ControlExecutorConfig
+from rlcore_trainer.control.environments import Environments
 from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.models.loading import load_action_model
 from rlcore_trainer.control.observations import View
 from rlcore_trainer.control.rollout import Job, Player, jobs_of
-from rlcore_trainer.control.vector import Environments, environments
+from rlcore_trainer.control.vector import environments
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import EnvironmentFailure
 from rlcore.runs.surroundings import usable_cores
 
+from rlcore_trainer.control.environments import Calls, Environments
 from rlcore_trainer.control.slot import Make
-from rlcore_trainer.control.steps import Outcome, Start
 from rlcore_trainer.control.worker import work
 
 DEADLINE_S = 600.0
@@ -26,54 +27,102 @@ class Child:
     def __init__(self, makes: Mapping[int, bytes], deadline_s: float) -> None:
         self._makes, self._deadline_s = makes, deadline_s
         self._name = f"environment{'s' * (len(makes) > 1)} {', '.join(map(str, makes))}"
-        self._pipe: Connection | None = None
         self._process: Any = None
-        self._asked: list[int] = []
-        self._failed: EnvironmentFailure | None = None
+        self._waiting: dict[int, tuple[str, tuple[Any, ...]]] = {}
+        self._called: list[int] = []
+        self._deadline = 0.0
+        self.pipe: Connection | None = None
 
     def start(self) -> None:
         """Start the process; `spaces` then returns the spaces."""
         context = multiprocessing.get_context("spawn")
-        self._pipe, there = context.Pipe()
+        self.pipe, there = context.Pipe()
         self._process = context.Process(target=work, args=(there, self._makes), daemon=True)
         self._process.start()
         there.close()
+        self._deadline = time.monotonic() + self._deadline_s
 
     def spaces(self) -> Any:
         """Return the spaces of observations and actions, or why the environments cannot be created."""
-        return self._received()
-
-    def ask(self, name: str, arguments: Mapping[int, Any]) -> None:
-        """Call a method of environments, with their arguments by number. A failure to do so becomes the answer."""
-        self._asked = list(arguments)
-        if self._pipe is None and name == "reset":
-            self.start()
-            if isinstance(failed := self.spaces(), EnvironmentFailure):
-                self._failed = failed
-                return
-        if self._pipe is None:
-            self._failed = EnvironmentFailure(f"the process of {self._name} has failed; call reset first")
-            return
+        assert self.pipe is not None
         try:
-            self._pipe.send((name, arguments))
-        except OSError:
-            self._failed = self._ended()
-
-    def answers(self) -> dict[int, Any]:
-        """Return by number what the environments answered to the last call, or what went wrong."""
-        failed, self._failed = self._failed, None
-        found = failed if failed is not None else self._received()
-        return dict.fromkeys(self._asked, found) if isinstance(found, EnvironmentFailure) else found
-
-    def _received(self) -> Any:
-        assert self._pipe is not None
-        try:
-            if not self._pipe.poll(self._deadline_s):
-                self.end()
-                return EnvironmentFailure(f"{self._name} did not answer within {self._deadline_s:g} s")
-            return self._pipe.recv()
+            return self.pipe.recv() if self.pipe.poll(self.remaining_s()) else self._too_late()
         except (EOFError, OSError):
             return self._ended()
+
+    def add(self, number: int, call: tuple[str, tuple[Any, ...]]) -> None:
+        """Add a call, which `send` makes."""
+        self._waiting[number] = call
+
+    def send(self) -> dict[int, EnvironmentFailure]:
+        """Make the calls that wait, unless the process is busy. Return the failures of those that cannot be made."""
+        if self.busy or not self._waiting:
+            return {}
+        calls, self._waiting = self._waiting, {}
+        failed = self._sent(calls)
+        if failed is not None:
+            return dict.fromkeys(calls, failed)
+        self._called, self._deadline = list(calls), time.monotonic() + self._deadline_s
+        return {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether the process has calls that it has not answered."""
+        return bool(self._called)
+
+    def remaining_s(self) -> float:
+        """The seconds until the deadline of the latest calls."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def answers(self) -> dict[int, Any]:
+        """Return by number what the environments answered, or what went wrong. Empty before the deadline."""
+        assert self.pipe is not None
+        try:
+            if self.pipe.poll():
+                found = self.pipe.recv()
+            elif self.remaining_s() > 0:
+                return {}
+            else:
+                found = self._too_late()
+        except (EOFError, OSError):
+            found = self._ended()
+        called, self._called = self._called, []
+        return dict.fromkeys(called, found) if isinstance(found, EnvironmentFailure) else found
+
+    def release(self) -> None:
+        """Ask the process to close its environments."""
+        if self.pipe is not None:
+            with suppress(OSError):
+                self.pipe.send(None)
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """End the process."""
+        if self.pipe is None:
+            return
+        self._process.join(timeout=patience_s)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self.pipe.close()
+        self.pipe = None
+
+    def _sent(self, calls: Calls) -> EnvironmentFailure | None:
+        if self.pipe is None and all(name != "reset" for name, _ in calls.values()):
+            return EnvironmentFailure(f"the process of {self._name} has failed; call reset first")
+        if self.pipe is None:
+            self.start()
+            if isinstance(failed := self.spaces(), EnvironmentFailure):
+                return failed
+        assert self.pipe is not None
+        try:
+            self.pipe.send(calls)
+        except OSError:
+            return self._ended()
+        return None
+
+    def _too_late(self) -> EnvironmentFailure:
+        self.end()
+        return EnvironmentFailure(f"{self._name} did not answer within {self._deadline_s:g} s")
 
     def _ended(self) -> EnvironmentFailure:
         self._process.join(timeout=1)
@@ -81,25 +130,8 @@ class Child:
         self.end()
         return EnvironmentFailure(f"the process of {self._name} ended with exit status {status}")
 
-    def release(self) -> None:
-        """Ask the process to close its environments."""
-        if self._pipe is not None:
-            with suppress(OSError):
-                self._pipe.send(("close", {}))
 
-    def end(self, patience_s: float = 0.0) -> None:
-        """End the process."""
-        if self._pipe is None:
-            return
-        self._process.join(timeout=patience_s)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._pipe.close()
-        self._pipe = None
-
-
-class AsyncEnvironments:
+class AsyncEnvironments(Environments):
     """Environments in several processes, which compute a step at the same time.
 
     Environment ``i`` is in process ``i % processes``. A process steps its environments one after the other: with one
@@ -133,38 +165,25 @@ class AsyncEnvironments:
             if k == 0:
                 self.observation_space, self.action_space = spaces
 
-    def reset(
-        self, seeds: Mapping[int, int], options: Mapping[int, dict[str, Any]] | None = None
-    ) -> dict[int, Start | EnvironmentFailure]:
-        """Begin an episode in each environment of ``seeds``."""
-        return self._called("reset", {i: (seed, (options or {}).get(i)) for i, seed in seeds.items()})
-
-    def step(self, actions: Mapping[int, Any]) -> dict[int, Outcome | EnvironmentFailure]:
-        """Take an action in each environment of ``actions``."""
-        return self._called("step", {i: (action,) for i, action in actions.items()})
-
-    def render(self, numbers: Sequence[int]) -> dict[int, Any]:
-        """Return pictures of these environments."""
-        return self._called("render", dict.fromkeys(numbers, ()))
-
     def close(self) -> None:
         """Close all environments and end their processes."""
         for child in self._children:
             child.release()
         for child in self._children:
-            child.end(patience_s=5.0)
+            child.end(patience_s=1.0 if child.busy else 5.0)
 
-    def _called(self, name: str, arguments: Mapping[int, Any]) -> dict[int, Any]:
-        """Call a method of environments in all processes, and return the answers in the order of ``arguments``."""
-        shares: dict[int, dict[int, Any]] = {}
-        for i, given in arguments.items():
-            shares.setdefault(i % len(self._children), {})[i] = given
-        for k, share in shares.items():
-            self._children[k].ask(name, share)
-        answers: dict[int, Any] = {}
-        for k in shares:
-            answers.update(self._children[k].answers())
-        for answer in answers.values():
-            if isinstance(answer, UserError):
-                raise answer
-        return {i: answers[i] for i in arguments}
+    def _submit(self, calls: Calls) -> None:
+        for i, call in calls.items():
+            self._children[i % len(self._children)].add(i, call)
+
+    def _answers(self) -> dict[int, Any]:
+        """As in `Environments`. A process gets its next calls when it has answered those before."""
+        found: dict[int, Any] = {}
+        for child in self._children:
+            found |= child.send()
+        busy = [child for child in self._children if child.busy]
+        while busy and not found:
+            wait([child.pipe for child in busy if child.pipe], min(child.remaining_s() for child in busy))
+            for child in busy:
+                found |= child.answers()
+        return found

@@ -9,7 +9,7 @@ differ between sizes. So an episode is the same whichever other episodes run bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,11 +33,12 @@ from rlcore.types import (
 from rlcore.types.checking import is_finite
 from torch import Tensor
 
+from rlcore_trainer.control.environments import Environments
 from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.observations import View
 from rlcore_trainer.control.policy import ACTION, OBSERVATION
 from rlcore_trainer.control.steps import Array, Observation, Outcome, Start
-from rlcore_trainer.control.vector import Environments, bounded
+from rlcore_trainer.control.vector import bounded
 
 BLOCK = 16
 """Number of decisions that are computed at a time on a CPU."""
@@ -70,6 +71,8 @@ class _Episode:
     rows: list[Mapping[str, Array]] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
+    planned: list[Array] = field(default_factory=list)
+    """The actions of the latest decision that were not executed yet."""
     steps: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     """Sums of the environment's reward terms."""
@@ -78,6 +81,10 @@ class _Episode:
     def seen(self) -> dict[str, Array]:
         """The observation of the next decision."""
         return {**self.observation, **({} if self.instruction is None else {INSTRUCTION: self.instruction})}
+
+    def over(self, limit: int) -> bool:
+        """Whether the episode ended, or has reached this number of steps."""
+        return self.last is not None and (self.last.ended or self.steps >= limit)
 
     def take(self, outcome: Outcome, observation: Mapping[str, Array]) -> None:
         """Add a step of the environment to the latest decision."""
@@ -127,83 +134,71 @@ class Player:
         places: dict[int, int] = {}
         playing: dict[int, _Episode] = {}
         done: dict[int, Trajectory] = {}
+        asked: set[int] = set()
+        undecided: set[int] = set()
+        block = BLOCK if self._device.type == "cpu" else self._environments.num_envs
+
+        def start(slots: Iterable[int]) -> None:
+            chosen = dict(zip(slots, waiting, strict=False))
+            places.update(chosen)
+            asked.update(chosen)
+            options = {slot: options for slot, i in chosen.items() if (options := jobs[i].options) is not None}
+            self._environments.begin({slot: jobs[i].seed for slot, i in chosen.items()}, options)
+
+        def act(slots: Sequence[int]) -> None:
+            asked.update(slots)
+            self._environments.act({slot: self._bounded(playing[slot].planned.pop(0)) for slot in slots})
 
         def finish(slot: int, trajectory: Trajectory) -> None:
             playing.pop(slot, None)
             done[places[slot]] = trajectory
             ended(places[slot], trajectory)
-
-        def start(slots: Sequence[int]) -> None:
-            """Begin the next episodes, until each slot has one that started or none is left."""
-            while chosen := list(zip(slots, waiting, strict=False)):
-                places.update(chosen)
-                starts = self._environments.reset(
-                    {slot: jobs[i].seed for slot, i in chosen},
-                    {slot: options for slot, i in chosen if (options := jobs[i].options) is not None},
-                )
-                failed = []
-                for slot, i in chosen:
-                    try:
-                        playing[slot] = self._begun(jobs[i], starts[slot])
-                    except EnvironmentFailure as failure:
-                        finish(slot, _failed(jobs[i], failure))
-                        failed.append(slot)
-                slots = failed
+            start([slot])
 
         start(range(self._environments.num_envs))
-        while playing:
-            slots = sorted(playing)
-            actions_BHA = self._decide([playing[slot] for slot in slots], greedy=greedy)
-            free = []
-            for slot, outcome in self._executed(playing, dict(zip(slots, actions_BHA, strict=True))).items():
-                episode = playing[slot]
-                if isinstance(outcome, EnvironmentFailure):
-                    finish(slot, _failed(episode.job, outcome))
-                elif outcome.ended or episode.steps >= self._max_steps:
-                    finish(slot, _trajectory(episode))
-                else:
+        while asked:
+            for slot, answer in self._environments.receive().items():
+                asked.remove(slot)
+                job = jobs[places[slot]]
+                try:
+                    episode = playing[slot] = self._continued(job, playing.get(slot), answer)
+                except EnvironmentFailure as failure:
+                    finish(slot, _failed(job, failure))
                     continue
-                free.append(slot)
-            if free:
-                start(free)
+                if episode.over(self._max_steps):
+                    finish(slot, _trajectory(episode))
+                elif episode.planned:
+                    act([slot])
+                else:
+                    undecided.add(slot)
+            # A block costs the same whether it is full or not, so decisions wait for a full one while others run.
+            count = len(undecided) - (len(undecided) % block if asked else 0)
+            if deciding := sorted(undecided)[:count]:
+                self._decide([playing[slot] for slot in deciding], greedy=greedy)
+                act(deciding)
+                undecided.difference_update(deciding)
         return [done[i] for i in range(len(jobs))]
 
-    def _begun(self, job: Job, start: Start | EnvironmentFailure) -> _Episode:
-        if isinstance(start, EnvironmentFailure):
-            raise start
-        text = str(start.info.get(INSTRUCTION, job.task.fields.get(INSTRUCTION, "")))
+    def _continued(self, job: Job, episode: _Episode | None, answer: Start | Outcome | EnvironmentFailure) -> _Episode:
+        """Return the episode after an answer of its environment: a new one after a reset, else the same one."""
+        if isinstance(answer, EnvironmentFailure):
+            raise answer
+        observation = self._view.arrays(answer.observation)
+        if isinstance(answer, Outcome):
+            assert episode is not None
+            episode.take(answer, observation)
+            return episode
+        text = str(answer.info.get(INSTRUCTION, job.task.fields.get(INSTRUCTION, "")))
         reads = self._model.instruction_length > 0
-        instruction = self._model.encode_instruction(text).numpy() if reads else None
-        return _Episode(job, self._view.arrays(start.observation), instruction)
+        return _Episode(job, observation, self._model.encode_instruction(text).numpy() if reads else None)
 
-    def _executed(
-        self, playing: Mapping[int, _Episode], actions: Mapping[int, Array]
-    ) -> dict[int, Outcome | EnvironmentFailure]:
-        """Execute the actions of a decision of each episode; returns the last outcome of each."""
-        found: dict[int, Outcome | EnvironmentFailure] = {}
-        running = list(actions)
-        for number in range(self._model.chunk):
-            space = self._environments.action_space
-            step = {slot: bounded(actions[slot][number].reshape(self._shape), space) for slot in running}
-            running = []
-            for slot, outcome in self._environments.step(step).items():
-                found[slot] = outcome
-                if isinstance(outcome, EnvironmentFailure):
-                    continue
-                try:
-                    playing[slot].take(outcome, self._view.arrays(outcome.observation))
-                except EnvironmentFailure as failure:
-                    found[slot] = failure
-                    continue
-                if not outcome.ended and playing[slot].steps < self._max_steps:
-                    running.append(slot)
-        return found
+    def _bounded(self, action: Array) -> Array:
+        return bounded(action.reshape(self._shape), self._environments.action_space)
 
     @torch.no_grad()
-    def _decide(self, episodes: Sequence[_Episode], *, greedy: bool) -> list[Array]:
-        """Choose the actions of the next decision of each episode, [H, A] each, and store the decisions."""
+    def _decide(self, episodes: Sequence[_Episode], *, greedy: bool) -> None:
+        """Make the next decision of each episode, and plan its actions."""
         seen = [episode.seen() for episode in episodes]
-        actions: list[Array] = []
         size = BLOCK if self._device.type == "cpu" else len(episodes)
         for first in range(0, len(episodes), size):
             block = range(first, min(first + size, len(episodes)))
@@ -219,11 +214,11 @@ class Player:
             for place, i in enumerate(block):
                 rows = {f"{OBSERVATION}{name}": value for name, value in seen[i].items()}
                 rows |= {f"{ACTION}{name}": value[place] for name, value in choice.items()}
-                actions.append(action_BHA[place].cpu().numpy())
-                episodes[i].rows.append({**rows, EXECUTED: actions[-1]})
+                action_HA = action_BHA[place].cpu().numpy()
+                episodes[i].planned = list(action_HA)
+                episodes[i].rows.append({**rows, EXECUTED: action_HA})
                 episodes[i].logprobs.append(logprobs[place])
                 episodes[i].rewards.append(0.0)
-        return actions
 
     def _noise(self, episodes: Sequence[_Episode]) -> dict[str, Tensor]:
         """Draw the noise of the next decision of each episode, from a generator of its own."""

@@ -1,25 +1,20 @@
-"""Several environments that are stepped together, in this process or in one process per core.
-
-There is no automatic reset. An environment whose episode ended is reset by the caller, with the seed of its next
-episode, so no observation of one episode is ever returned as part of another. Only the environments that are named in
-a call advance, so a rollout can end while some of them are idle. One that raises does not affect the others: its answer
-is an `EnvironmentFailure`, and its next reset creates it again. A process that dies fails all its environments.
-"""
+"""The choice between environments in this process and in one process per core; seeds and actions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import UserError
 from rlcore.runs.surroundings import usable_cores
 
+from rlcore_trainer.control.environments import Environments, SyncEnvironments
 from rlcore_trainer.control.processes import AsyncEnvironments
 from rlcore_trainer.control.slot import Make, Slot
-from rlcore_trainer.control.steps import Array, Outcome, Start
+from rlcore_trainer.control.steps import Array
 
 Mode = Literal["auto", "sync", "async"]
 
@@ -28,83 +23,6 @@ TRIAL_S = 0.2
 TRIAL_STEPS = 20
 MESSAGE_S = 300e-6
 """Additional time of a step for each other process, in seconds."""
-
-
-class Environments(Protocol):
-    """Environments with the numbers 0 to ``num_envs - 1`` and the same spaces."""
-
-    num_envs: int
-    observation_space: gymnasium.Space[Any]
-    """The space of the observations of each environment."""
-    action_space: gymnasium.Space[Any]
-    """The space of the actions of each environment."""
-
-    def reset(
-        self, seeds: Mapping[int, int], options: Mapping[int, dict[str, Any]] | None = None
-    ) -> dict[int, Start | EnvironmentFailure]:
-        """Begin an episode in each environment of ``seeds``.
-
-        Raises:
-            UserError: an environment was given bad input.
-        """
-        ...
-
-    def step(self, actions: Mapping[int, Any]) -> dict[int, Outcome | EnvironmentFailure]:
-        """Take an action in each environment of ``actions``. It is a failure if its episode is over.
-
-        Raises:
-            UserError: as `reset`, such as an action of the wrong size.
-        """
-        ...
-
-    def render(self, numbers: Sequence[int]) -> dict[int, Any]:
-        """Return the pictures of ``render`` of these environments."""
-        ...
-
-    def close(self) -> None:
-        """Close all environments. May be called several times."""
-        ...
-
-
-class SyncEnvironments:
-    """Environments in this process, stepped one after the other."""
-
-    def __init__(self, makes: Sequence[Make]) -> None:
-        self._slots = [Slot(make, number) for number, make in enumerate(makes)]
-        self.num_envs = len(self._slots)
-        first = self._slots[0].environment
-        self.observation_space, self.action_space = first.observation_space, first.action_space
-
-    def reset(
-        self, seeds: Mapping[int, int], options: Mapping[int, dict[str, Any]] | None = None
-    ) -> dict[int, Start | EnvironmentFailure]:
-        """Begin an episode in each environment of ``seeds``."""
-        found: dict[int, Start | EnvironmentFailure] = {}
-        for i, seed in seeds.items():
-            try:
-                found[i] = self._slots[i].reset(seed, (options or {}).get(i))
-            except EnvironmentFailure as failure:
-                found[i] = failure
-        return found
-
-    def step(self, actions: Mapping[int, Any]) -> dict[int, Outcome | EnvironmentFailure]:
-        """Take an action in each environment of ``actions``."""
-        found: dict[int, Outcome | EnvironmentFailure] = {}
-        for i, action in actions.items():
-            try:
-                found[i] = self._slots[i].step(action)
-            except EnvironmentFailure as failure:
-                found[i] = failure
-        return found
-
-    def render(self, numbers: Sequence[int]) -> dict[int, Any]:
-        """Return pictures of these environments."""
-        return {i: self._slots[i].render() for i in numbers}
-
-    def close(self) -> None:
-        """Close all environments."""
-        for slot in self._slots:
-            slot.close()
 
 
 def environments(makes: Sequence[Make], mode: Mode = "auto") -> tuple[Environments, str]:

@@ -7,8 +7,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import EnvironmentFailure
 
+from rlcore_trainer.control.environments import answer
 from rlcore_trainer.control.slot import Slot
 
 
@@ -16,7 +17,7 @@ def work(pipe: Connection, makes: Mapping[int, bytes]) -> None:
     """Answer the messages of `rlcore_trainer.control.processes.AsyncEnvironments` until it closes the pipe.
 
     Args:
-        pipe: receives the name of a method of `Slot`, and its arguments by the number of the environment
+        pipe: receives `rlcore_trainer.control.environments.Calls`, or None to end
         makes: pickled functions that create an environment each, by number
     """
     slots: dict[int, Slot] = {}
@@ -27,22 +28,15 @@ def work(pipe: Connection, makes: Mapping[int, bytes]) -> None:
             pipe.send(EnvironmentFailure(f"environment {number} cannot be created: {type(error).__name__}: {error}"))
             return
     first = next(iter(slots.values())).environment
-    answer: Any = (first.observation_space, first.action_space)
+    reply: Any = (first.observation_space, first.action_space)
     try:
         while True:
-            pipe.send(answer)
-            name, arguments = pipe.recv()
-            if name == "close":
+            pipe.send(reply)
+            calls = pipe.recv()
+            if calls is None:
                 break
-            answer = {number: _called(slots[number], name, given) for number, given in arguments.items()}
+            reply = {number: answer(slots[number], *call) for number, call in calls.items()}
     except (EOFError, OSError, KeyboardInterrupt):
         pass
     for slot in slots.values():
         slot.close()
-
-
-def _called(slot: Slot, name: str, arguments: tuple[Any, ...]) -> Any:
-    try:
-        return getattr(slot, name)(*arguments)
-    except (EnvironmentFailure, UserError) as error:
-        return error
