@@ -86,6 +86,20 @@ def test_named_recipe_passes_a_dry_run(
     assert "Qwen2.5-VL-7B" in capsys.readouterr().out
 
 
+def test_dry_run_rejects_a_tool_bonus_without_its_accuracy_reward(
+    place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = "reward.1.accuracy=visual-search"
+    monkeypatch.setattr(
+        "sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", *DRAWN, other]
+    )
+    assert main() == 2
+    message = capsys.readouterr().err
+    assert "'visual-search'" in message
+    assert f"line: {other}" in message
+    assert "reward.1.accuracy=llm-judge" in message
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_named_recipe_has_the_published_values(name: str) -> None:
     recipe = tomllib.loads((RECIPES / f"{name}.toml").read_text(encoding="utf-8"))

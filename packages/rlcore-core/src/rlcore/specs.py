@@ -66,6 +66,9 @@ class RewardSpec(Spec):
     probe: str | None = None
     """``module:attribute`` of ``probe(config)``, which yields `rlcore.doctor.Finding`. It asks the services of the
     reward once; ``rlcore doctor -p PLUGIN`` calls it for each table of the reward."""
+    check: str | None = None
+    """``module:attribute`` of ``check(run, environment, index)`` for the reward with this index in the list ``rewards``
+    of a `ResolvedEnvironment`; otherwise as `EnvironmentSpec.check`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""Checks of the environment's settings before a run starts."""
+"""Checks of the settings of the environment and the tool bonus before a run starts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rl_plugin_visual_search.config import DataConfig
+from rlcore.errors import UserError
+
+from rl_plugin_visual_search.config import DataConfig, ToolBonusConfig
 from rl_plugin_visual_search.grammar import END_OF_CODE
 
 
@@ -25,4 +27,29 @@ def check(run: Any, environment: Any) -> list[str]:
     ]
 
 
-__all__ = ["check"]
+def check_tool_bonus(run: Any, environment: Any, index: int) -> list[str]:
+    """Reject a tool bonus whose accuracy is not a reward of single trajectories in the run.
+
+    Args:
+        run: a `rlcore.session.session.RunSession`
+        environment: a `rlcore.config.environments.ResolvedEnvironment`
+        index: of the bonus in the rewards of the environment
+
+    Raises:
+        UserError: there is no such reward.
+    """
+    bonus = environment.reward_options[index]
+    specs = [run.registry.spec("reward", table.id) for table in environment.rewards]
+    usable = [spec.id for spec in specs if spec.scope == "trajectory"]
+    if not isinstance(bonus, ToolBonusConfig) or bonus.accuracy in usable:
+        return []
+    key = (*environment.at("reward"), str(index), "accuracy")
+    raise UserError(
+        f"the tool bonus needs the reward {bonus.accuracy!r} in the run, and it must score single trajectories",
+        found=f"the run has {', '.join(usable) or 'no such reward'}",
+        where=run.resolved.origin(key),
+        fix=" or ".join([f"add [[reward]] id = {bonus.accuracy!r}", *(f"{'.'.join(key)}={id}" for id in usable)]),
+    )
+
+
+__all__ = ["check", "check_tool_bonus"]

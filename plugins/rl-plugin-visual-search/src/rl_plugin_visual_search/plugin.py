@@ -50,6 +50,7 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
         config=f"{_PACKAGE}.config:ToolBonusConfig",
         scope="group",
         maximum=math.inf,
+        check=f"{_PACKAGE}.checks:check_tool_bonus",
         summary="The number of successful tool calls, if an accuracy reward of the run says that the answer is right.",
     )
     yield RewardSpec(

@@ -22,7 +22,7 @@ from rlcore.plugins.registry import asked
 from rlcore.session.image_checks import check_images
 from rlcore.session.interpreters import check_interpreter
 from rlcore.session.processes import one_of_several_asked, world_size
-from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, StrategySpec, TrainerSpec
+from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, RewardSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment
@@ -91,7 +91,7 @@ def _check_environment(run: RunSession, one: ResolvedEnvironment) -> list[str]:
     """Reject an environment with actions that the executor cannot run or observations that the engine cannot read.
 
     Returns:
-        The notes of its own check.
+        The notes of its own check and of those of its rewards.
     """
     config = run.config
     environment = run.registry.spec("environment", one.id)
@@ -112,7 +112,12 @@ def _check_environment(run: RunSession, one: ResolvedEnvironment) -> list[str]:
             where=run.resolved.origin(("rollout", "engine")),
             fix="set rollout.engine to another engine; rlcore plugins list shows them",
         )
-    return _notes(run, "environment", one.id, environment.check, one) if environment.check else []
+    notes = _notes(run, "environment", one.id, environment.check, one) if environment.check else []
+    for index, table in enumerate(one.rewards):
+        reward = run.registry.spec("reward", table.id)
+        if isinstance(reward, RewardSpec) and reward.check:
+            notes += _notes(run, "reward", table.id, reward.check, one, index)
+    return notes
 
 
 def _listed(names: frozenset[str]) -> str:
