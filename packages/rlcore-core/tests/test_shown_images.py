@@ -171,3 +171,14 @@ def test_image_parts_of_a_data_file_are_shown_as_text(rlcore: Call, toy: Any) ->
     Path("rows.jsonl").write_text(row, encoding="utf-8")
     done = rlcore("data", "show", "rows.jsonl")
     assert '{"type": "image", "image": "scene.png"}\n      Which?' in done.out
+
+
+def test_conversations_of_a_data_set_without_tasks_are_shown(rlcore: Call, toy: Any) -> None:
+    call = '{"id": "c", "function": {"name": "look", "arguments": "{}"}}'
+    turns = f'{{"role": "assistant", "content": "I look.", "tool_calls": [{call}]}}, {{"role": "tool", "content": "7"}}'
+    row = f'{{"messages": [{turns}, {{"role": "assistant", "content": "Seven."}}]}}\n'
+    Path("rows.jsonl").write_text(row, encoding="utf-8")
+    done = rlcore("data", "show", "chat", "train=rows.jsonl")
+    assert done.status == 0, done.err
+    lines = [line.strip() for line in done.out.splitlines()]
+    assert lines == ["row 1", "messages", "assistant: I look.", "→ look({})", "tool: 7", "assistant: Seven."]

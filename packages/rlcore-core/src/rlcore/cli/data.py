@@ -7,13 +7,14 @@ import gzip
 import itertools
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rlcore.abilities import ConversationDataset
 from rlcore.cli.file_images import FileImages
 from rlcore.cli.flags import option_layers
 from rlcore.cli.json_output import json_option, print_json
@@ -32,7 +33,7 @@ from rlcore.runs.records import blobs_of
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.exits import exits_reported
 from rlcore.terminal import say
-from rlcore.types import media_hash, to_json
+from rlcore.types import Demonstration, Task, media_hash, to_json
 from rlcore.wording import counted
 
 
@@ -164,6 +165,8 @@ def _work(verb: str, name: str, options: tuple[str, ...], *, help_options: bool,
 def show(source: str, options: tuple[str, ...], count: int, split: str, images: Path | None) -> None:
     """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset.
 
+    A dataset shows its tasks, or the conversations for supervised training if it has no tasks.
+
     The images of rows, rollouts and tasks are drawn in terminals with the protocols of kitty or iTerm2, or
     with sixel. Elsewhere, those of a file are written to the folder FILE.images.
     """
@@ -174,7 +177,7 @@ def show(source: str, options: tuple[str, ...], count: int, split: str, images: 
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
         raise _source_not_found(source)
-    rows = _rows_with_images(path) if is_file else _tasks(source, options, split)
+    rows = _rows_with_images(path) if is_file else _rows_of_dataset(source, options, split)
     pictures = ShownImages(images, path.with_name(f"{path.name}.images") if is_file else None)
     shown = 0
     for number, (row, read) in enumerate(itertools.islice(rows, count), start=1):
@@ -204,24 +207,28 @@ def _image_folder(path: Path) -> Path:
     return path.parent
 
 
-def _tasks(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
+def _rows_of_dataset(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
+    """The tasks of a split. A split without any has the conversations of supervised training."""
     registry = Registry()
     model = registry.config_model("dataset", name)
     config = validate_options(model, override_layers(options), subject=f"the options of the dataset {name}")
     target, what = registry.load("dataset", name), registry.named("dataset", name)
     dataset = checked_dataset(make_component(what, target, config), what)
-    for task in dataset.tasks(split):
-        known = {media_hash(image): image for image in task.images}
-        row = {**to_json(task, encode_bytes=media_hash), "images": counted(len(task.images), "image")}
-        for empty in ("images", "environment"):
-            if not getattr(task, empty):
-                del row[empty]
+    found: Sequence[Task | Demonstration] = dataset.tasks(split)
+    if not found and isinstance(dataset, ConversationDataset):
+        found = dataset.conversations(split)
+    for one in found:
+        known = {media_hash(image): image for image in one.images}
+        row = {**to_json(one, encode_bytes=media_hash), "images": counted(len(one.images), "image")}
+        for optional in ("images", "environment", "tools"):
+            if not getattr(one, optional, None):
+                row.pop(optional, None)
         yield row, partial(_known_image, known)
 
 
 def _known_image(known: Mapping[str, bytes], sha256: str) -> bytes:
     if sha256 not in known:
-        raise DataError("the task does not contain this image")
+        raise DataError("the row does not contain this image")
     return known[sha256]
 
 
