@@ -14,10 +14,10 @@ from rl_plugin_visual_search.config import DataConfig
 from rl_plugin_visual_search.dataset import VisualSearchData
 from rl_plugin_visual_search.drawn.marks import MARK, ROWS, mark_image
 from rl_plugin_visual_search.drawn.pictures import encoded, picture
-from rl_plugin_visual_search.drawn.scenes import CELLS, COLORS, STEP, Box, Scene, cell_box, draw_scene
+from rl_plugin_visual_search.drawn.scenes import CELLS, COLORS, SIDE, STEP, Box, Scene, cell_box, draw_scene
 from rl_plugin_visual_search.drawn.source import DETAIL, NOTHING, OVERVIEW, WITHOUT_TOOL
 from rl_plugin_visual_search.grammar import parse
-from rlcore import DataError, Demonstration
+from rlcore import Demonstration
 from rlcore.images import ImageProcessor
 
 PROCESSOR = ImageProcessor(min_pixels=112**2, max_pixels=112**2, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
@@ -195,6 +195,24 @@ def test_blank_pictures_show_no_signs() -> None:
         assert saturation.getextrema() == (0, 0)
 
 
-def test_demonstrations_for_the_zoom_tool_are_an_error() -> None:
-    with pytest.raises(DataError, match="use code"):
-        demonstrations(1, tools="zoom")
+@pytest.mark.parametrize("coordinates", ["pixels", "thousandths"])
+def test_demonstrations_for_the_zoom_tool_call_it_with_the_cell(coordinates: str) -> None:
+    for one in demonstrations(5, tools="zoom", coordinates=coordinates):
+        (look,) = (message for message in one.messages if message.tool_calls)
+        (call,) = look.tool_calls
+        column, row = map(int, re.findall(r"\d", look.text))
+        box = cell_box(row * CELLS + column)
+        scale = 1 if coordinates == "pixels" else 1000 / SIDE
+        assert call.arguments == {"bbox_2d": tuple(scale * side for side in box)}
+        drawn, crop = (Image.open(io.BytesIO(image)).convert("RGB") for image in one.images)
+        assert crop.tobytes() == drawn.crop(box).tobytes()
+        assert [tool.name for tool in one.tools] == [call.name]
+        right = [mark for mark in ROWS if mark_image(mark).convert("RGB").tobytes() in marks_in(crop)]
+        assert right == [parse(one.messages[-1].text).answer]
+
+
+def test_words_of_a_tokenizer_have_the_tool_and_its_calls() -> None:
+    found = "\n".join(VisualSearchData(data(tools="zoom")).texts())
+    assert "tools: image_zoom_in_tool(bbox_2d, label, image)" in found
+    assert '{"name": "image_zoom_in_tool", "arguments": {"bbox_2d": [' in found
+    assert "</code>" not in found

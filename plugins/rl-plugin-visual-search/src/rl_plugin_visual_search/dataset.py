@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from rlcore import DataError, Demonstration, Task
 from rlcore.data.row_images import ImageReader
+from rlcore.types import thaw
 
 from rl_plugin_visual_search.choices import choice_of
 from rl_plugin_visual_search.config import DataConfig
@@ -81,13 +83,18 @@ class VisualSearchData:
         return {str(reason): count for reason, count in self._split(split).skipped.most_common()}
 
     def texts(self) -> Iterable[str]:
-        """Texts of conversations and questions for training a tokenizer."""
+        """Texts of conversations, with their tools and calls, or of questions, for training a tokenizer."""
         if GENERATED in self._config.train or self.conversations("train"):
             found: Iterable[Demonstration | Task] = self.demonstrations(TOKENIZER_SAMPLES, seed=0)
         else:
             found = self.tasks("train")[:TOKENIZER_SAMPLES]
         for one in found:
-            yield from (message.text.encode("utf-8", "replace").decode() for message in one.messages)
+            if isinstance(one, Demonstration):
+                yield from (f"tools: {tool.name}({', '.join(tool.parameters['properties'])})" for tool in one.tools)
+            for message in one.messages:
+                yield message.text.encode("utf-8", "replace").decode()
+                for call in message.tool_calls:
+                    yield json.dumps({"name": call.name, "arguments": thaw(call.arguments)}, ensure_ascii=False)
 
     def _split(self, split: str) -> _Split:
         if split not in SPLITS:
@@ -120,10 +127,13 @@ class VisualSearchData:
             raise DataError(f"data.{split} has no usable row", found=skipped or "no rows", where=where, fix=fix)
         return loaded
 
+    def _names_of(self, split: str) -> Sequence[str]:
+        return self._config.train if split == "train" else self._config.evaluation
+
     def _asked(self, row: Row) -> Row:
-        """The row with its options in the order of the seed, unless its own prompt lists them."""
+        """The row with its options in the order of the seed, or of the file if its own prompt lists them."""
         own = self._config.style == "row" and row.prompt
-        return row if own else choice_of(row, seed=self._config.option_seed)
+        return choice_of(row, seed=None if own else self._config.option_seed)
 
     def _rows(self, name: str, split: str, skipped: Counter[Reason]) -> Iterator[Row | Demonstration]:
         if name == GENERATED:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from rlcore import EpisodeContext, ImagePart, Message, Observation, Step, Stop, Task, TextPart, ToolCall
+from rlcore import EpisodeContext, Message, Observation, Step, Stop, Task, ToolCall
 from rlcore.types import media_hash
 
 from rl_plugin_visual_search.config import EnvironmentConfig
@@ -19,7 +19,7 @@ from rl_plugin_visual_search.observations import (
     result_observation,
     shown_pictures,
 )
-from rl_plugin_visual_search.prompts import Coordinates, Tools, named_picture
+from rl_plugin_visual_search.prompts import Coordinates, Tools
 from rl_plugin_visual_search.zoom import NAME, BadRegion, Zoom, zoom_schema
 
 FORMS: dict[Tools, str] = {"code": FORM, "zoom": ZOOM_FORM, "none": ANSWER_FORM}
@@ -109,10 +109,10 @@ class VisualSearch:
         images: list[bytes] = []
         failures = 0
         for call in calls:
-            content, image = await self._zoomed(call)
+            message, image = await self._zoomed(call)
             failures += image is None
             images += [] if image is None else [image]
-            messages.append(Message(role="tool", content=content, name=call.name, tool_call_id=call.id))
+            messages.append(message)
         counts = {
             "tool_calls": float(len(calls)),
             "tool_successes": float(len(images)),
@@ -122,22 +122,20 @@ class VisualSearch:
         observation = Observation(messages=tuple(messages), images=tuple(dict.fromkeys(images)))
         return self._after(observation, counts, failed=failures == len(calls))
 
-    async def _zoomed(self, call: ToolCall) -> tuple[str | tuple[TextPart | ImagePart, ...], bytes | None]:
-        """The content of the answer to a call, and the new picture; None if the call is unusable."""
+    async def _zoomed(self, call: ToolCall) -> tuple[Message, bytes | None]:
+        """The answer to a call, and the new picture; None if the call is unusable."""
         if call.error is not None or call.arguments is None:
-            return f"Error: the call could not be read: {call.error or 'no arguments'}", None
+            return _refused(call, f"the call could not be read: {call.error or 'no arguments'}"), None
         if call.name != NAME:
-            return f"Error: there is no tool {call.name[:64]!r}. The tool is {NAME}.", None
+            return _refused(call, f"there is no tool {call.name[:64]!r}. The tool is {NAME}."), None
         if self._pictures >= self.config.max_images:
-            return f"Error: there are {self._pictures} pictures, the largest number. Answer now.", None
+            return _refused(call, f"there are {self._pictures} pictures, the largest number. Answer now."), None
         try:
-            image, what = await asyncio.to_thread(self._zoom.crop, call.arguments)
+            message, image = await asyncio.to_thread(self._zoom.answer, call)
         except BadRegion as error:
-            return f"Error: {error}.", None
+            return _refused(call, f"{error}."), None
         self._pictures += 1
-        number = len(self._zoom) - 1
-        text = TextPart(text=f"Picture {number} is {what}.\n")
-        return (text, *named_picture(number, image)), image
+        return message, image
 
     def _after(self, observation: Observation, counts: dict[str, float], *, failed: bool) -> Step:
         """Continue, unless the episode stops at a failure."""
@@ -145,6 +143,10 @@ class VisualSearch:
             self._ended = True
             return Step(observation=observation, truncated=True, stop=Stop.TOOL_ERRORS, info=counts)
         return Step(observation=observation, info=counts)
+
+
+def _refused(call: ToolCall, reason: str) -> Message:
+    return Message(role="tool", content=f"Error: {reason}", name=call.name, tool_call_id=call.id)
 
 
 __all__ = ["VisualSearch"]

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rlcore import ToolSchema
+from rlcore import Message, TextPart, ToolCall, ToolSchema
 from rlcore.images import encode_image
 from rlcore.images.encoding import decode_image
 
-from rl_plugin_visual_search.prompts import SPACES, Coordinates
+from rl_plugin_visual_search.prompts import SPACES, Coordinates, named_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -88,12 +88,32 @@ class Zoom:
         width, height = cut.size
         return self._encoded[-1], f"the region {list(box)} of picture {number}, {width} x {height} pixels"
 
+    def answer(self, call: ToolCall) -> tuple[Message, bytes]:
+        """Return the message that answers a call, and the region. Raises as `crop`."""
+        image, what = self.crop(call.arguments or {})
+        number = len(self._encoded) - 1
+        content = (TextPart(text=f"Picture {number} is {what}.\n"), *named_picture(number, image))
+        return Message(role="tool", content=content, name=call.name, tool_call_id=call.id), image
+
     def _number(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(self._encoded):
             raise BadRegion(
                 f"image must be the number of a picture, from 0 to {len(self._encoded) - 1}; found {value!r:.40}"
             )
         return value
+
+
+def corners_of(box: Box, size: tuple[int, int], coordinates: Coordinates) -> list[int]:
+    """Return the corners that select a box: the inverse of `region`.
+
+    Args:
+        box: left, top, right and bottom pixel
+        size: width and height of the picture in pixels
+        coordinates: the space of the corners, in which they must be whole numbers
+    """
+    if coordinates == "pixels":
+        return list(box)
+    return [round(1000 * pixel / size[place % 2]) for place, pixel in enumerate(box)]
 
 
 def region(corners: Sequence[float], size: tuple[int, int], coordinates: Coordinates) -> Box:
@@ -134,4 +154,4 @@ def _corners(value: object) -> tuple[float, ...]:
     return tuple(float(each) for each in numbers)
 
 
-__all__ = ["NAME", "BadRegion", "Zoom", "region", "zoom_schema"]
+__all__ = ["NAME", "BadRegion", "Zoom", "corners_of", "region", "zoom_schema"]

@@ -6,16 +6,17 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rlcore import CodeResult, DataError, Demonstration, ImagePart, Message, TextPart
+from rlcore import CodeResult, DataError, Demonstration, ImagePart, Message, Task, TextPart, ToolCall
 
 from rl_plugin_visual_search.drawn.marks import ROWS
 from rl_plugin_visual_search.drawn.pictures import encoded, picture, reduced
-from rl_plugin_visual_search.drawn.scenes import CELLS, Scene, cell_box, draw_scene
+from rl_plugin_visual_search.drawn.scenes import CELLS, SIDE, Box, Scene, cell_box, draw_scene
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.observations import result_observation, shown_pictures
 from rl_plugin_visual_search.prompts import clue
 from rl_plugin_visual_search.rows import Row
 from rl_plugin_visual_search.tasks import as_task
+from rl_plugin_visual_search.zoom import NAME, Zoom, corners_of, zoom_schema
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -46,16 +47,13 @@ def drawn_demonstrations(config: DataConfig, count: int, *, seed: int) -> Iterab
     """Conversations for the warm-up: descriptions, guesses and right answers, as the configuration says.
 
     Raises:
-        DataError: the tool is not code, or the prompts do not show the pictures.
+        DataError: the prompts do not show the pictures.
     """
     if not config.show_pictures:
         fix = "set data.show_pictures=true, or warmup.steps=0"
         raise DataError(
             "demonstrations on drawn pictures show them", found="false", where="data.show_pictures", fix=fix
         )
-    if config.tools == "zoom":
-        fix = "set data.tools=code, or warmup.steps=0 and a model.path: a builtin model learns its words from them"
-        raise DataError("demonstrations on drawn pictures use code", found=config.tools, where="data.tools", fix=fix)
     rng = random.Random(f"demonstrations {config.seed} {seed}")
     return (_demonstration(config, rng) for _ in range(count))
 
@@ -74,14 +72,37 @@ def _demonstration(config: DataConfig, rng: random.Random) -> Demonstration:
         return Demonstration(messages=(*task.messages, _turn(answer)), images=task.images)
     guess = rng.random() < config.guesses
     cell = rng.randrange(CELLS**2) if guess else scene.target.cell
-    task = as_task(_row("", scene, drawn, "code"), tools="code", style=config.style)
-    crop = encoded(drawn.crop(cell_box(cell)))
-    result = CodeResult(status="ok", images=(crop,), image_names=(clue(1),))
-    observed = result_observation(result, shown_pictures(result, 1), loaded=1)
+    task = as_task(
+        _row("", scene, drawn, config.tools),
+        tools=config.tools,
+        style=config.style,
+        coordinates=config.coordinates,
+    )
+    look = _with_zoom if config.tools == "zoom" else _with_code
+    turns, crop = look(task, _place(scene), drawn, cell_box(cell))
     seen = _detail(scene) if cell == scene.target.cell else NOTHING
     answer = answer_turn(seen, rng.choice(marks) if guess else scene.target.mark)
-    turns = (_turn(_code(_place(scene), cell)), *observed.messages, _turn(answer))
-    return Demonstration(messages=(*task.messages, *turns), images=(*task.images, crop))
+    tools = (zoom_schema(config.coordinates),) if config.tools == "zoom" else ()
+    messages = (*task.messages, *turns, _turn(answer))
+    return Demonstration(messages=messages, tools=tools, images=(*task.images, crop))
+
+
+def _with_code(task: Task, thought: str, drawn: Image.Image, box: Box) -> tuple[tuple[Message, ...], bytes]:
+    """A turn whose code shows a part of the picture, what it returns, and the part."""
+    crop = encoded(drawn.crop(box))
+    left, top, right, bottom = box
+    code = code_turn(thought, f"{clue(0)}.crop(({left},{top},{right},{bottom}))")
+    result = CodeResult(status="ok", images=(crop,), image_names=(clue(1),))
+    return (_turn(code), *result_observation(result, shown_pictures(result, 1), loaded=1).messages), crop
+
+
+def _with_zoom(task: Task, thought: str, drawn: Image.Image, box: Box) -> tuple[tuple[Message, ...], bytes]:
+    """A turn that zooms in to a part of the picture, the answer of the tool, and the part."""
+    coordinates = task.fields["coordinates"]
+    corners = corners_of(box, (SIDE, SIDE), coordinates)
+    call = ToolCall(name=NAME, arguments={"bbox_2d": corners}, id="call_0")
+    answer, crop = Zoom(task.images, coordinates).answer(call)
+    return (Message(role="assistant", content=thought, tool_calls=(call,)), answer), crop
 
 
 def _place(scene: Scene) -> str:
@@ -97,11 +118,6 @@ def _detail(scene: Scene) -> str:
 def _description(request: str, image: bytes, text: str) -> Demonstration:
     asked = Message(role="user", content=(ImagePart.of(image), TextPart(text=request)))
     return Demonstration(messages=(asked, _turn(text)), images=(image,))
-
-
-def _code(thought: str, cell: int) -> str:
-    left, top, right, bottom = cell_box(cell)
-    return code_turn(thought, f"{clue(0)}.crop(({left},{top},{right},{bottom}))")
 
 
 def _turn(text: str) -> Message:
