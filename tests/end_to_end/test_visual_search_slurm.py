@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from documents import blocks
 from workspace import ROOT
 
+PLUGIN = ROOT / "plugins" / "rl-plugin-visual-search"
+RECIPE = PLUGIN / "src" / "rl_plugin_visual_search" / "recipes" / "qwen2.5-vl-7b-2x8.toml"
 FOLDER = ROOT / "examples" / "visual-search" / "slurm"
 SCRIPTS = sorted(FOLDER.glob("*.sh"))
 DRAWN = ("data.train=generated", "data.evaluation=generated", "data.drawn=64", "data.held_out=4", "--dry-run")
@@ -72,6 +77,27 @@ def test_worker_passes_the_addresses_it_was_given(tmp_path: Path) -> None:
     words = done.stdout.splitlines()
     assert {"--nnodes=2", "--nproc-per-node=8", "--rdzv-endpoint=node1:29400", "--rdzv-id=a b"} <= set(words)
     assert words[-3:] == ["name=a b", f'reward.0.base_url=["{JUDGE}"]', "lora.rank=64"]
+
+
+def commands_in_the_recipe() -> list[list[str]]:
+    """The commands in the comment at the beginning of the recipe."""
+    lines = [line[1:].strip() for line in RECIPE.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    return [shlex.split(line) for line in "\n".join(lines).replace("\\\n", " ").splitlines() if line[:8] == "torchrun"]
+
+
+def commands_in_the_example() -> list[list[str]]:
+    shown = [command for block in blocks(FOLDER.parent / "README.md") for command in block.commands]
+    return [command for command in shown if command[0] == "torchrun"]
+
+
+@pytest.mark.parametrize("commands", [commands_in_the_recipe, commands_in_the_example])
+def test_documented_launch_is_that_of_the_worker(commands: Callable[[], list[list[str]]], tmp_path: Path) -> None:
+    command_that_prints(tmp_path, "torchrun")
+    done = run("worker.sh", "HEAD:29400", "http://JUDGE:18901/v1", place=tmp_path)
+    words = done.stdout.splitlines()
+    (command,) = commands()
+    long = {"-p": "--plugin", "-r": "--recipe"}
+    assert [long.get(word, word) for word in command[1:]][: len(words)] == words
 
 
 @pytest.mark.parametrize(("script", "words"), [("worker.sh", ["node1:29400"]), ("train.sh", [])])

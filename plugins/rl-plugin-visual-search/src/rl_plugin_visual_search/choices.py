@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rlcore.types import derive_seed
@@ -20,25 +21,31 @@ _LETTER_ALONE = re.compile(r"[^\n.]*\boption'?s? letter\b[^\n]*", re.IGNORECASE)
 
 
 def choice_of(row: Row, *, seed: int | None) -> Row:
-    """Return a row with its options apart from the question, in an order that depends on the seed.
+    """Return a row whose answer is the letter and the text of the right option, as ``C. a red one``.
 
-    The answer is then the letter and the text of the right option, as ``C. a red one``. Rows that are no multiple
+    With a seed, its options are apart from the question, and their order depends on the seed. Rows that are no multiple
     choice, or whose answer is none of the options, or two of them, are returned as they are.
 
     Args:
         row: any row
-        seed: of the order; None keeps the order and the answer of the file
+        seed: of the order; None keeps the question and the order of the file
     """
+    apart = with_options_apart(row)
+    right = _right_option(apart)
     if seed is None:
-        return row
-    row = with_options_apart(row)
-    right = _right_option(row)
+        if right is None:
+            return row
+        answer = _lettered(right, apart.options)
+        return replace(row, options=apart.options, listed=not row.options, answer=answer)
     if right is None:
-        return row
-    options = sorted(row.options)
-    random.Random(derive_seed(seed, "options", row.question, *options)).shuffle(options)
-    letter = LETTERS[options.index(right)]
-    return replace(row, options=tuple(options), answer=f"{letter}. {right}", aliases=())
+        return apart
+    options = sorted(apart.options)
+    random.Random(derive_seed(seed, "options", apart.question, *options)).shuffle(options)
+    return replace(apart, options=tuple(options), answer=_lettered(right, options), aliases=())
+
+
+def _lettered(right: str, options: Sequence[str]) -> str:
+    return f"{LETTERS[options.index(right)]}. {right}"
 
 
 def with_options_apart(row: Row) -> Row:

@@ -40,8 +40,8 @@ class AccuracyConfig(Table):
     """Id of the reward."""
     numbers: Literal["equal", "relative"] = "equal"
     """Whether a number must be equal, or have a mean relative accuracy of at least 0.5."""
-    max_characters: Annotated[int, Field(ge=1, le=10_000)] = 1000
-    """An answer of this length or more is wrong."""
+    max_answer_characters: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """A longer answer scores 0, as with ``llm-judge``."""
 
 
 class ToolBonusConfig(Table):
@@ -84,7 +84,7 @@ class DataConfig(DrawnConfig):
     option_seed: int | None = 0
     """Seed of the order of options in multiple-choice questions, also of options in the text of a question. None keeps
     the order of the file, in which the right one is often first. With ``style = "row"``, prompts of files are kept as
-    they are."""
+    they are. In any order, the right answer is the letter and the text of an option."""
     on_error: Literal["raise", "skip"] = "raise"
     """Whether an unusable row stops the run, or is skipped and counted."""
     limit: Count | None = None

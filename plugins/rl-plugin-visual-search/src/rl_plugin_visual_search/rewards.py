@@ -36,7 +36,7 @@ class Accuracy:
         components = {"answered": float(answer is not None), "too_long": 0.0}
         if answer is None:
             return RewardResult(value=0.0, components=components)
-        if len(answer) >= self.config.max_characters:
+        if len(answer) > self.config.max_answer_characters:
             return RewardResult(value=0.0, components={**components, "too_long": 1.0})
         verdict = compare(
             answer,

@@ -50,7 +50,9 @@ class Row:
     """Further texts that are right."""
     options: tuple[str, ...] = ()
     """The texts of the options of a multiple choice; empty for a free answer. ``answer`` is then a letter or a text of
-    them."""
+    them, or both."""
+    listed: bool = False
+    """Whether the text of the question lists the options."""
     data_source: str = ""
     """The data set that the question comes from."""
     category: str = ""

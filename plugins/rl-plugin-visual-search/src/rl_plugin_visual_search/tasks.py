@@ -31,7 +31,7 @@ def as_task(
             row.images,
             tools=tools,
             style="guided" if style == "row" else style,
-            options=row.options,
+            options=() if row.listed else row.options,
             coordinates=coordinates,
             shown=shown,
         )
