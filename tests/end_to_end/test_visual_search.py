@@ -183,6 +183,14 @@ kept = 7"""
     assert "Execution error:" in third
 
 
+def test_pictures_are_given_to_a_session_once(play: Play) -> None:
+    """A later turn does not receive the pictures again, which would replace what its code has assigned."""
+    turns = ["image_clue_0 = image_clue_0.crop((0, 0, 40, 30))", "print(image_clue_0.size, image_clue_1.size)"]
+    first, second = observed(play(*(code_turn("", code) for code in turns), RIGHT, images=[picture(), picture(50, 28)]))
+    assert "without output" in first
+    assert "(40, 30) (50, 28)" in second
+
+
 def test_failed_code_is_an_observation_and_the_agent_may_recover(play: Play) -> None:
     broken = code_turn("", "print('before')\nimport warnings\nwarnings.warn('careful')\n1 / 0")
     trajectory = play(broken, LOOK, RIGHT)

@@ -31,7 +31,7 @@ engine = "openai"
 stop = ["</code>"]
 [evaluation]
 samples = 2
-temperature = 1.0
+temperature = 0.7
 """
 LOOK = "print(image_clue_0.size)\nplt.imshow(image_clue_0)\nplt.show()"
 BROKEN = "print(missing)"
@@ -80,6 +80,7 @@ def test_evaluation_reports_types_tools_and_turns(
     (folder,) = (tmp_path / "out").iterdir()
     results = json.loads((folder / "results.json").read_text())
     assert (results["samples"], results["option_seed"], results["not_scored"]) == (2, 0, 0)
+    assert {body["temperature"] for body in endpoint.bodies} == {0.7}, "that of the evaluation"
     assert results["types"]["attributes"]["value"] == 1.0
     assert results["types"]["attributes"]["questions"] == 3
     guessed = results["types"]["positions"]["value"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -114,6 +116,39 @@ def test_equal_questions_are_asked_once(server: Endpoint) -> None:
     assert values(found) == [1.0, 0.0] * 8
     assert len(server.bodies) == 2
     assert sum(result.components["cached"] for result in found) == 14
+
+
+def test_answers_are_judged_at_the_same_time(server: Endpoint) -> None:
+    server.answer = lambda body: Reply(body=judged(body).body, after_s=0.3)
+    assert values(scores(server, [f"it is pink {number}" for number in range(12)])) == [1.0] * 12
+    assert server.most_at_once > 6
+    server.most_at_once = 0
+    scores(server, [f"it is pink {number}" for number in range(4)], concurrency=2)
+    assert server.most_at_once == 2
+
+
+HEARD = """
+import sys
+heard = []
+watched = ("socket.connect", "socket.getaddrinfo", "os.putenv", "os.unsetenv")
+sys.addaudithook(lambda event, details: heard.append(event) if event in watched else None)
+from rl_plugin_llm_judge.config import JudgeConfig
+from rl_plugin_llm_judge.judge import Judge
+Judge(JudgeConfig(base_url=["http://judge.invalid/v1"], api_key_env="", proxy="none"))
+assert heard == [], heard
+import os, socket
+os.environ["HEARD"] = "1"
+try:
+    socket.create_connection(("127.0.0.1", 9), timeout=1)
+except OSError:
+    pass
+assert {"os.putenv", "socket.connect"} <= {*heard}
+"""
+
+
+def test_importing_and_making_a_judge_asks_no_network_and_sets_no_variable() -> None:
+    done = subprocess.run([sys.executable, "-c", HEARD], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_failed_judgement_is_not_remembered(server: Endpoint) -> None:

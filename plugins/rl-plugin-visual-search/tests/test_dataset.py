@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import os
 from pathlib import Path
@@ -12,8 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rl_plugin_visual_search.config import DataConfig
+from rl_plugin_visual_search.conversations import conversation_of
 from rl_plugin_visual_search.dataset import VisualSearchData
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
+from rl_plugin_visual_search.rows import row_of
+from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
 from rlcore.types import Task, media_hash
 from solid_pictures import picture
@@ -133,7 +137,7 @@ def test_lists_of_answers_and_aliases_are_all_right(tmp_path: Path) -> None:
         ("red", ("crimson",)),
         ("7", ()),
         ("A", ()),
-        ("red", ()),
+        ("A. red", ()),
     ]
     assert found[3]["category"] == "direct_attributes"
     assert found[4]["options"] == ("red", "blue")
@@ -143,6 +147,10 @@ def test_prompt_of_the_row_replaces_the_prompt_of_the_plugin(tmp_path: Path) -> 
     file = written(tmp_path, [deepeyes()], "rows.parquet")
     (task,) = tasks_of(file, style="row")
     assert task.messages[0].text == "<image_clue_0></image_clue_0>\nWhat colour is the mug?"
+    choice = deepeyes(options=["black", "red"], reward_model={"ground_truth": "A"})
+    (task,) = tasks_of(written(tmp_path, [choice], "choice.parquet"), style="row")
+    assert task.messages[0].text == "<image_clue_0></image_clue_0>\nWhat colour is the mug?"
+    assert (task.fields["answer"], task.fields["options"]) == ("A. black", ("black", "red"))
     with pytest.raises(ValueError, match="row"):
         tasks_of(file, style="row", tools="zoom")
 
@@ -208,6 +216,23 @@ def test_files_that_cannot_be_read_are_errors(tmp_path: Path, name: str, text: s
         tasks_of(tmp_path / name)
     with pytest.raises(DataError):
         tasks_of(tmp_path / "missing.json")
+
+
+def test_rows_are_not_changed_by_reading_them(tmp_path: Path) -> None:
+    """An epoch reads the same as the one before it."""
+    written(tmp_path, [])
+    question = deepeyes(images=["pictures/first.png"], options=["black", "red"])
+    recorded = conversation(image_path=["pictures/first.png", "pictures/second.png"])
+    del recorded["images"]
+    before, reader = copy.deepcopy((question, recorded)), ImageReader(tmp_path)
+    epochs = [(row_of(question, "0", reader), conversation_of(recorded, reader)) for _ in range(2)]
+    assert epochs[0] == epochs[1]
+    assert (question, recorded) == before
+    data = dataset(written(tmp_path, [question]))
+    (task,) = data.tasks("train")
+    with pytest.raises((TypeError, AttributeError)):
+        task.fields["answer"] = "red"  # type: ignore[index]
+    assert data.tasks("train") == [task]
 
 
 def test_folder_is_read_in_alphabetical_order_and_limited(tmp_path: Path) -> None:

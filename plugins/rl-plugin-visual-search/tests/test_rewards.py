@@ -68,12 +68,23 @@ def test_only_text_of_the_last_turn_is_an_answer() -> None:
     assert scored(make_trajectory(QUESTION, LOOK, SHOWN, task_id="1")).value == 0
 
 
-def test_answer_of_a_thousand_characters_is_wrong_and_earns_no_bonus() -> None:
-    long = played(answer_turn("", "tiger" + " " * 10 + "." * 985), calls=2, successes=2)
+def test_number_beside_the_answer_is_not_read() -> None:
+    reward = Accuracy(AccuracyConfig(numbers="relative"))
+    for before, answer, value in (
+        ("There are 7 boats.", "9", 0.0),
+        ("There are 9 boats.", "7", 1.0),
+        ("7", "none", 0.0),
+    ):
+        assert reward(played(answer_turn(before, answer)), task(answer="7")).value == value
+
+
+def test_answer_above_the_limit_is_wrong_and_earns_no_bonus() -> None:
+    long = played(answer_turn("", "tiger" + " " * 10 + "." * 986), calls=2, successes=2)
     result = scored(long)
     assert (result.value, result.components["too_long"]) == (0.0, 1.0)
     assert bonus(long, result.value).value == 0
-    assert scored(played(answer_turn("", "tiger" + "." * 20)), max_characters=25).value == 0
+    assert scored(played(answer_turn("", "tiger" + "." * 995))).value == 1
+    assert scored(played(answer_turn("", "tiger" + "." * 20)), max_answer_characters=24).value == 0
 
 
 def test_components_of_the_accuracy_are_logged() -> None:
