@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ class Learned:
     without_tool: float
     """That of the trained model if the tool is taken away."""
     seconds: float
+    """Of processor time, which other processes on the machine do not change much. The run has one thread."""
 
     @property
     def first(self) -> float:
@@ -42,26 +43,29 @@ class Learned:
         return self.accuracy[max(self.accuracy)]
 
 
-def rlcore(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "rlcore", *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+def rlcore(*arguments: str) -> tuple[str, float]:
+    """The output of a command, and the processor time of it and of the processes that it started, in seconds."""
+    command = [sys.executable, "-m", "rlcore", *arguments]
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as output,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+    ):
+        process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=output, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        errors.seek(0)
+        text, problems = output.read(), errors.read()
+    assert process.returncode == 0, text[-2000:] + problems[-4000:]
+    return text, usage.ru_utime + usage.ru_stime
 
 
 def run(folder: Path, *overrides: str) -> Learned:
     arguments = ("run", "--plugin", "visual-search", *overrides)
-    started = time.monotonic()
-    rlcore(*arguments, f"runs={folder}", "name=run")
-    seconds = time.monotonic() - started
+    _, seconds = rlcore(*arguments, f"runs={folder}", "name=run")
     lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     accuracy = {line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line}
-    without = json.loads(rlcore("eval", str(folder / "run"), "--json", WITHOUT_TOOL))
+    without = json.loads(rlcore("eval", str(folder / "run"), "--json", WITHOUT_TOOL)[0])
     return Learned(
         command=" ".join(("rlcore", *arguments)), accuracy=accuracy, without_tool=without["accuracy"], seconds=seconds
     )
@@ -89,8 +93,7 @@ def test_three_seeds_learn_and_controls_do_not(tmp_path: Path) -> None:
     for seed in ("seed 0", "seed 1", "seed 2"):
         assert runs[seed].last >= runs[seed].without_tool + 0.3, seed
         assert runs[seed].last >= runs[seed].first + 0.1, seed
-        if (os.cpu_count() or 1) >= 2 and os.getloadavg()[0] < 3:
-            assert runs[seed].seconds < MINUTES_CLAIMED * 60, seed
+        assert runs[seed].seconds < MINUTES_CLAIMED * 60, seed
     for control in ("no tool in training", "empty pictures"):
         assert max(runs[control].accuracy.values()) < CHANCE + 0.1, control
 
@@ -107,7 +110,9 @@ def write_table(runs: Mapping[str, Learned]) -> None:
         "`uv run pytest -m proof tests/end_to_end/test_visual_search_learns.py`",
         f"at commit {commit.stdout.strip() or 'unknown'}, two runs at a time on {os.cpu_count()} cores.",
         "",
-        "| run | command | " + " | ".join(f"step {step}" for step in steps) + " | seconds | without the tool |",
+        "| run | command | "
+        + " | ".join(f"step {step}" for step in steps)
+        + " | processor seconds | without the tool |",
         "|---|---|" + "---|" * (len(steps) + 2),
     ]
     for name, learned in runs.items():

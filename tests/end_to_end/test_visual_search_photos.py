@@ -1,7 +1,9 @@
-"""Visual search trains on real photos, with the published tokenizer and a judge behind HTTP."""
+"""Visual search trains on real photos, with code in the sandbox, the published tokenizer and a judge behind HTTP."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -11,8 +13,15 @@ from typing import Any
 import pytest
 from chat_server import Endpoint, Reply, failing, reply
 from judging_server import parts
+from PIL import Image
 from qwen_folders import qwen_folder
+from rl_plugin_visual_search.config import DataConfig
+from rl_plugin_visual_search.dataset import VisualSearchData
+from rl_plugin_visual_search.grammar import answer_turn, code_turn
+from rl_plugin_visual_search.observations import result_observation, shown_pictures
+from rlcore import CodeResult, Message, TextPart
 from rlcore.cli import main
+from rlcore.runs.records import read_groups
 
 DATA = os.environ.get("RLCORE_DATA")
 pytestmark = [
@@ -20,11 +29,15 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(DATA is None, reason="RLCORE_DATA is not set"),
 ]
-PHOTOS = Path(str(DATA)) / "visual_search"
-CONFIG = """
+QUESTIONS = Path(str(DATA)) / "visual_search" / "deepeyes_schema_sample.parquet"
+"""Three questions about large photos and nine about photos of GQA."""
+SIBLINGS = 3
+BOX = (0, 0, 224, 168)
+ANSWERS = ("tiger", "lion")
+CONFIG = f"""
 [model]
 path = "model"
-images = { min_pixels = 12544, max_pixels = 12544 }
+images = {{ min_pixels = 12544, max_pixels = 12544 }}
 [environment]
 id = "visual-search"
 max_turns = 2
@@ -34,25 +47,27 @@ api_key_env = ""
 examples = "visual-search"
 question_field = "question"
 aliases_field = "aliases"
-extract = "response"
+extract = "answer-box"
 max_retries = 0
 [[reward]]
 id = "visual-search-tools"
 accuracy = "llm-judge"
 weight = 0.1
-[data]
-style = "plain"
 [rollout]
-group_size = 3
-max_new_tokens = 8
+group_size = {SIBLINGS}
+max_new_tokens = 64
 stop = ["</code>"]
 [algorithm]
 advantage = "grpo"
 loss = "clip"
+[warmup]
+steps = 60
+demonstrations_per_step = 6
+learning_rate = 3e-3
 [trainer]
 id = "policy-gradient"
 steps = 2
-tasks_per_step = 3
+tasks_per_step = 6
 [evaluation]
 every = 0
 [checkpoint]
@@ -61,11 +76,11 @@ every = 0
 
 
 def verdict(body: dict[str, Any]) -> Reply:
-    """Half of the answers are right. The judge fails for the question about a flag."""
+    """A tiger is right. The judge fails for the question about a flag."""
     case = parts(body)
     if "flag" in case["question"]:
         return failing(500)
-    return reply(f"Judgement: {len(case['answer'].encode()) % 2}")
+    return reply(f"Judgement: {int(case['answer'] == ANSWERS[0])}")
 
 
 @pytest.fixture
@@ -76,21 +91,49 @@ def judge() -> Iterator[Endpoint]:
     server.close()
 
 
-def test_photos_are_trained_on_with_a_judge(judge: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random model writes no code. The judge scores whatever it says, and its failures are not zeros."""
+def marked(message: Message) -> dict[str, str]:
+    """A message of a row, with ``<image>`` at the place of each picture."""
+    content = (TextPart(text=message.content),) if isinstance(message.content, str) else message.content
+    texts = (part.text if isinstance(part, TextPart) else "<image>" for part in content)
+    return {"role": message.role, "content": "".join(texts)}
+
+
+def conversations() -> Iterator[dict[str, Any]]:
+    """Recorded episodes about the photos, with the prompts of the environment. They guess the answer."""
+    for task in VisualSearchData(DataConfig(train=[str(QUESTIONS)], images=DATA)).tasks("train"):
+        written = io.BytesIO()
+        Image.open(io.BytesIO(task.images[0])).crop(BOX).save(written, format="PNG")
+        result = CodeResult(status="ok", images=(written.getvalue(),), image_names=("image_clue_1",))
+        (observed,) = result_observation(result, shown_pictures(result, 1), loaded=1).messages
+        look = Message(role="assistant", content=code_turn("", f"image_clue_0.crop({BOX})"))
+        for answer in ANSWERS:
+            turns = (*task.messages, look, observed, Message(role="assistant", content=answer_turn("", answer)))
+            images = [
+                f"data:image/png;base64,{base64.b64encode(data).decode()}" for data in (*task.images, *result.images)
+            ]
+            yield {"messages": [marked(message) for message in turns], "images": images}
+
+
+def test_photos_are_trained_on_with_code_and_a_judge(
+    judge: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warm-up teaches to crop and to guess. The judge scores the guesses, and its failures are not zeros."""
     monkeypatch.chdir(tmp_path)
     qwen_folder(tmp_path / "model", Path(str(DATA)))
     Path("photos.toml").write_text(CONFIG, encoding="utf-8")
-    words = [f"data.train={PHOTOS / 'vstar_examples.jsonl'}", f'reward.0.base_url=["{judge.url}"]', "name=photos"]
+    Path("recorded.jsonl").write_text("".join(json.dumps(row) + "\n" for row in conversations()), encoding="utf-8")
+    files = json.dumps([str(QUESTIONS), "recorded.jsonl"])
+    words = [f"data.train={files}", f"data.images={DATA}", f'reward.0.base_url=["{judge.url}"]', "name=photos"]
     monkeypatch.setattr("sys.argv", ["rlcore", "run", "-c", "photos.toml", *words])
     assert main() == 0
     lines = Path("runs/photos/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [found for found in map(json.loads, lines) if "reward/mean" in found]
+    print(steps)
     assert len(steps) == 2
-    for step in steps:
-        assert (step["not_scored"], step["reward_error/llm-judge/server error"]) == (3, 3)
-        assert step["reward/llm-judge/judged"] == 1
+    assert sum(step["not_scored"] for step in steps) > 0
     assert any(step["gradient_norm"] > 0 for step in steps)
     questions = {parts(body)["question"] for body in judge.bodies}
-    assert len(questions) == 3
+    assert len(questions) > 6
     assert any("signicade" in question for question in questions)
+    stored = [group for path in sorted(Path("runs/photos/rollouts").iterdir()) for group in read_groups(path)]
+    print([t.messages[-1].text for g in stored for t in g.trajectories])

@@ -56,7 +56,9 @@ class VisualSearchData:
         return self._split(split).tasks
 
     def conversations(self, split: str) -> Sequence[Demonstration]:
-        """All recorded conversations of ``train`` or ``evaluation``. Raises as `tasks`."""
+        """All recorded conversations of ``train`` or ``evaluation``; empty for drawn pictures. Raises as `tasks`."""
+        if split in SPLITS and {*self._names_of(split)} == {GENERATED}:
+            return ()
         return self._split(split).conversations
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
@@ -105,7 +107,7 @@ class VisualSearchData:
 
     def _load(self, split: str) -> _Split:
         config, loaded = self._config, _Split()
-        names = config.train if split == "train" else config.evaluation
+        names = self._names_of(split)
         for each in chain.from_iterable(self._rows(name, split, loaded.skipped) for name in names):
             if isinstance(each, Demonstration):
                 loaded.conversations.append(each)

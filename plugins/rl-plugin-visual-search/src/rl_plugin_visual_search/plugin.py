@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 _PACKAGE = "rl_plugin_visual_search"
 _NAMED = {
-    "qwen2.5-vl-7b": "GRPO on one machine",
-    "qwen2.5-vl-7b-2x8": "GRPO on two machines of eight GPUs",
-    "qwen2.5-vl-7b-ranked": "GRPO with oversampling, filtering and ranking",
+    "qwen2.5-vl-7b-sft": "SFT of Qwen2.5-VL-7B on conversations with code and pictures, on a GPU.",
+    "qwen2.5-vl-7b": "GRPO with Qwen2.5-VL-7B and a judge, on one machine.",
+    "qwen2.5-vl-7b-2x8": "GRPO with Qwen2.5-VL-7B and a judge, on two machines of eight GPUs.",
+    "qwen2.5-vl-7b-ranked": "GRPO with Qwen2.5-VL-7B and a judge, with oversampling, filtering and ranking.",
 }
 
 
@@ -101,9 +102,14 @@ def rlcore_recipes() -> Iterable[RecipeSpec]:
         target=f"{_PACKAGE}:recipes/default.toml",
         summary="A tiny model on drawn pictures, in minutes on a laptop.",
     )
+    yield RecipeSpec(
+        id="visual-search/sft",
+        target=f"{_PACKAGE}:recipes/sft.toml",
+        summary="SFT of a tiny model on conversations with code and pictures, in minutes on a laptop.",
+    )
     for name, what in _NAMED.items():
         yield RecipeSpec(
             id=f"visual-search/{name}",
             target=f"{_PACKAGE}:recipes/{name}.toml",
-            summary=f"{what} with Qwen2.5-VL-7B and a judge, on GPUs.",
+            summary=what,
         )
