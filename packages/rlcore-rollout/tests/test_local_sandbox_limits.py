@@ -18,6 +18,7 @@ from image_files import picture
 from rlcore.errors import SandboxFailure
 from rlcore.types import CodeResult, SandboxLimits
 from rlcore_rollout.sandboxes.local import LocalSandbox, LocalSession
+from rlcore_rollout.sandboxes.starting import ZygoteProcess
 
 LIMITS = SandboxLimits(cell_s=2.0, output_characters=400, images=3, image_pixels=40_000, memory_mb=256)
 
@@ -117,6 +118,14 @@ def reply(**fields):
 """
 
 
+CHUNKS = """
+import io, zlib
+f = io.BytesIO(); Image.new('RGB', (9, 9)).save(f, 'PNG'); data = f.getvalue()
+empty = bytes(4) + b'prVt' + struct.pack('!I', zlib.crc32(b'prVt'))
+frame(b'I', data[:33] + empty * 20000 + data[33:]); reply()
+"""
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -124,6 +133,7 @@ def reply(**fields):
         "import io; f = io.BytesIO(); Image.new('RGB', (300, 300)).save(f, 'PNG'); frame(b'I', f.getvalue()); reply()",
         "import io; f = io.BytesIO(); Image.new('RGB', (9, 9)).save(f, 'JPEG'); frame(b'I', f.getvalue()); reply()",
         "import io; f = io.BytesIO(); Image.new('RGB', (9, 9)).save(f, 'PNG'); frame(b'I', f.getvalue()[:45]); reply()",
+        CHUNKS,
         "reply(value=3)",
         "reply(value=None)",
         "reply(ok='yes')",
@@ -150,6 +160,23 @@ def test_code_that_goes_on_after_a_forged_reply_is_killed(sandbox: LocalSandbox)
     assert forged.ok
     assert killed.status == "killed"
     assert (after.status, after.stdout) == ("ok", "mine\n")
+
+
+def test_thousands_of_replies_are_one_reason_to_kill(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message to the zygote takes the event loop's time, and so the time of all other trajectories."""
+    code = "import os\nframes = (b'J' + bytes(3) + bytes([2]) + b'{}') * 9000\nwhile True: os.write(3, frames)"
+    killed: list[str] = []
+    kill = ZygoteProcess.kill
+
+    def counted(zygote: ZygoteProcess, name: str) -> None:
+        killed.append(name)
+        kill(zygote, name)
+
+    monkeypatch.setattr(ZygoteProcess, "kill", counted)
+    flooded, after = results(sandbox, code, "1")
+    assert flooded.status == "killed"
+    assert after.value == "1"
+    assert len(set(killed)) == len(killed) == 2, "the flooding session and the one that replaced it"
 
 
 def test_cpu_time_of_a_cell_is_limited() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
+import mmap
 import os
 import re
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -113,9 +116,22 @@ def test_only_connected_pairs_of_sockets_are_allowed() -> None:
     assert decision(program, CALLS["socketpair"], 1, 1 | 0o2000000) == ALLOW
     assert decision(program, CALLS["socketpair"], 1, 2) == refused(errno.EPERM), "datagrams can be sent to any address"
     assert decision(program, CALLS["socketpair"], 2, 1) == refused(errno.EPERM)
+    assert decision(program, CALLS["setsockopt"], 0, 1, 20) == ALLOW
+    assert decision(program, CALLS["setsockopt"], 0, 1, 26) == refused(errno.EPERM), "SO_ATTACH_FILTER"
+    assert decision(program, CALLS["setsockopt"], 0, 1, 7) == refused(errno.EPERM), "SO_SNDBUF"
     assert decision(program, CALLS["ioctl"], 1, 0x5412) == refused(errno.EPERM), "TIOCSTI types into a terminal"
     assert decision(program, CALLS["fcntl"], 1, 8) == refused(errno.EPERM), "F_SETOWN sends signals"
     assert decision(program, CALLS["prctl"], kernel.PR_SET_PDEATHSIG) == refused(errno.EPERM)
+
+
+@pytest.mark.parametrize("processes", [True, False])
+def test_shared_memory_without_a_file_is_refused(processes: bool) -> None:
+    program = seccomp.program(processes=processes, process_id=OWN)
+    private, shared, validated, anonymous = 2, 1, 3, 0x20
+    for flags in (private | anonymous, private, shared, validated):
+        assert decision(program, CALLS["mmap"], 0, 4096, 3, flags) == ALLOW
+    for flags in (shared | anonymous, validated | anonymous):
+        assert decision(program, CALLS["mmap"], 0, 4096, 3, flags) == refused(errno.EPERM)
 
 
 @pytest.mark.parametrize("machine", HEADERS)
@@ -169,6 +185,63 @@ def test_packages_of_rlcore_are_not_among_the_readable_files() -> None:
     assert all(os.path.exists(path) for path in trees)
 
 
+THIRD_PARTY = """
+import os, site, sys
+folder, backend, scratch = sys.argv[1:]
+installed = site.getsitepackages()
+site.getsitepackages = lambda prefixes=None: [*installed, folder]
+sys.path.append(folder)
+from types import SimpleNamespace
+from rlcore_rollout.sandboxes import isolation
+limits = SimpleNamespace(memory_mb=512, processes=4, files=64, file_mb=1)
+prepared = isolation.prepare(backend, limits, scratch)
+own = os.path.join(scratch, "own")
+os.mkdir(own)
+child = isolation.fork(prepared)
+if not child:
+    isolation.enter(prepared, own)
+    for name in ("acme_library.py", "acme_tasks/answers.txt", "acme_single.py", "acme-1.0.dist-info/RECORD"):
+        try:
+            print(name, open(os.path.join(folder, name)).read(4))
+        except OSError as error:
+            print(name, type(error).__name__)
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("backend", ["namespaces", "landlock"])
+def test_packages_of_third_party_plugins_are_hidden(backend: str, tmp_path: Path) -> None:
+    found = getattr(support, backend)()
+    if not found.available or not landlock.version():
+        pytest.skip(found.reason or "the kernel lacks landlock")
+    installed, scratch = tmp_path / "lib" / "site-packages", tmp_path / "box" / "sessions"
+    record = "acme_tasks/__init__.py,,\nacme_tasks/answers.txt,,\nacme_single.py,,\nacme-1.0.dist-info/RECORD,,\n"
+    for name, text in {
+        "acme_library.py": "free",
+        "acme_tasks/__init__.py": "",
+        "acme_tasks/answers.txt": "secret",
+        "acme_single.py": "secret",
+        "acme-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n",
+        "acme-1.0.dist-info/entry_points.txt": "[rlcore.plugins]\nacme = acme_tasks.plugin\n",
+        "acme-1.0.dist-info/RECORD": record,
+    }.items():
+        (installed / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / name).write_text(text)
+    scratch.mkdir(parents=True)
+    for path in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
+        path.chmod(0o755)  # sessions are another user
+    command = [sys.executable, "-c", THIRD_PARTY, str(installed), backend, str(scratch)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "acme_library.py free",
+        "acme_tasks/answers.txt PermissionError",
+        "acme_single.py PermissionError",
+        "acme-1.0.dist-info/RECORD PermissionError",
+    ], done
+
+
 def test_the_size_of_a_hostile_folder_is_found_or_infinite(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 100_000)
     (tmp_path / "link").symlink_to("/")
@@ -185,10 +258,43 @@ def test_deleted_files_that_are_open_count(tmp_path: Path) -> None:
         file.write(b"x" * 2_000_000)
         file.flush()
         limits = SimpleNamespace(file_mb=1)
-        assert checks.files_status(os.getpid(), limits, str(tmp_path)) == checks.FILES_STATUS
+        assert checks.files_status([os.getpid()], limits, str(tmp_path)) == checks.FILES_STATUS
         (tmp_path / "file").unlink()
-        assert checks.files_status(os.getpid(), limits, str(tmp_path)) == checks.FILES_STATUS
-    assert checks.files_status(os.getpid(), limits, str(tmp_path)) == 0
+        assert checks.files_status([os.getpid()], limits, str(tmp_path)) == checks.FILES_STATUS
+    assert checks.files_status([os.getpid()], limits, str(tmp_path)) == 0
+
+
+def test_deleted_files_that_are_only_mapped_count(tmp_path: Path) -> None:
+    limits = SimpleNamespace(file_mb=1)
+    maps = []
+    for _ in range(2):
+        with (tmp_path / "file").open("w+b") as file:
+            file.truncate(mmap.PAGESIZE)
+            library = ctypes.CDLL(None)
+            library.mmap.restype = ctypes.c_void_p
+            maps.append(library.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 1, 1, file.fileno(), ctypes.c_long(0)))
+        (tmp_path / "file").unlink()
+    try:
+        assert checks.files_status([os.getpid()], limits, str(tmp_path)) == checks.FILES_STATUS
+    finally:
+        for place in maps:
+            library.munmap(ctypes.c_void_p(place), ctypes.c_size_t(mmap.PAGESIZE))
+    assert checks.files_status([os.getpid()], limits, str(tmp_path)) == 0
+
+
+def test_progress_changes_when_a_process_runs_and_not_when_it_waits() -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            while Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").split()[2] != "S":
+                time.sleep(0.01)
+            first = checks.progress(process.pid)
+            assert first
+            assert checks.progress(process.pid) == first
+        finally:
+            process.kill()
+    before = checks.progress(os.getpid())
+    time.sleep(0.01)
+    assert checks.progress(os.getpid()) != before
 
 
 @pytest.mark.parametrize("backend", ["namespaces", "landlock", "bubblewrap"])

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from rlcore.errors import DataError, SandboxFailure
-from rlcore.images.encoding import check_image, open_image
 from rlcore.types import CodeResult, SandboxLimits
 
 from rlcore_rollout.sandboxes.inside.texts import cut
+from rlcore_rollout.sandboxes.pictures import check_pictures
 from rlcore_rollout.sandboxes.process import Ended, SessionProcess
 from rlcore_rollout.sandboxes.starting import ZygoteProcess
 
@@ -82,6 +82,8 @@ class LocalSession:
         self._process: SessionProcess | None = None
         self._next_image = len(images)
         self._requests = 0
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
         self._lost = self._closed = False
         """Whether the state was lost since the last result."""
 
@@ -104,7 +106,22 @@ class LocalSession:
         self._process = process
 
     async def run(self, code: str) -> CodeResult:
-        """Run a cell; see `rlcore.contracts.SandboxSession`. Images are numbered on after a restart."""
+        """Run a cell; see `rlcore.contracts.SandboxSession`. Images are numbered on after a restart.
+
+        Concurrent calls run one after the other. All of them belong to the event loop in which the session was opened.
+
+        Raises:
+            SandboxFailure: also if it is called in another event loop, such as that of another thread.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            raise SandboxFailure(
+                "a session of the sandbox runs cells in the event loop that opened it, found a call in another one; "
+                "open a session in each thread, or use asyncio.run_coroutine_threadsafe with the loop of this one"
+            )
+        async with self._turn:
+            return await self._run(code)
+
+    async def _run(self, code: str) -> CodeResult:
         if self._closed:
             raise SandboxFailure("the session of the sandbox is closed")
         process = await self._running()
@@ -117,7 +134,7 @@ class LocalSession:
             message, images = await process.run(request)
             fields = self._checked(message, images)
             if images:
-                await asyncio.to_thread(self._check_images, images)
+                await asyncio.to_thread(check_pictures, images, self._limits.image_pixels)
         except Ended as ended:
             images = ()
             status: Literal["timeout", "killed"] = "timeout" if ended.limit else "killed"
@@ -184,13 +201,6 @@ class LocalSession:
     def _text(self, text: str) -> str:
         """A text without lone surrogates, within the limit."""
         return cut(text.encode("utf-8", "replace").decode("utf-8"), self._limits.output_characters)
-
-    def _check_images(self, images: Sequence[bytes]) -> None:
-        for data in images:
-            image = open_image(data)
-            if image.format != "PNG" or image.width * image.height > self._limits.image_pixels:
-                raise DataError("an image of a sandbox must be a PNG within the limit of pixels")
-            check_image(data)
 
 
 __all__ = ["LocalSandbox", "LocalSession"]

@@ -18,14 +18,12 @@ from rlcore.errors import SandboxFailure
 from rlcore.types import SandboxLimits
 
 from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
-from rlcore_rollout.sandboxes.inside.output import Output
+from rlcore_rollout.sandboxes.inside.output import MOST_BYTES, Output
 from rlcore_rollout.sandboxes.inside.session import BROKEN_STATUS, FULL_STATUS
 from rlcore_rollout.sandboxes.isolation.checks import FILES_STATUS, MEMORY_STATUS
 from rlcore_rollout.sandboxes.starting import ZygoteProcess
 
 CHUNK = 65_536
-MOST_OUTPUT = 64 * 2**20
-"""Bytes that a cell may write. Reading endless output would take the host's time until the cell reaches its limit."""
 START_S, KILL_S = 60.0, 10.0
 CLOSED_S = 0.5
 """Time between the end of a connection and the report that the process has ended."""
@@ -238,14 +236,14 @@ class SessionProcess:
             return False
         output = self._outputs[descriptor]
         output.add(data)
-        if output.total > MOST_OUTPUT:
-            self._kill(f"The code printed more than {MOST_OUTPUT // 2**20} MiB and was stopped.")
+        if output.total > MOST_BYTES:
+            self._kill(f"The code printed more than {MOST_BYTES // 2**20} MiB and was stopped.")
         return True
 
     def _drain(self) -> None:
         """Read what was written before the reply."""
         for descriptor in self._outputs:
-            while self._outputs[descriptor].total <= MOST_OUTPUT and self._read(descriptor):
+            while self._outputs[descriptor].total <= MOST_BYTES and self._read(descriptor):
                 continue
 
     def _end(self, descriptor: int) -> None:
@@ -257,9 +255,10 @@ class SessionProcess:
             self._reply.set_exception(self._why_ended())
 
     def _kill(self, reason: str) -> None:
-        self._reason = self._reason or reason
-        if self._ended.done():
+        if self._reason or self._ended.done():  # once is enough: code can give thousands of reasons
+            self._reason = self._reason or reason
             return
+        self._reason = reason
         try:
             self._zygote.kill(self._name)
         except SandboxFailure:  # its sessions have ended with it

@@ -37,7 +37,7 @@ def namespaces(config: Any = None) -> SandboxSupport:
     layers = f"landlock {found['landlock']}, " if found["landlock"] else ""
     lacks = ["CPU time is limited for each process, not for their sum"]
     if not found["landlock"]:
-        lacks.append("packages of rlcore can be read, because the kernel lacks landlock")
+        lacks.append("packages of rlcore and of plugins can be read, because the kernel lacks landlock")
     return SandboxSupport(
         guarantees=(
             "each session has its own user, PID, mount, network, IPC, UTS and cgroup namespaces",

@@ -164,11 +164,19 @@ def _compiled(code: str, name: str) -> tuple[CodeType | None, CodeType | None]:
     tree = _compile(code, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     assert isinstance(tree, ast.Module)
     last = None
-    if tree.body and isinstance(end := tree.body[-1], ast.Expr) and not code.rstrip().endswith(";"):
+    if tree.body and isinstance(end := tree.body[-1], ast.Expr) and not _semicolon_after(end, code):
         tree.body.pop()
         last = _compile(ast.Expression(end.value), name, "eval", dont_inherit=True)
     body = _compile(tree, name, "exec", dont_inherit=True) if tree.body else None
     return body, last
+
+
+def _semicolon_after(statement: ast.stmt, code: str) -> bool:
+    """Whether a semicolon follows the last statement. A comment is no statement."""
+    assert statement.end_lineno is not None
+    lines = code.replace("\r\n", "\n").replace("\r", "\n").split("\n")[statement.end_lineno - 1 :]
+    rest = "\n".join(lines).encode("utf-8")[statement.end_col_offset :]
+    return rest.lstrip(b" \t\f\\\n").startswith(b";")
 
 
 def _quietly(function: Any, *arguments: object) -> None:
@@ -181,7 +189,7 @@ def _quietly(function: Any, *arguments: object) -> None:
 def _reserved() -> mmap.mmap | None:
     """Address space to be freed after a cell. None if earlier cells have left little: the next one needs it."""
     try:
-        _mmap(-1, 3 * RESERVE).close()
-        return _mmap(-1, RESERVE)
+        _mmap(-1, 3 * RESERVE, flags=mmap.MAP_PRIVATE).close()
+        return _mmap(-1, RESERVE, flags=mmap.MAP_PRIVATE)
     except OSError:
         return None

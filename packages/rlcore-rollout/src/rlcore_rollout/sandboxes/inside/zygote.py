@@ -108,6 +108,8 @@ class Zygote:
         """By pidfd."""
         self._exceeded: dict[int, int] = {}
         """Processes that were killed for a limit, and the exit status that says which."""
+        self._checked: dict[int, str] = {}
+        """The progress of processes at their last check."""
         self._deleting: set[int] = set()
         """Processes that delete scratch folders."""
 
@@ -154,9 +156,12 @@ class Zygote:
     def _check(self) -> None:
         """Kill the sessions that exceed limits which the kernel does not check."""
         for each in self._sessions.values():
-            if each.process not in self._exceeded and (
-                status := isolation.exceeded(self._prepared, each.process, each.scratch)
-            ):
+            progress = isolation.progress(self._prepared, each.process)
+            idle = progress and progress == self._checked.get(each.process)
+            if idle or each.process in self._exceeded:
+                continue
+            self._checked[each.process] = progress
+            if status := isolation.exceeded(self._prepared, each.process, each.scratch):
                 self._exceeded[each.process] = status
                 processes.kill_tree(each.process)
 
@@ -214,6 +219,7 @@ class Zygote:
 
     def _ended(self, ended: Session) -> None:
         _, status = os.waitpid(ended.process, 0)
+        self._checked.pop(ended.process, None)
         if (exceeded := self._exceeded.pop(ended.process, 0)) and os.waitstatus_to_exitcode(status) == -signal.SIGKILL:
             status = exceeded << 8
         known = {each.process for each in self._sessions.values()}

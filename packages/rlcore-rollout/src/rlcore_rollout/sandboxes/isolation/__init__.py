@@ -61,8 +61,13 @@ def exceeded(prepared: Any, process: int, scratch: str) -> int:
         scratch: as for `enter`
     """
     if isinstance(prepared, namespaces.Prepared):
-        return checks.memory_status(process, prepared.limits, prepared.baseline)
-    return checks.files_status(process, prepared.limits, scratch)
+        return checks.memory_status(checks.tree(process), prepared.limits, prepared.baseline)
+    return checks.files_status([process], prepared.limits, scratch)
+
+
+def progress(prepared: Any, process: int) -> str:
+    """What changes whenever a session runs, so that idle ones are not checked; empty if it must always be checked."""
+    return "" if isinstance(prepared, namespaces.Prepared) else checks.progress(process)
 
 
 def enter(prepared: Any, scratch: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 
 _MOST_FILES, _MOST_DEPTH = 10_000, 40
 
@@ -29,12 +30,30 @@ def tree_bytes(folder: str) -> float:
     return total
 
 
-def deleted_bytes(process: int) -> int:
-    """Bytes of files that a process has deleted and still holds open."""
-    total = 0
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(f"/proc/{process}/fd"):
-            with contextlib.suppress(OSError):
-                found = entry.stat()
-                total += found.st_blocks * 512 if not found.st_nlink else 0
-    return total
+def deleted_bytes(processes: Iterable[int], folder: str, *, unknown: float) -> float:
+    """Bytes of files of a folder that are deleted, but still open or mapped.
+
+    Args:
+        processes: those that may use them
+        folder: in which they were
+        unknown: counted for each file that is mapped, but not open, whose size cannot be found
+    """
+    found: dict[int, float] = {}
+    mapped: set[int] = set()
+    for process in processes:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{process}/fd"):
+                with contextlib.suppress(OSError):
+                    status = entry.stat()
+                    if not status.st_nlink:
+                        found[status.st_ino] = status.st_blocks * 512
+        mapped |= _deleted_mappings(process, os.fsencode(folder))
+    return sum(found.values()) + unknown * len(mapped - found.keys())
+
+
+def _deleted_mappings(process: int, folder: bytes) -> set[int]:
+    """The inodes of deleted files of a folder that a process has mapped."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/maps", "rb") as file:
+        lines = [line for line in file if line.endswith(b" (deleted)\n") and folder in line]
+        return {int(line.split(maxsplit=5)[4]) for line in lines}
+    return set()

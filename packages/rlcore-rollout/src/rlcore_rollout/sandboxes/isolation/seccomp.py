@@ -33,6 +33,9 @@ _NAMESPACES = (
     | kernel.CLONE_NEWNET
 )
 _UNIX, _STREAM = 1, 1
+_SHARED, _ANONYMOUS = 0x01, 0x20
+_SOCKET_LEVEL = 1
+_SOCKET_OPTIONS = (2, 9, 20, 21, 66, 67)  # reused addresses, keep-alive and timeouts; no sizes and no filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,9 @@ def _conditions(processes: bool, process_id: int) -> dict[str, tuple[Condition, 
         "ioctl": (Condition(1, _TERMINAL_QUERIES),),
         "fcntl": (Condition(1, _DESCRIPTOR_COMMANDS),),
         "prctl": (Condition(0, _PROCESS_PROPERTIES),),
+        # RLIMIT_AS does not limit shared memory without a file: it stays when all but a page of it is unmapped.
+        "mmap": (Condition(3, (0, _SHARED, _ANONYMOUS), _SHARED | _ANONYMOUS),),
+        "setsockopt": (Condition(1, (_SOCKET_LEVEL,)), Condition(2, _SOCKET_OPTIONS)),
         "socketpair": (Condition(0, (_UNIX,)), Condition(1, (_STREAM,), 0xF)),
     }
     if processes:
