@@ -9,9 +9,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sandbox-attacks.md"
 HEAD = """# Attacks on the sandbox
 
-Code of a model is hostile. Each row of this table is a test that runs in each backend, as root and as an ordinary
+Code of a model is hostile. Each row of this table is a test that runs in each local backend, as root and as an ordinary
 user: `packages/rlcore-rollout/tests/test_sandbox_attacks.py`. `uv run python tests/repo/sandbox_page.py` writes this
 page, and a test checks that it is current.
+
+The column `http` is measured with a service of the tests, which runs each program in a container of bubblewrap: with
+namespaces of its own, without network and with a read-only system. The container does not filter system calls, and it
+limits neither processes nor memory. Another service may isolate more or less.
 
 Each test checks the same things: no secret is read, no file, process or socket of the host is reached, a session of
 another trajectory keeps its names and files, the next cell prints only its own output, and the model reads why its code
@@ -22,6 +26,8 @@ failed.
 - *no effect*: the code runs to its end and has changed nothing outside of its session.
 - *stopped, reset*: the code reached a limit or ended its process. The session restarts with its initial images, and the
   result says so.
+- *stopped*: as above, but the session keeps its earlier names, because the service repeats the earlier cells.
+- *possible*: rlcore does not prevent it. Only the isolation of the service decides what follows.
 - *no effect, reset*: the code runs to its end, but has left threads. The session restarts, and the result says so.
 """
 TAIL = """
@@ -31,14 +37,22 @@ TAIL = """
   a virtual machine, or a sandbox service on another machine (`sandbox.id = "http"`), where this matters.
 - Code can disturb its own session: replace functions, or send a forged reply for its own cell. It thereby changes only
   its own observation.
-- CPU time is limited for each process of a session, and wall time for each cell. Sessions share the cores.
+- CPU time is limited for each process of a session, and wall time for each cell. Code that ignores the signal for its
+  CPU time runs until the limit of wall time. Sessions share the cores.
+- Memory of the kernel for pipes and pairs of sockets is limited only by the number of open files, to about 50 MB for
+  each process with the default limits.
+- Sessions can signal to each other through what they share, such as the load of the cores and locks on files of the
+  interpreter.
 - `namespaces` checks the memory of all processes of a session together several times a second, so that a session can
   exceed it for a moment. The memory of each process is limited by the kernel.
 - `bubblewrap` and `landlock` check the size of all files of a session together several times a second. In these
   backends, code can create neither processes nor threads, and it cannot change the modes, owners or times of files.
 - `landlock` has no namespaces. Code can see with `os.stat` whether a path of the host exists, its size and its times,
-  and it can see the name of the host. In `bubblewrap` the same holds for the folders of other sessions. Contents cannot
-  be read.
+  where a symbolic link points, and what the host is called. In `bubblewrap` the same holds for the folders of other
+  sessions. Contents of files cannot be read.
+- `http` limits what all processes of a session use together only as long as the code does not kill the process that
+  checks it, and does not write outside of its folder. Shared memory is not limited. Code that makes the service fail is
+  not scored.
 - As root, `landlock` runs code as an unprivileged user, or as root without capabilities if other users cannot read the
   interpreter.
 """
@@ -49,9 +63,9 @@ def page() -> str:
     sys.path.insert(0, str(ROOT / "tests" / "shared"))
     from sandbox_attacks import ATTACKS, BACKENDS
 
-    rows = "\n".join(f"| {attack.title} | {' | '.join(attack.outcomes)} |" for attack in ATTACKS)
+    rows = "\n".join(f"| {attack.title} | {' | '.join(map(attack.outcome, BACKENDS))} |" for attack in ATTACKS)
     titles = " | ".join(f"`{backend}`" for backend in BACKENDS)
-    return f"{HEAD}\n| Attack | {titles} |\n|---|---|---|---|\n{rows}\n{TAIL}"
+    return f"{HEAD}\n| Attack | {titles} |\n|{'---|' * (1 + len(BACKENDS))}\n{rows}\n{TAIL}"
 
 
 if __name__ == "__main__":

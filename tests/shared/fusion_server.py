@@ -1,6 +1,7 @@
 """A sandbox service with the interface of SandboxFusion, which runs programs without isolation, in a thread.
 
-It is for programs of tests. ``failures`` are given instead of results, one after the other.
+It is for programs of tests. ``failures`` are given instead of results, one after the other. For hostile programs, it
+runs each one in a container that bubblewrap creates, as services do.
 """
 
 from __future__ import annotations
@@ -26,9 +27,15 @@ HUNG = (200, json.dumps({"status": "Failed", "message": "", "run_result": {"stat
 
 
 class FusionServer:
-    """Runs while it is entered."""
+    """Runs while it is entered.
 
-    def __init__(self) -> None:
+    Args:
+        contained: run each program in a container of its own: without network, with a read-only system, and with
+            processes of its own. The number of processes, system calls and memory are not limited.
+    """
+
+    def __init__(self, *, contained: bool = False) -> None:
+        self.contained = contained
         self.failures: list[Failure] = []
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
@@ -40,7 +47,7 @@ class FusionServer:
                 server.bodies.append(body)
                 server.keys.append(self.headers["Authorization"])
                 failure = server.failures.pop(0) if server.failures else None
-                status, data = failure() if callable(failure) else failure or (200, json.dumps(run_code(body)).encode())
+                status, data = failure() if callable(failure) else failure or server.answer(body)
                 if status == 0:  # drop the connection
                     self.close_connection = True
                     return
@@ -55,6 +62,10 @@ class FusionServer:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
+    def answer(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Run a program."""
+        return 200, json.dumps(run_code(body, contained=self.contained)).encode()
+
     def __enter__(self) -> FusionServer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
@@ -64,7 +75,19 @@ class FusionServer:
         self._server.server_close()
 
 
-def run_code(body: dict[str, Any]) -> dict[str, Any]:
+def container(folder: str) -> list[str]:
+    """The beginning of a command that runs in a container with this folder."""
+    shown = [sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"]
+    binds = [word for path in dict.fromkeys(shown) if os.path.exists(path) for word in ("--ro-bind", path, path)]
+    return [
+        *("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--uid", "1000", "--gid", "1000"),
+        *("--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
+        *binds,
+        *("--bind", folder, folder, "--chdir", folder, "--"),
+    ]
+
+
+def run_code(body: dict[str, Any], *, contained: bool = False) -> dict[str, Any]:
     """The answer to ``POST /run_code``, with the limit of the service on what programs print."""
     assert body["language"] == "python"
     with tempfile.TemporaryDirectory(prefix="fusion-", ignore_cleanup_errors=True) as folder:
@@ -75,7 +98,7 @@ def run_code(body: dict[str, Any]) -> dict[str, Any]:
         Path(folder, "program.py").write_text(body["code"], encoding="utf-8")
         start = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "program.py"],
+            [*(container(folder) if contained else []), sys.executable, "program.py"],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
 """Runs hostile code in a sandbox, beside files, sockets, processes and a session that it must not reach.
 
 ``python sandbox_attacked.py BACKEND`` runs all attacks in one sandbox and prints the outcomes as JSON. It needs no
-pytest, so that it can run as another user.
+pytest, so that it can run as another user. The backend ``http`` uses a service that runs each program in a container.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fusion_server import FusionServer
 from rlcore.types import CodeResult, SandboxLimits
-from sandbox_attacks import ATTACKS, NO_EFFECT, REFUSED, STOPPED, TOKEN, Attack
+from sandbox_attacks import ATTACKS, MADE, NO_EFFECT, POSSIBLE, REFUSED, STOPPED, TOKEN, Attack
 
 LIMITS = SandboxLimits(cell_s=60.0, cpu_s=10.0, memory_mb=256, output_characters=2000, processes=8, files=64, file_mb=8)
 SHORT_S = 3.0
@@ -110,7 +112,7 @@ def observed(result: CodeResult) -> str:
     """The outcome of a cell, as in the table."""
     if result.status in ("timeout", "killed"):
         return STOPPED if result.reset else "stopped"
-    kind = NO_EFFECT
+    kind = POSSIBLE if MADE in result.stdout else NO_EFFECT
     if result.status == "error":
         lines = [line for line in result.error.splitlines() if line and not line.startswith((" ", "The session"))]
         kind = lines[-1].split(":")[0]
@@ -148,16 +150,27 @@ async def run_attack(sandbox: Any, attack: Attack, names: dict[str, Any]) -> Out
     return outcome
 
 
-async def run_attacks(backend: str) -> list[Outcome]:
-    """Run all attacks in one sandbox, beside a session of another trajectory."""
+@contextmanager
+def maker(backend: str) -> Iterator[Callable[[SandboxLimits], Any]]:
+    """A function that creates sandboxes of a backend."""
+    from rlcore_rollout.sandboxes.config import HttpSandboxConfig
+    from rlcore_rollout.sandboxes.fusion import HttpSandbox
     from rlcore_rollout.sandboxes.local import LocalSandbox
 
-    sandbox = LocalSandbox(backend, LIMITS)
-    short = LocalSandbox(backend, replace(LIMITS, cell_s=SHORT_S))
-    lean = LocalSandbox(backend, replace(LIMITS, cpu_s=SHORT_CPU_S))
+    if backend != "http":
+        yield partial(LocalSandbox, backend)
+        return
+    with FusionServer(contained=True) as server:
+        yield partial(HttpSandbox, HttpSandboxConfig(base_url=server.url, max_retries=0, repeat_s=600.0))
+
+
+async def run_attacks(backend: str) -> list[Outcome]:
+    """Run all attacks in one sandbox, beside a session of another trajectory."""
     turns = asyncio.Semaphore(AT_ONCE)
 
-    with host() as attacked:
+    with host() as attacked, maker(backend) as make:
+        sandbox = make(LIMITS)
+        short, lean = make(replace(LIMITS, cell_s=SHORT_S)), make(replace(LIMITS, cpu_s=SHORT_CPU_S))
 
         async def attempt(attack: Attack) -> Outcome:
             async with turns:
@@ -170,16 +183,8 @@ async def run_attacks(backend: str) -> list[Outcome]:
             return outcome
 
         neighbour = await sandbox.open(())
-        lock = asyncio.Lock()
-        plain, neighbour_run = neighbour.run, neighbour.run
-
-        async def in_turn(code: str) -> CodeResult:
-            async with lock:
-                return await plain(code)
-
-        neighbour.run = in_turn
         try:
-            made = await neighbour_run(f"secret = {TOKEN!r}\nopen('file', 'w').write(secret)\nimport os\nos.getcwd()")
+            made = await neighbour.run(f"secret = {TOKEN!r}\nopen('file', 'w').write(secret)\nimport os\nos.getcwd()")
             names = attacked.names | {"NEIGHBOUR": made.value.strip("'")}
             return list(await asyncio.gather(*map(attempt, ATTACKS)))
         finally:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -18,10 +19,12 @@ from rlcore.plugins.registry import Registry
 from rlcore.session.plan import RunPlan
 from rlcore.testing import check_sandbox
 from rlcore.types import CodeResult, SandboxLimits
+from rlcore_rollout.sandboxes import service
 from rlcore_rollout.sandboxes.config import HttpSandboxConfig
 from rlcore_rollout.sandboxes.fusion import HttpSandbox, HttpSession, available
 
 LIMITS = SandboxLimits(cell_s=20.0, output_characters=1000)
+READY = "rlcore driver started\nrlcore session ready\n"
 KEY = "a-key-that-nobody-may-see"
 
 
@@ -144,10 +147,92 @@ time.sleep(0.3)
     assert result.value == "'real'"
 
 
+@pytest.mark.parametrize("outcome", ["failed", "reply"])
+def test_code_cannot_end_its_trajectory_unscored(server: FusionServer, outcome: str) -> None:
+    """It writes a result that says that the service failed, and kills the process that would replace it."""
+    code = f"""
+import json, os, signal
+driver = os.getppid()
+with open(os.path.join(os.readlink(f"/proc/{{driver}}/cwd"), "rlcore-result.json"), "w") as file:
+    json.dump({{"outcome": {outcome!r}, "error": "no machine"}}, file)
+os.kill(driver, signal.SIGKILL)
+"""
+    (forged,) = results(server, code)
+    assert (forged.status, forged.reset) == ("killed", True)
+
+
+def test_a_failed_outcome_after_code_ran_counts_against_the_code(server: FusionServer) -> None:
+    encoded = base64.b64encode(b'{"outcome": "failed", "error": "no machine"}').decode()
+    ran = {"status": "Finished", "return_code": 0, "stdout": READY, "stderr": ""}
+    answer = {"status": "Success", "run_result": ran, "files": {"rlcore-result.json": encoded}}
+    early = {**answer, "run_result": {**ran, "stdout": "rlcore driver started\n"}}
+    server.failures = [(200, json.dumps(answer).encode()), (200, json.dumps(early).encode())]
+    (forged,) = results(server, "1")
+    assert (forged.status, forged.reset) == ("killed", True)
+    with pytest.raises(SandboxFailure, match="no machine"):
+        results(server, "1")
+
+
+def test_a_session_that_does_not_start_in_time_is_a_failure_of_the_service(server: FusionServer) -> None:
+    ran = {"status": "TimeLimitExceeded", "return_code": None, "stdout": "rlcore driver started\n", "stderr": ""}
+    server.failures = [(200, json.dumps({"status": "Failed", "run_result": ran}).encode())]
+    with pytest.raises(SandboxFailure, match="did not start"):
+        results(server, "1")
+
+
+def test_an_answer_that_code_makes_too_long_counts_against_the_code(
+    server: FusionServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_BYTES", 1000)
+    server.failures = [(200, b"x" * 2000)]
+    (result,) = results(server, "1")
+    assert (result.status, result.reset) == ("killed", True)
+
+
+SMALL = SandboxLimits(cell_s=30.0, processes=6, memory_mb=128, file_mb=4, output_characters=500)
+
+
+WAIT = "\ntime.sleep(60)"
+FORK = f"import os, time\nfor _ in range(9): os.fork() or time.sleep(60){WAIT}"
+THREADS = f"import threading, time\nfor _ in range(9): threading.Thread(target=time.sleep, args=(60,)).start(){WAIT}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (FORK, "6 processes"),
+        (FORK.replace("time.sleep(60)\n", "(os.setsid(), time.sleep(60))\n"), "6 processes"),
+        (THREADS, "6 processes"),
+        (f"import os, time\nos.fork(), os.fork()\nx = b'1' * (90 << 20){WAIT}", "128 MiB"),
+        (f"import time\nfor n in range(9): open(str(n), 'wb').write(b'x' * (1 << 20)){WAIT}", "4 MiB of files"),
+        ("import os\nwhile True: os.write(1, b'x' * 65536)", "64 MiB"),
+    ],
+)
+def test_what_processes_use_together_is_limited(code: str, said: str) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    with FusionServer(contained=True) as server:
+        first, stopped, after = results(server, "x = 1", code, "x", limits=SMALL)
+    assert (first.status, stopped.status, stopped.reset) == ("ok", "killed", False), stopped
+    assert said in stopped.error
+    assert after.value == "1"
+
+
+@pytest.mark.slow
+def test_processes_and_threads_of_earlier_cells_print_nothing_later(server: FusionServer) -> None:
+    write = "import os, threading, time\ndef work():\n    while True: os.write(1, b'late'), time.sleep(0.001)\n"
+    _, after = results(server, f"{write}os.fork() or work()", "import time\ntime.sleep(0.2)\nprint('mine')")
+    assert (after.stdout, after.reset) == ("mine\n", False)
+    threads, after = results(server, f"{write}threading.Thread(target=work, daemon=True).start()", "print('mine')")
+    assert threads.reset
+    assert after.stdout == "mine\n"
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, "{}", '{"outcome": "reply", "error": ""}', '{"error": 2}'])
 def test_a_damaged_result_counts_against_the_code(server: FusionServer, text: str) -> None:
     encoded = base64.b64encode(text.encode()).decode()
-    ran = {"status": "Finished", "return_code": 0, "stdout": "rlcore driver started\n", "stderr": ""}
+    ran = {"status": "Finished", "return_code": 0, "stdout": READY, "stderr": ""}
     answer = {"status": "Success", "run_result": ran, "files": {"rlcore-result.json": encoded}}
     server.failures = [(200, json.dumps(answer).encode())]
     (result,) = results(server, "1")
@@ -218,6 +303,7 @@ def test_an_unavailable_service_is_refused_with_its_reason(server: FusionServer)
     found = available(HttpSandboxConfig(base_url=server.url))
     assert found.available
     assert server.url in found.guarantees[0]
+    assert any("kills the process" in text for text in found.lacks)
     server.failures = [SANDBOX_ERROR]
     assert "no pod" in available(HttpSandboxConfig(base_url=server.url)).reason
     server.__exit__()

@@ -71,7 +71,11 @@ def test_output_streams_and_the_last_value_are_kept_apart(sandbox: LocalSandbox)
 
 
 def test_a_semicolon_hides_the_last_value(sandbox: LocalSandbox) -> None:
-    assert [result.value for result in results(sandbox, "1 + 1;", "None", "")] == ["", "", ""]
+    hidden = ["1 + 1;", "None", "", "1; # note", "1 ;  # a;b\n# c", "'é' \\\n;", "(1);\r\n", "if 1:\n    1;"]
+    assert [result.value for result in results(sandbox, *hidden)] == [""] * len(hidden)
+    shown = ["1 # trailing;", "'a;'", "('é'\n# b;\n)", "1;2", "# é;\n'é' # é;", "1\r# b;"]
+    found = [result.value for result in results(sandbox, *shown)]
+    assert found == ["1", "'a;'", "'é'", "2", "'é'", "1"]
 
 
 def test_output_of_child_processes_and_descriptors_is_captured(sandbox: LocalSandbox) -> None:
@@ -212,6 +216,19 @@ def test_initial_images_are_variables(sandbox: LocalSandbox) -> None:
     assert result.images == ()
 
 
+def test_initial_images_are_sent_once_and_decoded_when_they_are_used(sandbox: LocalSandbox) -> None:
+    undecoded = "bool(image_clue_0.tile)"
+    before, used, after = results(
+        sandbox,
+        f"same = image_clue_0\n{undecoded}",
+        "image_clue_0.putpixel((0, 0), (1, 2, 3))",
+        f"same is image_clue_0, image_clue_0.getpixel((0, 0)), {undecoded}",
+        images=(picture(),),
+    )
+    assert (before.value, used.error) == ("True", "")
+    assert after.value == "(True, (1, 2, 3), False)"
+
+
 def test_initial_images_are_upright_and_without_transparency(sandbox: LocalSandbox) -> None:
     turned = io.BytesIO()
     exif = Image.Exif()
@@ -266,6 +283,29 @@ def test_every_shown_figure_is_captured(sandbox: LocalSandbox, code: str, count:
     assert after.images == ()
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from IPython.display import display\ndisplay(image_clue_0)",
+        "from IPython.display import *\ndisplay(image_clue_0)",
+        "import IPython\nIPython.display.display(image_clue_0)",
+        "from IPython import display\ndisplay.display(image_clue_0)",
+        "from IPython.display import Image as Shown\nimage_clue_0.save('a.png')\nShown('a.png')",
+        "from IPython.display import Image as Shown\nimage_clue_0.save('a.png')\nShown(open('a.png', 'rb').read())",
+        "import sys\nsys.modules.pop('IPython', None)\nfrom IPython.display import display\ndisplay(image_clue_0)",
+    ],
+)
+def test_display_of_a_notebook_is_captured(sandbox: LocalSandbox, code: str) -> None:
+    first, again = results(sandbox, code, "from IPython.display import display\ndisplay('text')", images=(picture(),))
+    assert [size(image) for image in first.images] == [(20, 10)], first
+    assert (again.stdout, again.images) == ("text\n", ())
+
+
+def test_text_of_a_notebook_is_printed(sandbox: LocalSandbox) -> None:
+    (result,) = results(sandbox, "from IPython.display import *\nclear_output(wait=True)\ndisplay(Markdown('# a'))")
+    assert (result.stdout, result.error) == ("# a\n", "")
+
+
 def test_more_images_than_allowed_are_counted(sandbox: LocalSandbox) -> None:
     (result,) = results(sandbox, "for i in range(10):\n    display(image_clue_0)", images=(picture(),))
     assert len(result.images) == LIMITS.images
@@ -282,10 +322,12 @@ def test_large_images_are_reduced(sandbox: LocalSandbox) -> None:
 
 
 def test_an_extreme_image_is_left_out_with_a_reason(sandbox: LocalSandbox) -> None:
-    (result,) = results(sandbox, "Image.new('RGB', (3000, 2))")
-    assert result.images == ()
-    assert result.omitted_images == 1
+    result, empty = results(sandbox, "Image.new('RGB', (3000, 2))", "Image.new('RGB', (0, 5))")
+    assert (result.images, result.omitted_images) == ((), 0), "omitted images are those above the limit"
     assert "3000 x 2" in result.stderr
+    assert "factor of 200" in result.stderr
+    assert "0 x 5" in empty.stderr
+    assert "empty" in empty.stderr
 
 
 def test_images_of_every_mode_can_be_shown(sandbox: LocalSandbox) -> None:
@@ -320,6 +362,31 @@ def test_a_closed_session_refuses_cells(sandbox: LocalSandbox) -> None:
         await session.close()
         with pytest.raises(SandboxFailure, match="closed"):
             await session.run("1")
+
+    in_session(sandbox, work)
+
+
+def test_concurrent_cells_of_a_session_run_one_after_the_other(sandbox: LocalSandbox) -> None:
+    async def work(session: LocalSession) -> None:
+        cells = [f"import time\ntime.sleep(0.05)\nprint({number})\n{number}" for number in range(5)]
+        found = await asyncio.gather(*map(session.run, cells))
+        assert [(result.stdout, result.value) for result in found] == [
+            (f"{number}\n", f"{number}") for number in range(5)
+        ]
+
+    in_session(sandbox, work)
+
+
+def test_a_session_refuses_cells_of_another_thread(sandbox: LocalSandbox) -> None:
+    async def work(session: LocalSession) -> None:
+        def in_a_thread() -> CodeResult:
+            return asyncio.run(session.run("print('other')"))
+
+        own = asyncio.ensure_future(session.run("import time\ntime.sleep(0.3)\nprint('own')"))
+        with pytest.raises(SandboxFailure, match="event loop"):
+            await asyncio.to_thread(in_a_thread)
+        assert (await own).stdout == "own\n"
+        assert (await session.run("print('next')")).stdout == "next\n"
 
     in_session(sandbox, work)
 

@@ -1,10 +1,11 @@
-"""Hostile code in each local sandbox, as root and as an ordinary user. `sandbox_attacks` has the code."""
+"""Hostile code in each local sandbox, as root and as an ordinary user, and at a service. `sandbox_attacks` has it."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from rlcore_rollout.sandboxes import support
 from sandbox_attacked import command
-from sandbox_attacks import ATTACKS, BACKENDS, Attack
+from sandbox_attacks import ATTACKS, BACKENDS, LOCAL, Attack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")
 SECONDS = 500
@@ -29,18 +30,19 @@ def outcomes(backend: str, ordinary_user: bool) -> dict[str, dict[str, Any]]:
 
 
 def check(backend: str, attack: Attack, *, ordinary_user: bool) -> None:
-    found = getattr(support, backend)()
-    if not found.available:
-        pytest.skip(f"{backend}: {found.reason}")
+    if backend == "http":
+        reason = "" if shutil.which("bwrap") else "the containers of the service need bubblewrap"
+    else:
+        reason = getattr(support, backend)().reason
+    if reason:
+        pytest.skip(f"{backend}: {reason}")
     outcome = outcomes(backend, ordinary_user)[attack.title]
     assert not outcome["flaws"], outcome
-    assert outcome["observed"] == attack.outcomes[BACKENDS.index(backend)], outcome
+    assert outcome["observed"] == attack.outcome(backend), outcome
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
-@pytest.mark.parametrize(
-    "backend", ["namespaces", *(pytest.param(name, marks=pytest.mark.slow) for name in ("landlock", "bubblewrap"))]
-)
+@pytest.mark.parametrize("backend", [LOCAL[0], *(pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS[1:])])
 def test_an_attack_reaches_nothing_beyond_its_cell(backend: str, attack: Attack) -> None:
     check(backend, attack, ordinary_user=False)
 
@@ -48,6 +50,6 @@ def test_an_attack_reaches_nothing_beyond_its_cell(backend: str, attack: Attack)
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other test runs as an ordinary user already")
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", LOCAL)
 def test_an_attack_of_an_ordinary_user_reaches_nothing(backend: str, attack: Attack) -> None:
     check(backend, attack, ordinary_user=True)

@@ -13,16 +13,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcore import event_loop
 from rlcore.errors import DataError, NotInstalledError, SandboxFailure, UserError
-from rlcore.images.encoding import check_image, open_image
+from rlcore.images.encoding import check_image
 from rlcore.json_files import parse_json
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 
 from rlcore_rollout.sandboxes.config import HttpSandboxConfig
 from rlcore_rollout.sandboxes.inside.texts import cut
+from rlcore_rollout.sandboxes.pictures import check_pictures
+
+if TYPE_CHECKING:
+    from rlcore_rollout.sandboxes.service import Ran
 
 PROGRAM = """\
 import os, sys
@@ -34,17 +38,35 @@ from rlcore_rollout.sandboxes.inside.remote import main
 main()
 """
 PACKAGE = "rlcore_rollout"
-SENT = tuple(
-    f"sandboxes/inside/{name}.py"
-    for name in ("cells", "figures", "frames", "output", "processes", "remote", "session", "texts", "tracebacks")
-)
+SENT = {
+    "inside": (
+        *("cells", "figures", "frames", "notebook", "output", "processes", "remote", "session", "texts"),
+        "tracebacks",
+    ),
+    "isolation": ("checks", "limits", "scratch"),
+}
 """The modules that run at the service."""
-REQUEST, RESULT, STARTED = "rlcore-request.json", "rlcore-result.json", "rlcore driver started"
+REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
+STARTED, READY = "rlcore driver started", "rlcore session ready"
 """As in `rlcore_rollout.sandboxes.inside.remote`, which this process never imports."""
 OVERHEAD_S = 30.0
 """Time for the start of the program, in addition to the limits of its cells."""
+LONGEST_REASON = 1000
+DAMAGED = "The code damaged its session, which was stopped."
 PROBE_S = 15.0
 """Maximum time of the check whether the service can be used."""
+
+HOLDS = (
+    "the wall time of a cell, and CPU time, memory, open files and the size of each file of a process, are limited",
+    "processes, and the memory and the files of all of them, are checked several times a second",
+)
+"""What the program at the service sees to."""
+LACKS = (
+    "code that kills the process which checks them, or writes outside of its folder, meets only the service's limits",
+    "shared memory is not limited",
+    "CPU time is limited for each process, not for their sum",
+    "state is rebuilt by repeating earlier cells",
+)
 
 
 class HttpSandbox:
@@ -96,10 +118,15 @@ class HttpSession:
         """The cells to repeat, each with the number of its first image."""
         self._earlier_s = 0.0
         self._next_image = len(images)
+        self._turn = asyncio.Lock()
         self._closed = False
 
     async def run(self, code: str) -> CodeResult:
-        """Run a cell; see `rlcore.contracts.SandboxSession`."""
+        """Run a cell; see `rlcore.contracts.SandboxSession`. Concurrent calls run one after the other."""
+        async with self._turn:
+            return await self._run(code)
+
+    async def _run(self, code: str) -> CodeResult:
         if self._closed:
             raise SandboxFailure("the session of the sandbox is closed")
         cell = (code.encode("utf-8", "replace").decode("utf-8"), self._next_image)
@@ -113,15 +140,18 @@ class HttpSession:
         content = {**_modules(), REQUEST: json.dumps(request).encode("ascii")}
         timeout_s = OVERHEAD_S + repeat_s + self._limits.cell_s
         ran = await self._service.run(PROGRAM, content, fetch=RESULT, timeout_s=timeout_s)
-        if not ran.stdout.startswith(STARTED):
-            said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
-            raise SandboxFailure(f"the sandbox service cannot run sessions, which need Python 3.10 or newer: {said}")
+        if ran.status == "too long":
+            return self._reset(status="killed", error=DAMAGED)
+        if not ran.stdout.startswith(f"{STARTED}\n{READY}\n"):  # no code has run
+            raise SandboxFailure(_why_not_ready(ran, timeout_s))
         if ran.status == "timeout":
             return self._reset(status="timeout", error="The session took too long and was stopped.")
         try:
+            if ran.status == "failed":  # the code has ended the process that writes the result
+                raise ValueError("no result")
             return await asyncio.to_thread(self._result, cell, _object(ran.files.get(RESULT)))
         except (DataError, LookupError, TypeError, ValueError):  # code may do this: the service has not failed
-            return self._reset(status="killed", error="The code damaged its session, which was stopped.")
+            return self._reset(status="killed", error=DAMAGED)
 
     async def close(self) -> None:
         """End the session. A second call does nothing."""
@@ -136,8 +166,6 @@ class HttpSession:
             DataError: an image is damaged.
         """
         outcome, reason = found.get("outcome"), self._text(found.get("error"))
-        if outcome == "failed":
-            raise SandboxFailure(f"the sandbox service cannot start the session: {reason}")
         if outcome == "lost":
             text = f"The earlier cells of the session could not be repeated: {reason}. The cell was not run."
             return self._reset(status="killed", error=text)
@@ -157,7 +185,7 @@ class HttpSession:
         self._next_image += len(images)
         self._earlier.append(cell)
         self._earlier_s += seconds
-        reset = self._earlier_s > self._config.repeat_s
+        reset = found.get("left") is True or self._earlier_s > self._config.repeat_s
         if reset:
             self._forget()
         return CodeResult(
@@ -175,11 +203,7 @@ class HttpSession:
         if not isinstance(encoded, list) or len(encoded) > self._limits.images:
             raise ValueError("the images of a result")
         found = tuple(base64.b64decode(image, validate=True) for image in encoded)
-        for data in found:
-            image = open_image(data)
-            if image.format != "PNG" or image.width * image.height > self._limits.image_pixels:
-                raise DataError("an image of a sandbox must be a PNG within the limit of pixels")
-            check_image(data)
+        check_pictures(found, self._limits.image_pixels)
         return found
 
     def _text(self, text: object) -> str:
@@ -212,8 +236,8 @@ def available(config: HttpSandboxConfig | None) -> SandboxSupport:
             fix="use a service with Python 3.10 or newer",
         )
     return SandboxSupport(
-        guarantees=(f"code runs on the machines of {config.base_url}, isolated as its operator has configured",),
-        lacks=("state is rebuilt by repeating earlier cells",),
+        guarantees=(f"code runs on the machines of {config.base_url}, isolated as its operator has configured", *HOLDS),
+        lacks=LACKS,
     )
 
 
@@ -229,9 +253,26 @@ async def _probe(config: HttpSandboxConfig, limits: SandboxLimits) -> CodeResult
 @cache
 def _modules() -> dict[str, bytes]:
     """The files that run at the service, by their paths there."""
-    root = files(PACKAGE)
-    packages = {f"{PACKAGE}/{folder}__init__.py": b"" for folder in ("", "sandboxes/", "sandboxes/inside/")}
-    return packages | {f"{PACKAGE}/{name}": root.joinpath(name).read_bytes() for name in SENT}
+    root = files(PACKAGE) / "sandboxes"
+    packages = ("", "sandboxes/", *(f"sandboxes/{folder}/" for folder in SENT))
+    found = {f"{PACKAGE}/{package}__init__.py": b"" for package in packages}
+    for folder, names in SENT.items():
+        for name in names:
+            found[f"{PACKAGE}/sandboxes/{folder}/{name}.py"] = (root / folder / f"{name}.py").read_bytes()
+    return found
+
+
+def _why_not_ready(ran: Ran, timeout_s: float) -> str:
+    if not ran.stdout.startswith(STARTED):
+        said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
+        return f"the sandbox service cannot run sessions, which need Python 3.10 or newer: {said}"
+    if ran.status == "timeout":
+        return f"the sandbox service did not start the session within {timeout_s:g} s"
+    try:
+        reason = str(_object(ran.files.get(RESULT)).get("error"))
+    except ValueError:
+        reason = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    return f"the sandbox service cannot start the session: {cut(reason, LONGEST_REASON)}"
 
 
 def _object(data: bytes | None) -> dict[str, Any]:

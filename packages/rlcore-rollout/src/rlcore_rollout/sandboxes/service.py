@@ -30,7 +30,9 @@ RETRIED = frozenset({408, 409, 425, 429})
 class Ran:
     """A program that the service has run."""
 
-    status: Literal["finished", "failed", "timeout"]
+    status: Literal["finished", "failed", "timeout", "too long"]
+    """``failed``: with an error as its exit status. ``too long``: the answer exceeds `MOST_BYTES`, which code can
+    cause, and is not read."""
     stdout: str
     stderr: str
     files: Mapping[str, bytes]
@@ -103,7 +105,7 @@ class SandboxService:
                 async for chunk in response.aiter_bytes():
                     data += chunk
                     if len(data) > MOST_BYTES:
-                        raise _Unusable(f"its answer is longer than {MOST_BYTES // 2**20} MiB", retried=False)
+                        return Ran(status="too long", stdout="", stderr="", files={})
         except httpx2.HTTPError as error:
             raise _Unusable(f"{type(error).__name__}: {excerpt(str(error))}") from error
         if response.status_code != 200:

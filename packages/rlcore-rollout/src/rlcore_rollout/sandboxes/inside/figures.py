@@ -1,7 +1,7 @@
 """The images that a cell shows: figures of matplotlib and images of pillow, in the order in which they are shown.
 
 Both libraries are optional. `Shown` replaces ``plt.show``, ``Figure.show`` and ``Image.show`` with functions that add
-to it, and adds the function ``display`` of notebooks.
+to it, and adds the function ``display`` of notebooks, also as a member of ``IPython.display``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
+
+from rlcore_rollout.sandboxes.inside.notebook import EncodedImage, notebook_modules
 
 EXTREME = 200
 """An image whose sides differ by more than this factor is not shown: vision-language models reject it."""
@@ -30,6 +32,7 @@ class Shown:
         self._bind, self._most, self._pixels = bind, most, pixels
         self.encoded: list[bytes] = []
         self.omitted = 0
+        """The number of images above `most`."""
         self.notes: list[str] = []
         """Why images are not shown, for the code that shows them."""
 
@@ -47,6 +50,7 @@ class Shown:
     def install(self) -> None:
         """Replace the functions of the libraries. Repeated before each cell, as code may replace them too."""
         builtins.display = self.display  # type: ignore[attr-defined]
+        sys.modules.update(notebook_modules(self.display))
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.show = self._show  # type: ignore[attr-defined]
             sys.modules["matplotlib.figure"].Figure.show = lambda figure, warn=True: self.figure(figure)
@@ -56,6 +60,8 @@ class Shown:
     def add(self, value: object) -> bool:
         """Show a value if it is an image or a figure, and return whether it is one."""
         pillow, figures = sys.modules.get("PIL.Image"), sys.modules.get("matplotlib.figure")
+        if isinstance(value, EncodedImage):
+            value = decoded(value.read())
         if pillow is not None and isinstance(value, pillow.Image):
             self.image(value)
         elif figures is not None and isinstance(value, figures.Figure):
@@ -92,9 +98,9 @@ class Shown:
         if not self._has_place():
             return
         width, height = image.size
-        if not width or not height or max(width, height) > EXTREME * min(width, height):
-            self.omitted += 1
-            self.notes.append(f"An image of {width} x {height} pixels is not shown: its sides differ too much.")
+        if max(width, height) > EXTREME * min(width, height) or not width:
+            why = f"its sides differ by more than a factor of {EXTREME}" if width and height else "it is empty"
+            self.notes.append(f"An image of {width} x {height} pixels is not shown, because {why}.")
             return
         shown = _reduced(_rgb(image), self._pixels)
         written = io.BytesIO()

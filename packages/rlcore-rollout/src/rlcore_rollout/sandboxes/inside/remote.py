@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-import resource
 import select
+import shutil
 import signal
 import socket
 import tempfile
@@ -22,13 +22,16 @@ from typing import Any, NoReturn
 from rlcore_rollout.sandboxes.inside.cells import NAMES, Cells
 from rlcore_rollout.sandboxes.inside.figures import preload
 from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
-from rlcore_rollout.sandboxes.inside.output import Output
-from rlcore_rollout.sandboxes.inside.processes import adopt_orphans, kill_orphans, kill_tree
-from rlcore_rollout.sandboxes.inside.session import CPU_STATUS, limit_cpu, seed
+from rlcore_rollout.sandboxes.inside.output import MOST_BYTES, Output
+from rlcore_rollout.sandboxes.inside.processes import adopt_orphans, kill_descendants, kill_orphans, kill_tree
+from rlcore_rollout.sandboxes.inside.session import CPU_STATUS, THREADS_NOTE, limit_cpu, seed, threads_left
+from rlcore_rollout.sandboxes.isolation import checks, limits
 
 REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
 """Files in the working directory."""
 STARTED = "rlcore driver started"
+"""Printed before the session starts."""
+READY = "rlcore session ready"
 """Printed before any code of the model runs. What goes wrong later may be its work."""
 CHUNK = 262_144
 START_S = 60.0
@@ -38,6 +41,10 @@ MODULES = (*NAMES.values(), "matplotlib.backends.backend_agg", "PIL.PngImagePlug
 
 class TooLate(Exception):
     """A time limit has passed."""
+
+
+class TooMuch(Exception):
+    """The processes of the code exceed a limit together. The message is the reason."""
 
 
 class Driver:
@@ -59,6 +66,9 @@ class Driver:
             longest_image=4 * self._limits.image_pixels + 65_536,
             most_images=self._limits.images,
         )
+        self._scratch = tempfile.mkdtemp(prefix="cells-")
+        self._baseline = 0
+        """Memory of the session before its first cell, in bytes."""
         self._messages: list[tuple[dict[str, Any], list[bytes]]] = []
         self._outputs: dict[int, Output] = {}
 
@@ -86,6 +96,7 @@ class Driver:
         finally:  # nothing of the code may run when the result is written
             kill_tree(process)
             kill_orphans(())
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _supervise(self, process: int) -> dict[str, Any]:
         stage = "failed"
@@ -94,10 +105,13 @@ class Driver:
             message, _ = self._message(START_S)
             if "unreadable" in message:
                 return {"outcome": "failed", "error": message["unreadable"]}
+            self._baseline = limits.private_bytes(f"/proc/{process}")
+            print(READY, flush=True)
             stage = "lost"
             if len(self._cells) > 1:
                 self._connection.sendall(b"g")
                 self._message(self._repeat_s)
+                kill_descendants(process)
             self._drain()
             for output in self._outputs:
                 self._outputs[output] = Output(self._limits.output_characters)
@@ -107,6 +121,8 @@ class Driver:
         except TooLate:
             stage = "timeout" if stage == "killed" else stage
             return self._ended(stage, "it took too long", start)
+        except TooMuch as reason:
+            return self._ended(stage, str(reason), start)
         except BrokenFrame:
             return self._ended(stage, "its result is damaged", start)
         except (OSError, EOFError):
@@ -126,19 +142,42 @@ class Driver:
 
         Raises:
             TooLate: there is none within this time.
+            TooMuch: the code exceeds a limit that is checked.
             EOFError: the child has closed its connection.
             BrokenFrame: it is damaged.
         """
-        end = time.monotonic() + timeout_s
+        now = time.monotonic()
+        end, check_at = now + timeout_s, now + checks.INTERVAL_S
         while not self._messages:
             waiting = [self._connection.fileno(), *self._outputs]
-            ready, _, _ = select.select(waiting, [], [], max(0.0, end - time.monotonic()))
-            if not ready:
-                raise TooLate
+            ready, _, _ = select.select(waiting, [], [], max(0.0, min(end, check_at) - time.monotonic()))
             self._read(ready)
-            if time.monotonic() > end and not self._messages:
+            now = time.monotonic()
+            if self._messages:
+                break
+            if now > end:
                 raise TooLate
+            if now > check_at:
+                self._check()
+                check_at = time.monotonic() + checks.INTERVAL_S
         return self._messages.pop(0)
+
+    def _check(self) -> None:
+        """Check the limits that the kernel does not have here.
+
+        Raises:
+            TooMuch: one is exceeded.
+        """
+        most, own = self._limits, os.getpid()
+        processes = checks.tree(own) - {own}
+        if any(output.total > MOST_BYTES for output in self._outputs.values()):
+            raise TooMuch(f"it printed more than {MOST_BYTES // 2**20} MiB")
+        if checks.threads(processes) > most.processes:
+            raise TooMuch(f"it had more than {most.processes} processes and threads")
+        if checks.memory_status(processes, most, self._baseline):
+            raise TooMuch(f"it needed more than {most.memory_mb} MiB in all its processes")
+        if checks.files_status(processes, most, self._scratch):
+            raise TooMuch(f"it wrote more than {most.file_mb} MiB of files, or too many of them")
 
     def _read(self, ready: Sequence[int]) -> None:
         for descriptor in ready:
@@ -183,7 +222,7 @@ class Driver:
             os._exit(status)
 
     def _serve(self, connection: int) -> None:
-        scratch = tempfile.mkdtemp(prefix="cells-")
+        scratch = self._scratch
         os.chdir(scratch)
         os.environ.update(HOME=scratch, TMPDIR=scratch, MPLCONFIGDIR=scratch)
         seed()
@@ -193,7 +232,9 @@ class Driver:
         except ValueError as error:
             os.write(connection, encode({"unreadable": str(error)}))
             return
-        self._limit_resources()
+        limits.apply_limits(self._limits, processes=None)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing raises OSError instead
+        signal.signal(signal.SIGXCPU, lambda *_: os._exit(CPU_STATUS))
         os.write(connection, encode({"ready": True}))
         *earlier, (last, first) = self._cells
         if earlier:
@@ -209,23 +250,12 @@ class Driver:
         reply, images = cells.run(last, first)
         if os.getpid() != own:
             return
-        data = memoryview(encode(reply, images))
+        left = threads_left()
+        if left:
+            os.write(2, THREADS_NOTE)
+        data = memoryview(encode({**reply, "left": left}, images))
         while data:
             data = data[os.write(connection, data) :]
-
-    def _limit_resources(self) -> None:
-        limits = self._limits
-        for what, most in (
-            (resource.RLIMIT_DATA, limits.memory_mb * 2**20),
-            (resource.RLIMIT_FSIZE, limits.file_mb * 2**20),
-            (resource.RLIMIT_NOFILE, limits.files),
-            (resource.RLIMIT_CORE, 0),
-        ):
-            hard = resource.getrlimit(what)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(what, (most, most))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing raises OSError instead
-        signal.signal(signal.SIGXCPU, lambda *_: os._exit(CPU_STATUS))
 
 
 def main() -> None:

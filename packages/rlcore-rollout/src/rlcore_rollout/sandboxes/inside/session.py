@@ -79,7 +79,7 @@ def _serve(connection: int, limits: SimpleNamespace, own: int) -> int:
             return 0
         if own == 1:
             _end_others()
-        left = _threads_left()
+        left = threads_left()
         if left:
             _write(2, THREADS_NOTE)
         _send(connection, encode({"id": message["id"], **reply, "left": left}, images))
@@ -95,7 +95,7 @@ def _end_others() -> None:
         return
 
 
-def _threads_left() -> bool:
+def threads_left() -> bool:
     """Whether threads that code has started are still running, after a short time to end."""
     end = _now() + THREADS_S
     while len(_frames()) > 1:
