@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import runpy
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from byte_level import byte_level_tokenizer
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
-from rl_plugin_visual_search.prompts import Tools
+from rl_plugin_visual_search.prompts import MODULES, Tools
 from rl_plugin_visual_search.rows import Row
 from rl_plugin_visual_search.tasks import as_task
 from rlcore.images import ImageProcessor, image_size
@@ -189,6 +190,33 @@ def test_pictures_are_given_to_a_session_once(play: Play) -> None:
     first, second = observed(play(*(code_turn("", code) for code in turns), RIGHT, images=[picture(), picture(50, 28)]))
     assert "without output" in first
     assert "(40, 30) (50, 28)" in second
+
+
+def test_prompt_states_what_the_sandbox_of_the_run_can_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "picture.png").write_bytes(picture())
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps([{"question": "Which?", "answer": "red", "images": ["picture.png"]}]))
+    data = {"id": "visual-search", "train": str(rows), "evaluation": str(rows)}
+    values = {"model": {"path": "m"}, "environment": {"id": "visual-search"}, "data": data, "reward": []}
+    run = RunSession.create(values, purpose="evaluation")
+    (task,) = run.dataset.tasks("evaluation")
+    (sentence,) = [line for line in task.messages[0].text.splitlines() if "and the network are not" in line]
+    promised = sentence.partition(" available")[0].rpartition(". ")[2]
+
+    async def usable() -> dict[str, bool]:
+        sandbox = run.sandbox()
+        try:
+            session = await sandbox.open(())
+            code = "import importlib\nprint(importlib.import_module({!r}).__name__)"
+            return {name: (await session.run(code.format(name))).stdout == f"{name}\n" for name in MODULES}
+        finally:
+            await sandbox.close()
+
+    found = asyncio.run(usable())
+    assert {name: name in promised for name in MODULES} == found, sentence
+    assert found["PIL"]
 
 
 def test_failed_code_is_an_observation_and_the_agent_may_recover(play: Play) -> None:

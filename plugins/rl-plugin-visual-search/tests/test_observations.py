@@ -84,11 +84,11 @@ def test_pictures_that_are_not_returned_are_counted_by_their_reason() -> None:
     text = inside(room=1, **fields)
     assert "1 picture was not returned, because the number of pictures is limited." in text
     assert "4 pictures were not returned, because one block of code showed too many." in text
-    assert "1 picture was not returned, because of the size." in text
+    assert "1 picture was not returned, because one side is more than 200 times as long as the other." in text
     assert text.endswith("Image Result:\n<image_clue_1>P</image_clue_1>")
     assert "Image Result:" not in inside(room=0, **fields)
     assert "Image Result:" not in inside(room=-1, **fields)
-    assert inside(images=(b"no picture",), image_names=("image_clue_1",)).count("because of the size") == 1
+    assert inside(images=(b"no picture",), image_names=("image_clue_1",)).count("image file is damaged") == 1
 
 
 def test_tags_in_output_are_escaped() -> None:

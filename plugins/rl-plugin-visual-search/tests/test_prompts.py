@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import get_args
 
 import pytest
 from rl_plugin_visual_search.grammar import parse
-from rl_plugin_visual_search.prompts import Coordinates, Tools, opening, own_opening
+from rl_plugin_visual_search.prompts import MODULES, Coordinates, Tools, opening, own_opening
 from rlcore.types import ImagePart, Message, media_hash
 from solid_pictures import picture
 
@@ -54,8 +55,22 @@ def test_guided_prompt_names_the_pictures_and_states_everything_in_order() -> No
 def test_prompt_does_not_contradict_itself_or_the_sandbox() -> None:
     text = shown(opening(QUESTION, [FIRST])[0])
     assert not re.search(r"(not|n't) use[^.]*PIL", text)
-    assert "PIL and matplotlib are available" in text
     assert "remain for your next code" in text
+
+
+@pytest.mark.parametrize(
+    ("importable", "sentence"),
+    [
+        (None, "The network is not available."),
+        ([], "numpy, PIL, matplotlib, cv2, scipy, skimage and the network are not available."),
+        (["PIL"], "PIL is available, numpy, matplotlib, cv2, scipy, skimage and the network are not."),
+        (["cv2", "PIL"], "PIL and cv2 are available, numpy, matplotlib, scipy, skimage and the network are not."),
+        (list(MODULES), "numpy, PIL, matplotlib, cv2, scipy and skimage are available, the network is not."),
+    ],
+)
+def test_prompt_states_what_code_can_import(importable: Sequence[str] | None, sentence: str) -> None:
+    text = shown(opening(QUESTION, [FIRST], importable=importable)[0])
+    assert f" {sentence} Use `print()`" in text
 
 
 def test_form_that_the_prompt_shows_is_an_action() -> None:

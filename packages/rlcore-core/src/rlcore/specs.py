@@ -84,7 +84,8 @@ class DatasetSpec(Spec):
     """A dataset, created with ``target(config)``.
 
     A target that declares the keyword ``environment`` receives a function that creates an environment of the run, or
-    None if the run has none.
+    None if the run has none. One that declares ``importable`` receives a function of names of modules: it returns those
+    that code can import in the sandbox of the run, or None if the run can use no sandbox.
 
     ``prepare`` implements ``rlcore data prepare ID``, and ``label`` implements ``rlcore data label ID``.
     """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, islice, repeat
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rl_plugin_visual_search.config import DataConfig
 from rl_plugin_visual_search.conversations import conversation_of, is_conversation
 from rl_plugin_visual_search.drawn.source import drawn_demonstrations, drawn_rows
 from rl_plugin_visual_search.files import files_of, rows_in
+from rl_plugin_visual_search.prompts import MODULES
 from rl_plugin_visual_search.rows import Reason, Row, UnusableRow, row_of
 from rl_plugin_visual_search.tasks import as_task
 
@@ -38,10 +40,17 @@ class _Split:
 
 
 class VisualSearchData:
-    """Tasks, and conversations for supervised training, in file order. A split is read once, on first use."""
+    """Tasks, and conversations for supervised training, in file order. A split is read once, on first use.
 
-    def __init__(self, config: DataConfig) -> None:
-        self._config = config
+    Args:
+        config: its options
+        importable: finds out which modules code can import, which prompts state; as in `rlcore.specs.DatasetSpec`
+    """
+
+    def __init__(
+        self, config: DataConfig, *, importable: Callable[[Sequence[str]], Sequence[str] | None] | None = None
+    ) -> None:
+        self._config, self._find_importable = config, importable
         self._splits: dict[str, _Split] = {}
         self._readers: dict[Path, ImageReader] = {}
         self._names: dict[Path, str] = {}
@@ -68,7 +77,7 @@ class VisualSearchData:
             DataError: the files have no conversation.
         """
         if GENERATED in self._config.train:
-            return drawn_demonstrations(self._config, count, seed=seed)
+            return drawn_demonstrations(self._config, count, seed=seed, importable=self._importable)
         rng, known = random.Random(seed), self.conversations("train")
         if not known:
             fix = "add a file of conversations to data.train, or set warmup.steps=0"
@@ -98,6 +107,12 @@ class VisualSearchData:
                 for call in message.tool_calls:
                     yield json.dumps({"name": call.name, "arguments": thaw(call.arguments)}, ensure_ascii=False)
 
+    @cached_property
+    def _importable(self) -> Sequence[str] | None:
+        """The modules that prompts promise. They are found once, and only if a prompt states them."""
+        stated = self._config.tools == "code" and self._config.style != "plain"
+        return self._find_importable(MODULES) if stated and self._find_importable is not None else None
+
     def _split(self, split: str) -> _Split:
         if split not in SPLITS:
             raise DataError("unknown split", found=split, fix="use train or evaluation")
@@ -119,6 +134,7 @@ class VisualSearchData:
                         style=config.style,
                         coordinates=config.coordinates,
                         shown=config.show_pictures,
+                        importable=self._importable,
                     )
                 )
             if len(loaded) == config.limit:

@@ -34,18 +34,22 @@ class Shown:
     """Names and encoded pictures."""
     left_out: int
     """Pictures for which the episode has no room."""
-    unusable: int
-    """Pictures that no model can see."""
+    thin: int
+    """Pictures that no model can see, because one side is more than `EXTREME` times as long as the other."""
+    unreadable: int
 
 
 def shown_pictures(result: CodeResult, room: int) -> Shown:
     """Choose the pictures of a result that are shown: the first ones, at most ``room``."""
     named = list(zip(result.image_names, result.images, strict=True))
-    usable = [(name, image) for name, image in named if _can_be_seen(image)]
+    sizes = [_size(image) for image in result.images]
+    usable = [each for each, size in zip(named, sizes, strict=True) if size is not None and not _is_thin(*size)]
+    unreadable = sizes.count(None)
     return Shown(
         pictures=tuple(usable[: max(0, room)]),
         left_out=max(0, len(usable) - max(0, room)),
-        unusable=len(named) - len(usable),
+        thin=len(named) - len(usable) - unreadable,
+        unreadable=unreadable,
     )
 
 
@@ -89,8 +93,11 @@ def _texts(result: CodeResult, shown: Shown, loaded: int) -> list[str]:
         found.append(f"{_pictures(shown.left_out)} not returned, because the number of pictures is limited.")
     if result.omitted_images:
         found.append(f"{_pictures(result.omitted_images)} not returned, because one block of code showed too many.")
-    if shown.unusable:
-        found.append(f"{_pictures(shown.unusable)} not returned, because of the size.")
+    if shown.thin:
+        why = f"because one side is more than {EXTREME} times as long as the other"
+        found.append(f"{_pictures(shown.thin)} not returned, {why}.")
+    if shown.unreadable:
+        found.append(f"{_pictures(shown.unreadable)} not returned, because the image file is damaged.")
     return found
 
 
@@ -119,12 +126,15 @@ def _escaped(text: str) -> str:
     return _FORGED.sub(r"<\\\1", text)
 
 
-def _can_be_seen(image: bytes) -> bool:
+def _size(image: bytes) -> tuple[int, int] | None:
     try:
-        width, height = image_size(image)
+        return image_size(image)
     except DataError:
-        return False
-    return max(width, height) <= EXTREME * min(width, height)
+        return None
+
+
+def _is_thin(width: int, height: int) -> bool:
+    return max(width, height) > EXTREME * min(width, height)
 
 
 __all__ = ["ANSWER_FORM", "FORM", "ZOOM_FORM", "Shown", "problem_observation", "result_observation", "shown_pictures"]

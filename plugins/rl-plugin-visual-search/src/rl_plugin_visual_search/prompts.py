@@ -24,6 +24,8 @@ SPACES: dict[Coordinates, str] = {
 MARK = "<image>"
 """The place of a picture in the text of a row."""
 HIDDEN = "The pictures are not shown in this message. You see of them only what you show with the tool."
+MODULES = ("numpy", "PIL", "matplotlib", "cv2", "scipy", "skimage")
+"""Modules of which the prompt says whether code can import them."""
 LETTERS = string.ascii_uppercase
 
 
@@ -36,6 +38,7 @@ def opening(
     options: Sequence[str] = (),
     coordinates: Coordinates = "pixels",
     shown: bool = True,
+    importable: Sequence[str] | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages before the first turn: one message of a user, with the pictures before the text.
 
@@ -48,6 +51,7 @@ def opening(
         options: texts of the options of a multiple choice
         coordinates: the space of the zoom tool's regions
         shown: whether the message has the pictures; otherwise, the model must look at them with its tool
+        importable: those of `MODULES` that code can import; None if this is not known, and the prompt says nothing
 
     Raises:
         DataError: a picture cannot be read.
@@ -60,7 +64,8 @@ def opening(
         f"{clue(number)}: width {width}, height {height}"
         for number, (width, height) in enumerate(map(image_size, images))
     )
-    text = _template(tools).substitute(question=asked, sizes=sizes, space=SPACES[coordinates]).rstrip("\n")
+    words = {"sizes": sizes, "space": SPACES[coordinates], "available": _available(importable)}
+    text = _template(tools).substitute(words, question=asked).rstrip("\n")
     if style == "agent":
         text = _template("agent").substitute() + text
     if not shown:
@@ -118,10 +123,38 @@ def named_picture(number: int, image: bytes) -> tuple[Part, ...]:
     return (TextPart(text=f"<{name}>"), ImagePart.of(image), TextPart(text=f"</{name}>"))
 
 
+def _available(importable: Sequence[str] | None) -> str:
+    """What code can use, as a sentence."""
+    if importable is None:
+        return "The network is not available."
+    found = [name for name in MODULES if name in importable]
+    missing = [*(name for name in MODULES if name not in found), "the network"]
+    lacks = f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} not"
+    if not found:
+        return f"{lacks} available."
+    return f"{_listed(found)} {'is' if len(found) == 1 else 'are'} available, {lacks}."
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 @cache
 def _template(name: str) -> string.Template:
     file = resources.files(__package__) / "templates" / f"{name}.txt"
     return string.Template(file.read_text(encoding="utf-8"))
 
 
-__all__ = ["MARK", "SPACES", "Coordinates", "Style", "Tools", "clue", "named_picture", "opening", "own_opening"]
+__all__ = [
+    "MARK",
+    "MODULES",
+    "SPACES",
+    "Coordinates",
+    "Style",
+    "Tools",
+    "clue",
+    "named_picture",
+    "opening",
+    "own_opening",
+]

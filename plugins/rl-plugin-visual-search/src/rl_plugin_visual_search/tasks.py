@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rlcore import Task
@@ -12,7 +13,13 @@ from rl_plugin_visual_search.rows import Row
 
 
 def as_task(
-    row: Row, *, tools: Tools = "code", style: Style = "guided", coordinates: Coordinates = "pixels", shown: bool = True
+    row: Row,
+    *,
+    tools: Tools = "code",
+    style: Style = "guided",
+    coordinates: Coordinates = "pixels",
+    shown: bool = True,
+    importable: Sequence[str] | None = None,
 ) -> Task:
     """Return the task of a row.
 
@@ -34,6 +41,7 @@ def as_task(
             options=() if row.listed else row.options,
             coordinates=coordinates,
             shown=shown,
+            importable=importable,
         )
     fields: dict[str, Any] = {
         "question": row.question,

@@ -23,7 +23,7 @@ from rlcore.plugins.registry import Registry, asked, make, make_component
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.image_checks import check_image_input, has_image_environment, uses_tokens
 from rlcore.session.mixed_dataset import MixedDataset, Part
-from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, runs_code
+from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, importable, runs_code
 from rlcore.session.usable_tasks import UsableTasks, usable_tasks
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments
@@ -115,11 +115,13 @@ class RunComponents:
         return self._dataset
 
     def _made_dataset(self, id: str, options: Any, environment: str | None) -> Dataset:
-        """A dataset. One that declares the keyword ``environment`` receives a function that creates its environment."""
+        """A dataset, with those keywords of `rlcore.specs.DatasetSpec` that it declares."""
         target, what = self.load("dataset", id), self.registry.named("dataset", id)
-        if "environment" in inspect.signature(target).parameters:
-            create = None if environment is None else partial(self.environment, environment)
-            target = partial(target, environment=create)
+        create = None if environment is None else partial(self.environment, environment)
+        offered = {"environment": create, "importable": partial(importable, self)}
+        declared = inspect.signature(target).parameters
+        if keywords := {name: value for name, value in offered.items() if name in declared}:
+            target = partial(target, **keywords)
         return checked_dataset(make_component(what, target, options), what)
 
     def usable_tasks(self, split: str) -> Sequence[Task]:

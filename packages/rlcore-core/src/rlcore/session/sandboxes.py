@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlcore import event_loop
 from rlcore.abilities import RunsCodeConfig
 from rlcore.config.schema import AUTO
 from rlcore.containment import value_text
-from rlcore.errors import PluginError, UserError
+from rlcore.contracts import Sandbox
+from rlcore.errors import PluginError, SandboxFailure, UserError
 from rlcore.plugins.registry import Registry, asked
 from rlcore.specs import EnvironmentSpec, RewardSpec, SandboxSpec, ToolSpec
 from rlcore.types import SandboxSupport
@@ -95,6 +98,40 @@ def choose_sandbox(run: RunComponents) -> SandboxChoice:
     )
 
 
+def importable(run: RunComponents, names: Sequence[str]) -> tuple[str, ...] | None:
+    """The modules among ``names`` that code can import in the sandbox of a run, found by importing them there.
+
+    Returns None if no sandbox can be used.
+
+    Raises:
+        UserError: the sandbox fails.
+    """
+    try:
+        choice = run.sandbox_choice
+    except UserError:
+        return None
+    try:
+        return event_loop.run(_imported(run.sandbox(), names))
+    except SandboxFailure as failure:
+        where, fix = run.resolved.origin(("sandbox", "id")), "run rlcore doctor, or choose another sandbox.id"
+        raise UserError(
+            f"the sandbox {choice.spec.id!r} fails, which says what the prompt promises",
+            found=str(failure),
+            where=where,
+            fix=fix,
+        ) from failure
+
+
+async def _imported(sandbox: Sandbox, names: Sequence[str]) -> tuple[str, ...]:
+    try:
+        session = await sandbox.open(())
+        found = [name for name in names if (await session.run(f"import {name}")).ok]
+        await session.close()
+    finally:
+        await sandbox.close()
+    return tuple(found)
+
+
 def runs_code(run: RunComponents) -> bool:
     """Whether a selected environment, tool or reward declares that it runs code, or the run names a sandbox."""
     registry, config = run.registry, run.config
@@ -110,4 +147,4 @@ def runs_code(run: RunComponents) -> bool:
     return declared or config.sandbox.id != AUTO
 
 
-__all__ = ["SandboxChoice", "choose_sandbox", "examine", "ranked", "runs_code", "strongest"]
+__all__ = ["SandboxChoice", "choose_sandbox", "examine", "importable", "ranked", "runs_code", "strongest"]

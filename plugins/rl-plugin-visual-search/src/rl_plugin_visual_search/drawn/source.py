@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rlcore import CodeResult, DataError, Demonstration, ImagePart, Message, Task, TextPart, ToolCall
@@ -43,8 +43,16 @@ def drawn_rows(config: DataConfig, split: str) -> Iterable[Row]:
         yield _row(f"{split}:{number}", scene, picture(scene, rng, blank=config.blank), config.tools)
 
 
-def drawn_demonstrations(config: DataConfig, count: int, *, seed: int) -> Iterable[Demonstration]:
+def drawn_demonstrations(
+    config: DataConfig, count: int, *, seed: int, importable: Sequence[str] | None = None
+) -> Iterable[Demonstration]:
     """Conversations for the warm-up: descriptions, guesses and right answers, as the configuration says.
+
+    Args:
+        config: the options of the dataset
+        count: number of conversations
+        seed: of the choice
+        importable: as for `rl_plugin_visual_search.prompts.opening`
 
     Raises:
         DataError: the prompts do not show the pictures.
@@ -55,10 +63,10 @@ def drawn_demonstrations(config: DataConfig, count: int, *, seed: int) -> Iterab
             "demonstrations on drawn pictures show them", found="false", where="data.show_pictures", fix=fix
         )
     rng = random.Random(f"demonstrations {config.seed} {seed}")
-    return (_demonstration(config, rng) for _ in range(count))
+    return (_demonstration(config, rng, importable) for _ in range(count))
 
 
-def _demonstration(config: DataConfig, rng: random.Random) -> Demonstration:
+def _demonstration(config: DataConfig, rng: random.Random, importable: Sequence[str] | None) -> Demonstration:
     scene = draw_scene(rng, held_out=False)
     drawn = picture(scene, rng, blank=config.blank)
     marks = list(ROWS)
@@ -77,6 +85,7 @@ def _demonstration(config: DataConfig, rng: random.Random) -> Demonstration:
         tools=config.tools,
         style=config.style,
         coordinates=config.coordinates,
+        importable=importable,
     )
     look = _with_zoom if config.tools == "zoom" else _with_code
     turns, crop = look(task, _place(scene), drawn, cell_box(cell))
