@@ -1,10 +1,25 @@
-"""The processes of a sandbox, with what they cost."""
+"""The local sandboxes of this machine, and their processes with what they cost."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
+
+from rlcore_rollout.sandboxes import support
+from rlcore_rollout.sandboxes.isolation import BACKENDS
+
+
+def usable() -> list[str]:
+    """The local backends that this machine has. The others are printed with the reason."""
+    found = []
+    for backend in BACKENDS:
+        reason = getattr(support, backend)().reason
+        if reason:
+            print(f"  {backend} is not measured: {reason}")
+        else:
+            found.append(backend)
+    return found
 
 
 def descendants(process: int) -> set[int]:

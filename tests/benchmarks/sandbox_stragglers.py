@@ -1,7 +1,8 @@
 """64 trajectories with time limits in a tenth of the cells: at most 1.2 times the time without them plus one limit.
 
 A trajectory is a sandbox session with five cells of some milliseconds and short pauses, as for sampling. Half of the
-cells that run into the limit sleep and ignore signals, and half compute for ever. Both sides start their sessions.
+cells that run into the limit sleep and ignore signals, and half compute for ever. Both sides start their sessions. Each
+backend that this machine has is measured, under its name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from _sandbox_processes import usable
 from comparison import Comparison
 from rlcore.types import SandboxLimits
 from rlcore_rollout.sandboxes.local import LocalSandbox
@@ -44,11 +46,11 @@ async def trajectory(sandbox: LocalSandbox, number: int, every: int | None) -> i
     return stopped
 
 
-def measured(trajectories: int, every: int | None, limit_s: float) -> Callable[[], float]:
+def measured(backend: str, trajectories: int, every: int | None, limit_s: float) -> Callable[[], float]:
     """All trajectories at a time, without the start of the zygote."""
 
     async def whole() -> float:
-        sandbox = LocalSandbox("namespaces", SandboxLimits(cell_s=limit_s))
+        sandbox = LocalSandbox(backend, SandboxLimits(cell_s=limit_s))
         try:
             await (await sandbox.open()).close()
             start = time.perf_counter()
@@ -67,12 +69,18 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
     """With stragglers, against the allowed time."""
     trajectories = 2 if smoke else TRAJECTORIES
     limit_s = 4.0 if smoke else LIMIT_S  # the other cells must not run into it on a busy machine
-    without = measured(trajectories, None, limit_s)
     return [
         Comparison(
-            name="time-limits",
-            ours=measured(trajectories, EVERY, limit_s),
-            peer=lambda: 1.2 * without() + limit_s,
+            name=f"{backend}-time-limits",
+            ours=measured(backend, trajectories, EVERY, limit_s),
+            peer=allowed(backend, trajectories, limit_s),
             floor=1,
         )
+        for backend in usable()
     ]
+
+
+def allowed(backend: str, trajectories: int, limit_s: float) -> Callable[[], float]:
+    """The time without stragglers and what is added to it."""
+    without = measured(backend, trajectories, None, limit_s)
+    return lambda: 1.2 * without() + limit_s
