@@ -199,7 +199,12 @@ def test_prompt_states_what_the_sandbox_of_the_run_can_import(tmp_path: Path, mo
     rows = tmp_path / "rows.json"
     rows.write_text(json.dumps([{"question": "Which?", "answer": "red", "images": ["picture.png"]}]))
     data = {"id": "visual-search", "train": str(rows), "evaluation": str(rows)}
-    values = {"model": {"path": "m"}, "environment": {"id": "visual-search"}, "data": data, "reward": []}
+    values = {
+        "model": {"path": "m"},
+        "environment": {"id": "visual-search"},
+        "data": data,
+        "reward": [{"id": "visual-search"}],
+    }
     run = RunSession.create(values, purpose="evaluation")
     (task,) = run.dataset.tasks("evaluation")
     (sentence,) = [line for line in task.messages[0].text.splitlines() if "and the network are not" in line]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from plain_sandbox import PlainSandbox
 from rlcore.cli.layering import gather
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import Resolved, resolve
@@ -14,7 +15,7 @@ from rlcore.errors import ConfigError, PluginError, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.session.checks import check_run
 from rlcore.session.plan import RunPlan
-from rlcore.session.sandboxes import examine
+from rlcore.session.sandboxes import examine, importable
 from rlcore.session.session import RunSession
 from rlcore.types import SandboxLimits
 
@@ -107,6 +108,26 @@ def test_without_a_sandbox_only_a_run_that_executes_code_is_refused(toy: Any) ->
     check_run(session(*CODER, "environment.code=false"))
     assert raised.value.found == "strong: no namespaces; weak: no landlock"
     assert "strong: install namespaces" in str(raised.value.fix)
+
+
+def test_modules_that_code_can_import_are_found_in_the_sandbox(toy: Any) -> None:
+    unusable()
+    sys.modules["toy_rl"].Box = PlainSandbox  # type: ignore[attr-defined]
+    assert importable(session(), ["math", "no_such_module", "json"]) == ("math", "json")
+    unusable(strong="no namespaces", weak="no landlock")
+    assert importable(session(), ["math"]) is None
+
+
+def test_a_sandbox_that_fails_cannot_say_what_code_can_import(toy: Any) -> None:
+    class Broken(PlainSandbox):
+        async def open(self, images: Sequence[bytes]) -> Any:
+            raise OSError("no machine")
+
+    unusable()
+    sys.modules["toy_rl"].Box = Broken  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="strong") as raised:
+        importable(session(), ["math"])
+    assert "no machine" in str(raised.value.found)
 
 
 def test_tools_declare_that_they_run_code(toy: Any) -> None:

@@ -11,6 +11,7 @@ from rlcore.abilities import RunsCodeConfig
 from rlcore.config.schema import AUTO
 from rlcore.containment import value_text
 from rlcore.contracts import Sandbox
+from rlcore.episodes.sandbox import open_session
 from rlcore.errors import PluginError, SandboxFailure, UserError
 from rlcore.plugins.registry import Registry, asked
 from rlcore.specs import EnvironmentSpec, RewardSpec, SandboxSpec, ToolSpec
@@ -115,7 +116,7 @@ def importable(run: RunComponents, names: Sequence[str]) -> tuple[str, ...] | No
     except SandboxFailure as failure:
         where, fix = run.resolved.origin(("sandbox", "id")), "run rlcore doctor, or choose another sandbox.id"
         raise UserError(
-            f"the sandbox {choice.spec.id!r} fails, which says what the prompt promises",
+            f"the sandbox {choice.spec.id!r} cannot say which modules code can import",
             found=str(failure),
             where=where,
             fix=fix,
@@ -124,7 +125,7 @@ def importable(run: RunComponents, names: Sequence[str]) -> tuple[str, ...] | No
 
 async def _imported(sandbox: Sandbox, names: Sequence[str]) -> tuple[str, ...]:
     try:
-        session = await sandbox.open(())
+        session = await open_session(sandbox.open, ())
         found = [name for name in names if (await session.run(f"import {name}")).ok]
         await session.close()
     finally:
