@@ -250,18 +250,6 @@ def test_folder_is_read_in_alphabetical_order_and_limited(tmp_path: Path) -> Non
         tasks_of(tmp_path / "pictures")
 
 
-def test_reading_rows_again_gives_the_same_and_changes_nothing(tmp_path: Path) -> None:
-    rows = written(tmp_path, [{**QUESTION, "options": ["red", "blue"]}, {**QUESTION, "prompt": "<image>Which?"}])
-    data = dataset(rows, style="row", option_seed=3)
-    first = list(data.tasks("train"))
-    again = list(data.tasks("train"))
-    assert all(one is two for one, two in zip(first, again, strict=True)), "a split is read once"
-    assert first == list(data.tasks("evaluation")) == tasks_of(rows, style="row", option_seed=3)
-    with pytest.raises(AttributeError):
-        first[0].messages = ()  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        first[0].fields["answer"] = "changed"  # type: ignore[index]
-
 
 def conversation(**changes: Any) -> dict[str, Any]:
     """A recorded conversation in ShareGPT's form."""
