@@ -250,7 +250,6 @@ def test_folder_is_read_in_alphabetical_order_and_limited(tmp_path: Path) -> Non
         tasks_of(tmp_path / "pictures")
 
 
-
 def conversation(**changes: Any) -> dict[str, Any]:
     """A recorded conversation in ShareGPT's form."""
     return {
