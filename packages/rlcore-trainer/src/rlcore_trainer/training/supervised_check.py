@@ -15,6 +15,7 @@ from rlcore_trainer.training import lora_check, model_check, selection
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 
 if TYPE_CHECKING:
+    from rlcore.contracts import Dataset
     from rlcore.session.session import RunSession
 
 
@@ -43,7 +44,7 @@ def check(run: RunSession) -> list[str]:
             where=run.resolved.origin(("data", "id")),
             fix="data.id=chat, which reads files of conversations",
         )
-    if isinstance(dataset, ConversationDataset) and not dataset.conversations("train"):
+    if isinstance(dataset, ConversationDataset) and not dataset.conversations("train") and not _demonstrates(dataset):
         raise DataError("the data has no training conversations", where=run.resolved.origin(("data", "train")))
     evaluated = config.held_out or (isinstance(dataset, ConversationDataset) and dataset.conversations("evaluation"))
     if run.config.evaluation.every and not evaluated:
@@ -61,6 +62,11 @@ def check(run: RunSession) -> list[str]:
             fix="add evaluation tasks to the dataset, or set trainer.rollouts=false",
         )
     return [*model_check.notes(run), *lora_check.notes(run)]
+
+
+def _demonstrates(dataset: Dataset) -> bool:
+    """Whether a dataset has demonstrations. Raises `DataError` if it says itself why it has none."""
+    return isinstance(dataset, DemonstrationDataset) and next(iter(dataset.demonstrations(1, seed=0)), None) is not None
 
 
 def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Problem]:

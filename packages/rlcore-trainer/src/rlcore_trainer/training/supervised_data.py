@@ -119,10 +119,10 @@ def encode(
 
 
 def training_conversations(dataset: Dataset, config: SupervisedConfig, *, seed: int) -> Sequence[Demonstration]:
-    """Return the dataset's training conversations, or the configured number of demonstrations."""
-    if isinstance(dataset, ConversationDataset):
-        return dataset.conversations("train")
-    assert isinstance(dataset, DemonstrationDataset), "the check of the run rejects other datasets"
+    """Return the dataset's training conversations, or without any the configured number of demonstrations."""
+    found = dataset.conversations("train") if isinstance(dataset, ConversationDataset) else ()
+    if found or not isinstance(dataset, DemonstrationDataset):
+        return found
     return list(dataset.demonstrations(config.demonstrations, seed=derive_seed(seed, "supervised")))
 
 
