@@ -71,8 +71,8 @@ def test_only_text_of_the_last_turn_is_an_answer() -> None:
 def test_number_beside_the_answer_is_not_read() -> None:
     reward = Accuracy(AccuracyConfig(numbers="relative"))
     for before, answer, value in (
-        ("There are 7 boats.", "9", 0.0),
-        ("There are 9 boats.", "7", 1.0),
+        ("There are 7 boats.", "70", 0.0),
+        ("There are 70 boats.", "7", 1.0),
         ("7", "none", 0.0),
     ):
         assert reward(played(answer_turn(before, answer)), task(answer="7")).value == value

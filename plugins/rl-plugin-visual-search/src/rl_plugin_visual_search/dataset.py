@@ -80,7 +80,7 @@ class VisualSearchData:
             return drawn_demonstrations(self._config, count, seed=seed, importable=self._importable)
         rng, known = random.Random(seed), self.conversations("train")
         if not known:
-            fix = "add a file of conversations to data.train, or set warmup.steps=0"
+            fix = "add a file of conversations to data.train; a warm-up is left out with warmup.steps=0"
             where = ", ".join(self._config.train)
             raise DataError("demonstrations need conversations", found="questions alone", where=where, fix=fix)
         return islice(chain.from_iterable(rng.sample(known, len(known)) for _ in repeat(None)), count)
