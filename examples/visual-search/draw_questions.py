@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     (options.folder / "pictures").mkdir(parents=True, exist_ok=True)
-    config = DataConfig(drawn=options.questions, seed=options.seed, style="plain")
+    config = DataConfig(drawn=options.questions, drawn_seed=options.seed, style="plain")
     write_questions(options.folder, config)
     if options.conversations:
         write_conversations(options.folder, config, options.conversations)

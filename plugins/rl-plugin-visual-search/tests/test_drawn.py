@@ -107,6 +107,11 @@ def test_same_seed_draws_the_same_pictures() -> None:
     assert first == second
 
 
+def test_seed_of_drawn_pictures_draws_others() -> None:
+    drawn = [VisualSearchData(data(drawn_seed=seed)).tasks("train")[0].images for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 def demonstrations(count: int, **options: float | str) -> list[Demonstration]:
     return list(VisualSearchData(data(**options)).demonstrations(count, seed=0))
 

@@ -27,7 +27,7 @@ class DrawnConfig(Table):
     thought says, and guess the answer."""
     blank: bool = False
     """Leave the signs out of drawn pictures, to measure the accuracy without them."""
-    seed: int = 0
+    drawn_seed: int = 0
     """Seed of the drawn pictures."""
 
 

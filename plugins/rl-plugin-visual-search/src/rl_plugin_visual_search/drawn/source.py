@@ -37,7 +37,7 @@ SOURCE = "drawn"
 
 def drawn_rows(config: DataConfig, split: str) -> Iterable[Row]:
     """The questions of ``train`` or ``evaluation``. Held-out signs are at pixels where training has none."""
-    rng, held_out = random.Random(f"{split} {config.seed}"), split != "train"
+    rng, held_out = random.Random(f"{split} {config.drawn_seed}"), split != "train"
     for number in range(config.held_out if held_out else config.drawn):
         scene = draw_scene(rng, held_out=held_out)
         yield _row(f"{split}:{number}", scene, picture(scene, rng, blank=config.blank), config.tools)
@@ -62,7 +62,7 @@ def drawn_demonstrations(
         raise DataError(
             "demonstrations on drawn pictures show them", found="false", where="data.show_pictures", fix=fix
         )
-    rng = random.Random(f"demonstrations {config.seed} {seed}")
+    rng = random.Random(f"demonstrations {config.drawn_seed} {seed}")
     return (_demonstration(config, rng, importable) for _ in range(count))
 
 
