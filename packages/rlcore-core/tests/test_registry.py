@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rlcore.errors import NotInstalledError, PluginError, UserError
+from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.plugins.discovery import Plugin, State
 from rlcore.plugins.installed import Offer, Plugins
 from rlcore.plugins.loading import load_attribute, pip_line, resource
@@ -250,3 +250,20 @@ def test_package_resources_are_found_or_rejected() -> None:
 
 def test_pip_command_is_quoted_for_the_shell() -> None:
     assert pip_line(["plain", "a[b]", "c>=1,<2"]) == "pip install plain 'a[b]' 'c>=1,<2'"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("acme/defalt", "acme/default"),
+        ("acne/default", "acme/default"),
+        ("acme/banana", None),
+        ("acme/two-stack", None),
+        ("trainer.step", "trainer.steps"),
+        ("trainer.banana", None),
+        ("steps", None),
+    ],
+)
+def test_similar_names_are_compared_without_their_common_folder(name, near):
+    known = ["acme/default", "acme/stack-two", "trainer.steps", "trainer.optimiser"]
+    assert did_you_mean(name, known) == (near and f"did you mean {near!r}?")

@@ -25,10 +25,13 @@ Messages state what was expected, what was found, where it came from and how to 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import ClassVar
 
 from rlcore.escaping import printable
+
+SIMILAR = 0.6
+"""Least similarity of names that are suggested, from 0 to 1."""
 
 
 class RlcoreError(Exception):
@@ -133,6 +136,13 @@ class SandboxFailure(EnvironmentFailure):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The closest known name as ``did you mean 'x'?``, or None when no name is similar."""
-    near = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"did you mean {near[0]!r}?" if near else None
+    """The closest known name as ``did you mean 'x'?``, or None when no name is similar.
+
+    Names in the same folder or table, such as ``toy/default`` and ``toy/defalt``, are compared without it.
+    """
+    folder = name[: 1 + max(name.rfind("/"), name.rfind("."))]
+    for near in get_close_matches(name, list(known), n=5, cutoff=SIMILAR):
+        same = len(folder) if near.startswith(folder) else 0
+        if SequenceMatcher(None, name[same:], near[same:]).ratio() >= SIMILAR:
+            return f"did you mean {near!r}?"
+    return None
