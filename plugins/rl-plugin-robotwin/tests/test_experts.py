@@ -94,9 +94,11 @@ def test_demonstrations_come_from_consecutive_seeds_and_repeat() -> None:
 
 def test_an_expert_without_time_is_an_error() -> None:
     environment = BimanualEnvironment(task="stack_two", max_steps=3)
-    with pytest.raises(DataError, match="fails too often"):
+    with pytest.raises(DataError, match="fails too often") as caught:
         list(demonstrations(environment, 1, seed=0))
     environment.close()
+    assert "environment.max_steps from 3" in str(caught.value.fix)
+    assert "height" not in str(caught.value.fix)
 
 
 def test_tools_move_together_and_no_faster_than_allowed() -> None:

@@ -73,12 +73,17 @@ class Arm:
         self._sensed: tuple[list[float], float] | None = None
         self.reset()
 
-    def reset(self) -> None:
-        """Move to the home position at once, at rest, with the gripper open."""
-        positions = np.append(self.home, [STROKE, STROKE]).astype(np.float32)
+    def reset(self, displacement: Array | float = 0.0) -> None:
+        """Move near the home position at once, at rest, with the gripper open.
+
+        Args:
+            displacement: of the joints from the home position, (6,) in radians.
+        """
+        joints = self.home + displacement
+        positions = np.append(joints, [STROKE, STROKE]).astype(np.float32)
         self._body.set_qpos(positions)
         self._body.set_qvel(np.zeros_like(positions))
-        self.drive(self.home.tolist(), 1.0)
+        self.drive(joints.tolist(), 1.0)
         self.moved()
 
     @property

@@ -46,6 +46,8 @@ class EnvironmentConfig(Table):
     """Which looks of ``domain_randomization`` are drawn."""
     domain_randomization: RandomisationConfig = RandomisationConfig()
     """What differs between episodes besides the task."""
+    random_home: Annotated[float, Field(ge=0, le=0.2)] = 0.0
+    """Largest displacement of each joint at the beginning of an episode, in radians."""
     reset_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
     """Seeds that a reset tries at most, when boxes do not come to rest."""
 

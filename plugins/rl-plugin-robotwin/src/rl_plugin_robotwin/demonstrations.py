@@ -86,5 +86,17 @@ def demonstrations(environment: BimanualEnvironment, count: int, *, seed: int) -
             f"the expert of {environment.task.name} fails too often to record {count} demonstrations",
             found=f"{found} in {2 * count + 8} episodes, from seed {seed} on{failure}",
             where="environment",
-            fix="raise environment.max_steps, or lower environment.domain_randomization.random_table_height",
+            fix=_advice(environment),
         )
+
+
+def _advice(environment: BimanualEnvironment) -> str:
+    """How the expert would succeed more often."""
+    config, limit = environment.config, environment.task.step_limit
+    name = f"{environment.task.name} needs up to {limit}"
+    parts = (
+        [f"raise environment.max_steps from {environment.max_steps}: {name}"] if environment.max_steps < limit else []
+    )
+    if config.domain_randomization.random_table_height or config.random_home:
+        parts.append("lower environment.domain_randomization.random_table_height and environment.random_home")
+    return "; or ".join(parts) or "choose other seeds or another task"

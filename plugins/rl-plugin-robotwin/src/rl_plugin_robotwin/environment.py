@@ -210,13 +210,16 @@ class BimanualEnvironment(gymnasium.Env[Observation, NDArray[np.float32]]):
     def _build(self, seed: int, options: Mapping[str, Any]) -> Measured | None:
         """Build the scene of a seed; None if it does not come to rest, or begins with success."""
         self.close()
-        places, words, looks = np.random.default_rng(seed).spawn(3)
+        places, words, looks, poses = np.random.default_rng(seed).spawn(4)
         split = options.get("instructions", self.config.instructions)
         self._layout = self.task.layout(places)
         self._instruction = options.get("instruction") or instruction(self.task, self._layout, words, split=split)
         split = options.get("looks", self.config.looks)
         variation = vary(self.config.domain_randomization, self._layout, looks, split=split)
         scene = self._scene = Scene(self._renderer, variation=variation, cameras=self._cameras)
+        if reach := self.config.random_home:
+            for arm in scene.arms.values():
+                arm.reset(poses.uniform(-reach, reach, JOINTS))
         for box in self._layout.boxes:
             scene.add(box)
         before = scene.measured()

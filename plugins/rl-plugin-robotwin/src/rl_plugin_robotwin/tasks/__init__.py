@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
-from rlcore.errors import UserError
+from rlcore.errors import UserError, did_you_mean
 
 from rl_plugin_robotwin.tasks.handover import Handover
 from rl_plugin_robotwin.tasks.lift import Lift
@@ -26,6 +25,5 @@ def bundled(name: str) -> BundledTask:
     """
     if name in TASKS:
         return TASKS[name]()
-    near = get_close_matches(name, TASKS, n=1)
-    fix = f"did you mean {near[0]}?" if near else f"use {', '.join(TASKS)}"
+    fix = did_you_mean(name, TASKS) or f"use {', '.join(TASKS)}"
     raise UserError("unknown bundled task", found=name, where="environment.task", fix=fix)
