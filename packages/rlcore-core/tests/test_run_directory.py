@@ -24,8 +24,10 @@ from rlcore.runs.directory import (
     read_metrics,
     run_of,
 )
+from rlcore.runs.metrics import STEPS_COVERED, metrics_gap, metrics_lines
 from rlcore.runs.surroundings import changed_versions
 from rlcore.secrecy import MASK
+from rlcore.trackers.jsonl import JsonlTracker
 
 
 def resolved(*overrides: str) -> Resolved:
@@ -139,6 +141,22 @@ def test_resume_truncates_metrics_and_sets_later_checkpoints_aside(toy: Any) -> 
     layer = config_layer(Path("runs/mine"))
     assert layer.origin(("trainer", "steps")) == "command line: trainer.steps=99"
     assert layer.origin(("trainer", "learning_rate")) == "recipe toy/default:20"
+
+
+@pytest.mark.parametrize(
+    ("steps", "last", "gap"),
+    [
+        ([0, 4, 8, 10], 10, None),
+        ([4, 12, 16], 16, "no line for steps 5 to 8"),
+        ([4, 8], 12, "no line for steps 9 to 12"),
+        ([], 3, "no line for steps 1 to 3"),
+    ],
+)
+def test_a_line_can_describe_several_steps(steps: list[int], last: int, gap: str | None, tmp_path: Path) -> None:
+    tracker = JsonlTracker(None, tmp_path)
+    for step in steps:
+        tracker.log(step, {"loss": 1.0, STEPS_COVERED: 2.0 if step == 10 else 4.0} if step else {"loss": 1.0})
+    assert metrics_gap(metrics_lines(tmp_path / "metrics.jsonl"), last=last) == gap
 
 
 @pytest.mark.parametrize("known", ["[1]", "not json", None])

@@ -9,6 +9,8 @@ from typing import Any
 
 from rlcore.wording import counted
 
+STEPS_COVERED = "steps_covered"
+"""Metric of trainers that do not log every step: the number of steps up to a line's own that the line describes."""
 Line = tuple[dict[str, Any] | None, bytes]
 """A line as an object, None if it is damaged, and its bytes without the newline."""
 
@@ -26,7 +28,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def metrics_gap(lines: Sequence[Line], *, last: int) -> str | None:
     """A description of damaged lines and of steps without a line, from step 1 to ``last``; None if there are none."""
-    missing = _between(sorted({row["step"] for row, _ in lines if row is not None and 1 <= row["step"] <= last}), last)
+    rows = [row for row, _ in lines if row is not None and 1 <= row["step"] <= last]
+    missing = _between(sorted((row["step"] - _covered(row), row["step"]) for row in rows), last)
     damaged = sum(row is None for row, _ in lines)
     found = [f"no line for {_listed(missing)}"] if missing else []
     found += [f"{counted(damaged, 'damaged line')}"] if damaged else []
@@ -41,10 +44,25 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and isinstance(data.get("step"), int) else None
 
 
-def _between(steps: Sequence[int], last: int) -> list[tuple[int, int]]:
-    """The first and last number of each range from 1 to ``last`` that is missing in the sorted steps."""
-    pairs = zip([0, *steps], [*steps, last + 1], strict=True)
-    return [(before + 1, after - 1) for before, after in pairs if after - before > 1]
+def _covered(row: dict[str, Any]) -> int:
+    """The number of steps that a line describes."""
+    count = row.get(STEPS_COVERED)
+    return int(count) if isinstance(count, (int, float)) and 1 <= count <= row["step"] else 1
+
+
+def _between(ranges: Sequence[tuple[int, int]], last: int) -> list[tuple[int, int]]:
+    """The first and last number of each range from 1 to ``last`` that is in none of the sorted ranges.
+
+    Args:
+        ranges: the number before the first one of each range, and its last one
+        last: the last number
+    """
+    missing, end = [], 0
+    for before, after in [*ranges, (last, last)]:
+        if before > end:
+            missing.append((end + 1, before))
+        end = max(end, after)
+    return missing
 
 
 def _listed(ranges: Sequence[tuple[int, int]]) -> str:
@@ -56,4 +74,4 @@ def _listed(ranges: Sequence[tuple[int, int]]) -> str:
     return f"steps {listed}" if many else f"step {listed}"
 
 
-__all__ = ["Line", "metrics_gap", "metrics_lines", "read_metrics"]
+__all__ = ["STEPS_COVERED", "Line", "metrics_gap", "metrics_lines", "read_metrics"]

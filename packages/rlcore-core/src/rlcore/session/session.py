@@ -101,6 +101,8 @@ class RunSession(RunComponents):
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics of a step, and those that observers add, to the trackers. A tracker that fails is disabled.
 
+        Trainers that do not log every step add `rlcore.runs.metrics.STEPS_COVERED`.
+
         Raises:
             UserError: a tracker cannot write the run's own files, which every run needs.
         """
