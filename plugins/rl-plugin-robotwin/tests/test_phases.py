@@ -293,6 +293,15 @@ def test_levels_of_console_and_file_are_honoured(tmp_path, console, file):
     assert (tmp_path / "phase.log").read_text().count("level") == len(levels[file])
 
 
+def test_other_processes_print_only_warnings_to_stderr(capsys):
+    journal = Journal(None, print, console_level="DEBUG", file_level="DEBUG", process=1)
+    for level in (10, 20, 30, 40):
+        journal.tell(level, f"level {level}")
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == ["process 1: level 30", "process 1: level 40"]
+    assert shown.out == ""
+
+
 def test_checkpoints_are_atomic_linked_and_strict(tmp_path, scene):
     for step in (10, 20, 30):
         checkpoints.save(tmp_path, step, {"world_model": scene.model.state_dict()}, {"episode": step}, keep=2)

@@ -14,9 +14,11 @@ import pytest
 
 pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
 
+import numpy as np
 import rlcore
 import rlcore.errors
 import torch
+from rl_plugin_robotwin.phases.pictures import missing
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "docs/results"
@@ -36,6 +38,23 @@ class Elsewhere(ToyArm):
     def step(self, action):
         with Path(__file__).with_name("processes").open("a") as file:
             print(os.getpid(), file=file)
+        return super().step(action)
+"""
+
+FAILING = """
+from rl_plugin_robotwin.toy.environment import ToyArm
+
+
+class Failing(ToyArm):
+    action = "control"
+
+    def reset(self, *, seed=None, options=None):
+        self._fails = seed % 4 == 1
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if self._fails:
+            raise RuntimeError("a motor is hot")
         return super().step(action)
 """
 
@@ -128,6 +147,42 @@ def test_the_environment_of_a_phase_runs_in_another_interpreter(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("level", ["INFO", "WARNING"])
+def test_lines_of_metrics_are_printed_at_the_level_info(tmp_path, capsys, level):
+    settings = {"trainer.episodes": 8, "trainer.steps_per_episode": 3, "trackers.use": ["console", "jsonl"]}
+    rows = run(tmp_path, "teacher", "t", **settings, **{"trainer.console_level": level})
+    assert [row["step"] for row in rows] == [0, 4, 8]
+    printed = capsys.readouterr().out
+    for text in ("step     8", "held out"):
+        assert (text in printed) == (level == "INFO")
+
+
+@pytest.mark.slow
+def test_several_environments_leave_no_gap_in_the_metrics(tmp_path, capsys):
+    settings = {"trainer.episodes": 14, "trainer.steps_per_episode": 3, "trainer.log_every": 10}
+    rows = run(tmp_path, "teacher", "t", **settings, **{"checkpoint.every": 8})
+    assert [row["step"] for row in rows] == [0, 8, 12, 14]
+    assert [row["steps_covered"] for row in rows[1:]] == [8, 4, 2]
+    capsys.readouterr()
+    rlcore.train(resume=tmp_path / "t/checkpoint-8")
+    assert "gap" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_warnings_of_other_processes_are_printed(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    command = [sys.executable, "-m", "rlcore", "run", "-p", "robotwin", "-r", "toy-teacher", f"runs={tmp_path}"]
+    command += ["name=t", "seed=0", "trainer.episodes=4", "trainer.steps_per_episode=3", "trainer.video_every=0"]
+    command += ["model.device=cpu", "strategy.id=ddp", "strategy.processes=2"]
+    command += [f"environment.id={tmp_path}/failing.py:Failing"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "process 1: episode 1 failed" in done.stderr
+    lines = (tmp_path / "t/episode_metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["ranks"] for line in lines] == [2, 2]
+
+
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_phase(tmp_path):
     settings = {"trainer.episodes": 8, "trainer.steps_per_episode": 5, "trainer.learning_rate": 1e25}
     with pytest.raises(rlcore.errors.DivergenceError, match="diverged"):
@@ -158,27 +213,72 @@ def test_a_resumed_phase_equals_an_uninterrupted_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one_with_their_environments(tmp_path):
-    common = ["-p", "robotwin", "-r", "toy-adversarial", "trainer.episodes=8", "trainer.steps_per_episode=8"]
-    common += ["trainer.warmup_steps=20", "model.device=cpu", "model.builder.channels=8", f"runs={tmp_path}"]
-    common += ["trainer.vector=sync", "trainer.video_every=0", "trainer.schedule=linear"]
+@pytest.mark.parametrize("phase", ["teacher", "student", "adversarial"])
+def test_two_processes_equal_one_with_their_environments(tmp_path, phase):
+    common = ["-p", "robotwin", "-r", f"toy-{phase}", "trainer.episodes=8", "trainer.steps_per_episode=8"]
+    common += ["model.device=cpu", f"runs={tmp_path}", "trainer.vector=sync", "trainer.video_every=0"]
+    common += ["trainer.schedule=linear"]
+    if phase == "student":
+        run(tmp_path, "teacher", "t", **{"trainer.episodes": 4, "trainer.steps_per_episode": 4})
+        common += [f"trainer.teacher={tmp_path}/t/checkpoint-4"]
+    else:
+        common += ["model.builder.channels=8"]
+    if phase == "adversarial":
+        common += ["trainer.warmup_steps=20"]
     command = [sys.executable, "-m", "rlcore", "run", *common]
     subprocess.run([*command, "trainer.num_envs=2", "name=one"], check=True, timeout=300)
     parallel = ["trainer.num_envs=1", "name=two", "strategy.id=ddp", "strategy.processes=2"]
     subprocess.run([*command, *parallel], check=True, timeout=300)
     one, two = (torch.load(tmp_path / name / "checkpoint-8/model.pt", weights_only=True) for name in ("one", "two"))
-    for part in ("world_model", "explorer"):
+    for part in sorted({"world_model", "explorer"} & one.keys()):
         for name, value in one[part].items():
             assert torch.allclose(value.float(), two[part][name].float(), atol=2e-4), f"{part}.{name}"
-    lines = [
-        [json.loads(line) for line in (tmp_path / name / "episode_metrics.jsonl").read_text().splitlines()]
-        for name in ("one", "two")
-    ]
-    rates, steps = ([[line[key] for line in run] for run in lines] for key in ("lr", "total_steps"))
-    assert rates[0] == rates[1]  # the schedule advances once a step
-    assert steps[0] == steps[1] == [16, 32, 48, 64]
-    for before, after in zip(*lines, strict=True):
-        assert before["avg_loss"] == pytest.approx(after["avg_loss"], rel=1e-3)  # reduced over processes
+    for file, steps in (("episode_metrics.jsonl", "episode"), ("metrics.jsonl", "step")):
+        lines = [
+            [json.loads(line) for line in (tmp_path / name / file).read_text().splitlines()] for name in ("one", "two")
+        ]
+        assert [line[steps] for line in lines[0]] == [line[steps] for line in lines[1]]
+        for before, after in zip(*lines, strict=True):
+            for name in before.keys() - {"time", "timestamp", "fps", "ranks", "reward_terms"}:  # sums over processes
+                assert before[name] == pytest.approx(after[name], rel=1e-2, abs=1e-3), (name, before[steps])
+            if steps == "episode":  # the schedule advances once a step
+                assert (before["lr"], before["total_steps"]) == (after["lr"], after["total_steps"])
+                assert before["total_steps"] == 8 * before["episode"]
+
+
+@pytest.mark.slow
+def test_a_failed_prediction_leaves_a_marked_panel_in_the_outputs(tmp_path, monkeypatch):
+    from PIL import Image
+    from rl_plugin_robotwin.phases import trainer
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        if options.get("pictures"):
+            raise torch.OutOfMemoryError("too little memory")
+        return predictions(*arguments, **options)
+
+    predictions = trainer.predictions
+    monkeypatch.setattr(trainer, "predictions", failing)
+    outputs = {"trainer.video_every": 4, "trainer.sample_every": 4}
+    run(tmp_path, "teacher", "t", **{"trainer.episodes": 4, "trainer.steps_per_episode": 3, **outputs})
+    with Image.open(tmp_path / "t/samples/episode_000004.png") as image:
+        rows = np.asarray(image)
+    assert np.array_equal(rows[:160, -160:], missing(160, 160))
+    assert (tmp_path / "t/videos/episode_000004.mp4").stat().st_size > 1000
+    assert "no prediction for episode 0: too little memory" in (tmp_path / "t/phase.log").read_text()
+
+
+@pytest.mark.slow
+def test_another_division_of_the_environments_resumes_a_run(tmp_path, capsys):
+    settings = {"trainer.episodes": 4, "trainer.steps_per_episode": 3, "trainer.num_envs": 2}
+    run(tmp_path, "teacher", "t", **settings)
+    command = [sys.executable, "-m", "rlcore", "robotwin", "train", "teacher", "--resume", str(tmp_path / "t")]
+    done = subprocess.run([*command, "1", "1", "--num_episodes", "8"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "2 environments" in done.stderr
+    done = subprocess.run([*command, "2", "1", "--num_episodes", "8"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "t/episode_metrics.jsonl").read_text().splitlines()]
+    assert [(line["episode"], line["ranks"]) for line in lines] == [(2, 1), (4, 1), (6, 2), (8, 2)]
 
 
 @pytest.mark.proof
@@ -201,6 +301,8 @@ def test_the_phases_learn_on_three_seeds(tmp_path: Path, arena: str, page: str, 
         against = {**length, **EXPLORER, "trainer.probe": 32}
         active = run(folder, "adversarial", "a", **against, **{"trainer.warmup_steps": 1000})
         passive = run(folder, "adversarial", "r", **against, **{"trainer.warmup_steps": 10**6})
+        steps = last(passive, "total_steps") / EPISODES
+        assert steps == 50  # the environment does not end episodes earlier
         rows.append(
             {
                 "seed": seed,
@@ -214,7 +316,7 @@ def test_the_phases_learn_on_three_seeds(tmp_path: Path, arena: str, page: str, 
                 "adversary probe": last(active, "world_model/probe"),
             }
         )
-    write_page(RESULTS / f"{page}.md", where, rows, steps=last(passive, "total_steps") / EPISODES)
+    write_page(RESULTS / f"{page}.md", where, rows, steps=steps)
     for row in rows:
         assert row["loss"] < min(row["copy"], row["marginal"])
         assert row["student coverage"] > row["random coverage"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -82,15 +83,26 @@ class PhaseConfig(Table):
     evaluate_every: Positive = 10
     """Episodes between evaluations on the held-out episodes."""
     log_every: Positive = 1
-    """Episodes between logged metrics. ``episode_metrics.jsonl`` has a line for every round."""
+    """Episodes between logged metrics; checkpoints log them too. ``episode_metrics.jsonl`` has a line for every
+    round."""
     sample_every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
     """Episodes between pictures in ``samples/``; 0 writes none."""
     video_every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
     """Episodes between videos in ``videos/``; 0 writes none."""
     console_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
-    """Messages of the phase below this level are not printed. Only the main process prints."""
+    """Messages of the phase below this level are not printed. Metrics of steps have the level INFO. Processes other
+    than the main one print only warnings and errors of their own."""
     file_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "DEBUG"
     """Messages of the phase below this level are not written to ``phase.log``."""
+
+    def rate(self, peak: float, done: int) -> float:
+        """Return the learning rate of a round that begins after this number of episodes."""
+        if self.schedule == "constant":
+            return peak
+        progress = min(1.0, done / self.episodes)
+        share = 1 - progress if self.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+        low = min(self.final_learning_rate, peak)
+        return low + (peak - low) * share
 
     @property
     def steps(self) -> int:

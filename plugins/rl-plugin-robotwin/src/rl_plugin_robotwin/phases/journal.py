@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.atomic_files import beside
+from rlcore.terminal import say
 
 from rl_plugin_robotwin.phases.checkpoints import not_written
 
@@ -17,23 +18,41 @@ NAME = "episode_metrics.jsonl"
 
 
 class Journal:
-    """The journal of the main process. In other processes it does nothing.
+    """The journal of a process. Only the main process writes files; the others print warnings to stderr.
 
     Args of the constructor:
         folder: the run directory; None writes nothing
-        say: prints a line
+        say: prints a line of the main process
         console_level, file_level: names of levels of the module ``logging``
+        process: the index of this process; 0 is the main process
     """
 
-    def __init__(self, folder: Path | None, say: Callable[[str], None], *, console_level: str, file_level: str) -> None:
-        self._folder, self._say = folder, say
+    def __init__(
+        self,
+        folder: Path | None,
+        say: Callable[[str], None],
+        *,
+        console_level: str,
+        file_level: str,
+        process: int = 0,
+    ) -> None:
+        self._folder, self._say, self._process = folder, say, process
         levels = logging.getLevelNamesMapping()
         self._console, self._file = levels[console_level], levels[file_level]
+        if process:
+            self._console = max(self._console, logging.WARNING)
+
+    def prints(self, level: int) -> bool:
+        """Return whether messages of a level are printed."""
+        return level >= self._console
 
     def tell(self, level: int, text: str) -> None:
         """Print a message and write it to ``phase.log``, each if its level is high enough."""
-        if level >= self._console:
-            self._say(text)
+        if self.prints(level):
+            if self._process:
+                say(f"process {self._process}: {text}", err=True)
+            else:
+                self._say(text)
         if self._folder is not None and level >= self._file:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S")
             self._append("phase.log", f"{stamp} {logging.getLevelName(level)} {text}\n")

@@ -6,7 +6,6 @@ num_envs + i``, so a run does not depend on how its slots are divided between pr
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from rlcore.errors import DivergenceError, UserError
+from rlcore.runs.metrics import STEPS_COVERED
 from rlcore.types import derive_seed
 from rlcore_trainer.control.buffer import EpisodeBuffer
 from rlcore_trainer.control.episodes import Collected, Decide, Episode, collect
@@ -25,7 +25,7 @@ from rlcore_trainer.control.vector import environments
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
 
-from rl_plugin_robotwin.phases import checkpoints
+from rl_plugin_robotwin.phases import buffers, checkpoints
 from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
 from rl_plugin_robotwin.phases.explorer import RandomActing
 from rl_plugin_robotwin.phases.journal import Journal
@@ -68,7 +68,7 @@ class PhaseTrainer(ABC):
         self._device = self._strategy.device(run.config.model.device)
         folder = run.directory.path if run.directory is not None and run.is_main else None
         levels = {"console_level": config.console_level, "file_level": config.file_level}
-        self._folder, self._journal = folder, Journal(folder, run.say, **levels)
+        self._folder, self._journal = folder, Journal(folder, run.say, process=self._rank.index, **levels)
         if run.trial:
             return  # a dry run starts no simulator
         if not run.environments:
@@ -88,7 +88,7 @@ class PhaseTrainer(ABC):
             for _ in range(config.num_envs)
         ]
         self.world_model = self._seeded(WorldModel, "world model")
-        self._done = self._steps = self._updates = self._saved = 0
+        self._done = self._steps = self._updates = self._saved = self._logged = 0
         self._prepare()
         self._training = WorldModelTraining(self.world_model, self.network, config, self._strategy)
         if not self.world_model.code.fitted and run.resume_from is None:
@@ -145,6 +145,8 @@ class PhaseTrainer(ABC):
         metrics: dict[str, float] = {}
         started, began = time.perf_counter(), self._steps
         self._journal.rewind(self._done)
+        if not self._journal.prints(logging.INFO):
+            self._run.trackers = [pair for pair in self._run.trackers if pair[0] != "console"]
         try:
             if not self._done:
                 metrics = self._evaluate()
@@ -153,10 +155,14 @@ class PhaseTrainer(ABC):
                 last = self._done
                 metrics = self._round()
                 metrics["fps"] = (self._steps - began) / (time.perf_counter() - started)
-                self._report(last, metrics)
-                if self._due(last, self._run.config.checkpoint.every):
+                self._report(metrics)
+                saves = self._due(last, self._run.config.checkpoint.every)
+                if saves or self._due(last, self._config.log_every) or self._done == self._config.episodes:
+                    self._log(metrics)
+                if saves:
                     self._save()
             if self._saved != self._done:
+                self._log(metrics)
                 self._save()
         finally:
             self._environments.close()
@@ -201,12 +207,13 @@ class PhaseTrainer(ABC):
         if self._due(first, self._config.evaluate_every) or self._done == self._config.episodes:
             metrics |= self._evaluate()
         self._show(first, episodes)
+        self._tell(f"round     episodes {first} to {self._done - 1}: {total['steps']:.0f} steps", level=logging.DEBUG)
         return metrics
 
     def _collect(self, numbers: Sequence[int], decide: Decide, seed: int) -> Collected:
         found = collect(self._environments, numbers, decide, seed=seed, limit=self._config.steps_per_episode)
         for number, failure in found.failures.items():
-            self._tell(f"episode {number} failed: {failure}", level=logging.WARNING)
+            self._journal.tell(logging.WARNING, f"episode {number} failed: {failure}")
         return found
 
     def _fixed(self, name: str, count: int, decide: Decide) -> list[Sequences]:
@@ -266,13 +273,7 @@ class PhaseTrainer(ABC):
     def _rate(self, peak: float) -> float:
         """Return the learning rate of the round, which follows from the number of episodes before it."""
         config: PhaseConfig = self._config
-        done = max(0, self._done - self._slots)
-        if config.schedule == "constant":
-            return peak
-        progress = min(1.0, done / config.episodes)
-        share = 1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
-        low = min(float(config.final_learning_rate), peak)
-        return low + (peak - low) * share
+        return config.rate(peak, max(0, self._done - self._slots))
 
     def _evaluate(self) -> dict[str, float]:
         found = evaluate(self.world_model, self.network, self._held_out, self._strategy)
@@ -288,10 +289,17 @@ class PhaseTrainer(ABC):
         return bool(every) and self._done // every > last // every
 
     def _tell(self, text: str, *, level: int) -> None:
+        """Tell what is the same in all processes."""
         if self._run.is_main:
             self._journal.tell(level, text)
 
-    def _report(self, last: int, metrics: Mapping[str, float]) -> None:
+    def _log(self, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of the last round, once."""
+        if self._logged != self._done:
+            self._run.log(self._done, {**metrics, STEPS_COVERED: float(self._done - self._logged)})
+            self._logged = self._done
+
+    def _report(self, metrics: Mapping[str, float]) -> None:
         terms = {name.removeprefix("term/"): value for name, value in metrics.items() if name.startswith("term/")}
         self._journal.write(
             {
@@ -309,8 +317,6 @@ class PhaseTrainer(ABC):
                 "ranks": self._rank.world_size,
             }
         )
-        if self._due(last, self._config.log_every) or self._done == self._config.episodes:
-            self._run.log(self._done, metrics)
 
     def _show(self, last: int, episodes: Sequence[Episode]) -> None:
         """Write the picture and the video of the first episode of the round."""
@@ -344,7 +350,7 @@ class PhaseTrainer(ABC):
         return found | ({"explorer": self.explorer} if self.explorer is not None else {})
 
     def _save(self) -> None:
-        buffers, self._saved = self._gathered(), self._done
+        stored, self._saved = buffers.gathered(self._buffers, self._strategy), self._done
         if self._folder is None:
             return
         model: dict[str, Any] = {name: module.state_dict() for name, module in self._modules().items()}
@@ -354,7 +360,7 @@ class PhaseTrainer(ABC):
             "total_steps": self._steps,
             "updates": self._updates,
             "optimiser": self._strategy.state(),
-            "buffers": buffers,
+            "buffers": stored,
             "config": self._config.model_dump(mode="json"),
             "versions": {"torch": str(torch.__version__)},
             **self._state(),
@@ -363,14 +369,6 @@ class PhaseTrainer(ABC):
         path = checkpoints.save(self._folder, self._done, model, state, keep=keep)
         self._run.checkpoint_saved(self._done, path)
         self._tell(f"saved     checkpoint-{self._done}", level=logging.INFO)
-
-    def _gathered(self) -> dict[str, Any]:
-        """Return the stored episodes of all processes, by slot."""
-        mine = {}
-        for i, buffer in enumerate(self._buffers):
-            torch.save(buffer.state_dict(), found := io.BytesIO())
-            mine[self._rank.index * self._config.num_envs + i] = torch.frombuffer(found.getbuffer(), dtype=torch.uint8)
-        return {str(slot): packed.cpu() for slot, packed in self._strategy.union(mine).items()}
 
     def _restore(self, folder: Path) -> None:
         where = "--resume"
@@ -381,15 +379,9 @@ class PhaseTrainer(ABC):
                 self.world_model.code.resize(model[name], "code.")
             checkpoints.restore(module, model[name], what=name.replace("_", " "), where=str(folder))
         self._done, self._steps, self._updates = (state[name] for name in ("episode", "total_steps", "updates"))
-        self._saved = self._done
+        self._saved = self._logged = self._done
         self._strategy.restore(state["optimiser"])
-        for i, buffer in enumerate(self._buffers):
-            found = state["buffers"].get(str(self._rank.index * self._config.num_envs + i))
-            if found is None:
-                fix = "use the number of processes and environments of the run"
-                raise UserError("the checkpoint has other environments", where=str(folder), fix=fix)
-            packed = io.BytesIO(found.cpu().numpy().tobytes())
-            buffer.load_state_dict(torch.load(packed, weights_only=True))
+        buffers.restore(self._buffers, state["buffers"], self._strategy, where=str(folder))
         self._load_state(state)
 
     def _seeded(self, kind: Any, name: str) -> Any:
