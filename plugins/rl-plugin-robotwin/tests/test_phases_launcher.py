@@ -6,6 +6,7 @@ import shlex
 import tomllib
 
 import pytest
+from rl_plugin_robotwin.phases.published import translated
 from rlcore.cli import main
 
 pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
@@ -85,6 +86,12 @@ adversarial:
 device: cpu
 debug: false
 """
+LATER = """
+logging: {console_level: INFO, file_level: DEBUG, enable_file_logging: false}
+environment: {randomize_robot_init: true, render_mode: rt, scene_reset_interval: 1}
+training: {learning_rate: 1e-5, weight_decay: 1.0e-5, max_grad_norm: 0.5, batch_size: 1, action_scale: 0.3}
+student: {ppo: {clip_value_loss: false}}
+"""
 
 
 @pytest.fixture
@@ -134,6 +141,77 @@ def test_the_documented_commands_become_runs(teacher, dry):
     second = dry(f"rlcore robotwin train student 4 1 --teacher_path {path}")
     third = dry(f"rlcore robotwin train adversarial 4 1 --teacher_checkpoint {path}")
     assert second["trainer"]["teacher"] == third["trainer"]["teacher"] == path
+
+
+def test_the_published_defaults_apply(teacher, dry):
+    path = "--teacher_path outputs/old/checkpoint-500"
+    found = dry("rlcore robotwin train teacher")
+    expected = {"episodes": 100, "steps_per_episode": 50, "batch_size": 8, "learning_rate": 1e-4, "log_every": 10}
+    assert found["trainer"] == found["trainer"] | expected | {"console_level": "INFO", "file_level": "DEBUG"}
+    assert found["checkpoint"]["every"] == 50
+    assert dry(f"rlcore robotwin train student {path}")["trainer"]["explorer_learning_rate"] == 1e-4
+    found = dry(f"rlcore robotwin train adversarial {path} trainer.learning_rate=0.5")["trainer"]
+    assert (found["learning_rate"], found["explorer_learning_rate"]) == (0.5, 3e-4)
+
+
+def test_the_later_state_of_the_file_is_read(teacher, dry, tmp_path):
+    (tmp_path / "rl_config.yaml").write_text(LATER)
+    found = dry("rlcore robotwin train teacher --rl_config rl_config.yaml")
+    assert (found["environment"]["random_home"], found["environment"]["render"]) == (0.1, "rt")
+    expected = {"file_level": "CRITICAL", "console_level": "INFO", "learning_rate": 1e-5, "batch_size": 1}
+    assert found["trainer"] == found["trainer"] | expected
+    path = "--teacher_path outputs/old/checkpoint-500"
+    found = dry(f"rlcore robotwin train student --rl_config rl_config.yaml {path}")
+    assert found["trainer"]["clip_value"] == "null"
+    found = dry("rlcore robotwin train teacher --rl_config rl_config.yaml environment.id=robotwin-toy")
+    assert found["environment"]["id"] == "robotwin-toy"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "training.learning_rate: fast",
+        "training.steps_per_episode: 2.5",
+        "training.batch_size: [8]",
+        "training.gradient_accumulation_steps: many",
+        "logging.enable_file_logging: perhaps",
+        "environment.render_mode: photo",
+        "environment.randomize_robot_init: 7",
+        "student.ppo.clip_value_loss: 0.2",
+        "student.rewards.task_success_weight: big",
+        "debug: 5",
+    ],
+)
+def test_values_of_another_kind_are_refused_by_key(teacher, tmp_path, capsys, rlcore, bad):
+    key, _, value = bad.partition(": ")
+    *tables, name = key.split(".")
+    text = f"{name}: {value}"
+    for table in reversed(tables):
+        text = f"{table}: {{{text}}}"
+    (tmp_path / "bad.yaml").write_text(f"{text}\n")
+    phase = "student" if key.startswith("student") else "teacher"
+    path = "--teacher_path outputs/old/checkpoint-500" if phase == "student" else ""
+    assert rlcore(f"rlcore robotwin train {phase} --rl_config bad.yaml {path} --dry-run") == 2
+    told = capsys.readouterr().err
+    assert f"{key}=" in told
+    assert "bad.yaml" in told
+
+
+def test_a_resumed_run_keeps_its_settings_and_gets_given_processes():
+    found = translated("teacher", {"resume": "runs/x", "num_gpus": 1, "num_envs": 4})
+    assert found.resume == "runs/x"
+    assert found.values == {"trainer.num_envs": 4, "strategy.id": "ddp", "strategy.processes": 1}
+    assert translated("student", {"resume": "runs/x"}).values == {}
+
+
+@pytest.mark.parametrize("toy", ["", " environment.id=robotwin-toy"])
+@pytest.mark.parametrize("phase", ["teacher", "student", "adversarial"])
+def test_episodes_have_the_documented_number_of_steps(teacher, dry, phase, toy):
+    path = "" if phase == "teacher" else " --teacher_path outputs/old/checkpoint-500"
+    for option, steps in (("", 50), (" --steps_per_episode 80", 80)):
+        found = dry(f"rlcore robotwin train {phase}{path}{option}{toy}")
+        assert found["trainer"]["steps_per_episode"] == found["environment"]["max_steps"] == steps
+        assert not found["environment"].get("end_on_success", False)
 
 
 def test_translations_are_printed_once_by_several_processes(rlcore, capsys, monkeypatch):

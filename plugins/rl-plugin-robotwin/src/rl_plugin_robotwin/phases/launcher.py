@@ -10,7 +10,6 @@ import click
 from rlcore.cli.run import run
 from rlcore.config.write import toml_value
 from rlcore.errors import UserError
-from rlcore.runs.directory import last_checkpoint
 from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
@@ -60,8 +59,8 @@ def _option(name: str, **settings: Any) -> Callable[[Command], Command]:
 def train(context: click.Context, /, phase: str, words: tuple[str, ...], dry_run: bool, **options: Any) -> None:
     """Train a phase: teacher (phase1, wm), student (phase2, explorer) or adversarial (phase3, adv).
 
-    The settings of `rlcore run -p robotwin -r PHASE` apply, overridden by the file of --rl_config, the options, and
-    KEY=VALUE, in this order. A line says which of rlcore's keys each setting became.
+    The settings of `rlcore run -p robotwin -r PHASE` apply, overridden by the published defaults, the file of
+    --rl_config, the options, and KEY=VALUE, in this order. A line says which of rlcore's keys each setting became.
     """
     if phase not in ALIASES:
         raise UserError("unknown phase", found=phase, fix=f"one of {', '.join(ALIASES)}")
@@ -78,17 +77,12 @@ def train(context: click.Context, /, phase: str, words: tuple[str, ...], dry_run
     found = translated(ALIASES[phase], given, overrides)
     if speaks_first():
         say(*found.lines, err=True)
-    status = _start(context, found, given, overrides, dry_run=dry_run)
+    status = _start(context, found, overrides, dry_run=dry_run)
     context.exit(status or 0)
 
 
-def _start(
-    context: click.Context, found: Translated, given: dict[str, Any], overrides: list[str], *, dry_run: bool
-) -> int | None:
-    folder = Path(found.output_dir)
-    resume = given.get("resume")
-    if resume is None and "auto_resume" in given and folder.is_dir() and last_checkpoint(folder) is not None:
-        resume = str(folder)
+def _start(context: click.Context, found: Translated, overrides: list[str], *, dry_run: bool) -> int | None:
+    folder, resume = Path(found.output_dir), found.resume
     if resume is None and folder.exists() and not dry_run:
         fix = "--auto_resume continues the run in it; --output_dir chooses another folder"
         raise UserError("the output directory exists", found=str(folder), fix=fix)

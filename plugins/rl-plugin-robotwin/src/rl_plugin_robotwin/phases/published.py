@@ -9,6 +9,9 @@ from typing import Any
 
 from rlcore.config.layers import file_layer
 from rlcore.errors import ConfigError, did_you_mean
+from rlcore.runs.directory import last_checkpoint
+
+from rl_plugin_robotwin.phases.published_keys import DEFAULTS, OPTIONS, RULES, SPECIAL, WEIGHTS
 
 ALIASES = {
     "teacher": "teacher",
@@ -21,6 +24,10 @@ ALIASES = {
     "phase3": "adversarial",
     "adv": "adversarial",
 }
+IDS = ("environment", "environment.id")
+"""Overrides that choose the environment."""
+DEFAULT = "default"
+"""Where values come from that nobody gave."""
 
 
 @dataclass(slots=True)
@@ -33,137 +40,8 @@ class Translated:
     """Values by rlcore's keys."""
     lines: list[str] = field(default_factory=list)
     """A line for each setting: which key it became, or what decides instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What becomes of one key."""
-
-    key: str = ""
-    """The key of rlcore; empty if something else decides."""
-    why: str = ""
-    """What decides instead, or why other values are refused."""
-    only: tuple[Any, ...] = ()
-    """The accepted values; empty accepts all."""
-    phases: tuple[str, ...] = ("teacher", "student", "adversarial")
-    """The phases that the key is for."""
-    toy: bool = True
-    """Whether the key is also one of the toy environment."""
-
-
-_EXPLORING = ("student", "adversarial")
-_ROBOT = "the bundled robot has two 6-DOF arms with grippers, built from primitives"
-_SIZES = "the sizes of actions and state are those of the environment"
-_PICTURES = "model.builder.cameras decides what is recorded"
-_MODES = ("delta_qpos", "delta_ee", "qpos", "ee")
-_RANDOM = "environment.domain_randomization"
-_LOOKS = f"{_RANDOM} decides"
-
-RULES: Mapping[str, Rule] = {
-    "logging.console_level": Rule("trainer.console_level"),
-    "logging.file_level": Rule("trainer.file_level"),
-    "logging.enable_file_logging": Rule(why="file_level CRITICAL writes no file", only=(True,)),
-    "model.config_file": Rule(why="the networks are those of [model.builder]"),
-    "model.lora": Rule(why="the networks are small and trained completely"),
-    "environment.embodiment": Rule(why=_ROBOT),
-    "environment.single_arm": Rule(why=_ROBOT),
-    "environment.scene_reset_interval": Rule(why="every reset makes the scene anew"),
-    "environment.randomize_robot_init": Rule(why="the arms begin at home", only=(False,)),
-    "environment.need_planner": Rule(why="no control mode needs a planner", only=(False,)),
-    "environment.need_topp": Rule(why="environment.timing=topp needs control=qpos or ee", only=(False,)),
-    "environment.task_name": Rule(why="episodes of a phase have no goal", only=("random_exploration",)),
-    "environment.control_mode": Rule(
-        "environment.control", "others are not supported", ("delta_qpos", "delta_ee", "qpos", "ee"), toy=False
-    ),
-    "environment.delta_qpos_scale": Rule("environment.scales.joints", toy=False),
-    "environment.render_mode": Rule(why="environment.render decides; auto rasterises", only=("rasterize",)),
-    "environment.num_objects": Rule(why="environment.domain_randomization.cluttered_table adds objects", only=(0,)),
-    "environment.camera.head_camera_type": Rule(why="environment.cameras decides"),
-    "environment.camera.wrist_camera_type": Rule(why="environment.cameras decides"),
-    "environment.camera.collect_head_camera": Rule(why=_PICTURES),
-    "environment.camera.collect_wrist_camera": Rule(why=_PICTURES),
-    "environment.domain_randomization.random_appearance": Rule(why=_LOOKS, only=(False,)),
-    "environment.domain_randomization.random_background": Rule(
-        "environment.domain_randomization.random_background", toy=False
-    ),
-    f"{_RANDOM}.random_light": Rule(f"{_RANDOM}.random_light", toy=False),
-    "environment.domain_randomization.cluttered_table": Rule(
-        "environment.domain_randomization.cluttered_table", toy=False
-    ),
-    "environment.data_type.collect_rgb": Rule(why=_PICTURES, only=(True,)),
-    "environment.data_type.collect_qpos": Rule(why="the state is always recorded", only=(True,)),
-    "environment.data_type.collect_endpose": Rule(why="the state is always recorded"),
-    "environment.data_type.collect_depth": Rule(why="there is no depth", only=(False,)),
-    "training.action_dim": Rule(why=_SIZES),
-    "training.state_dim": Rule(why=_SIZES),
-    "training.n_pred_img_steps": Rule(why="the next frame is predicted", only=(1,)),
-    "training.weight_decay": Rule("trainer.weight_decay"),
-    "training.max_grad_norm": Rule("trainer.max_gradient_norm"),
-    "training.scheduler.type": Rule("trainer.schedule", "others are not supported", ("cosine", "linear", "constant")),
-    "training.scheduler.T_max": Rule(why="the schedule ends with the last episode"),
-    "training.scheduler.eta_min": Rule("trainer.final_learning_rate"),
-    "training.num_epochs": Rule(why="trainer.episodes decides the length"),
-    "training.num_episodes": Rule("trainer.episodes"),
-    "training.steps_per_episode": Rule("trainer.steps_per_episode"),
-    "training.mini_batch_size": Rule(why="all episodes of a round are in each update of the explorer"),
-    "training.log_every": Rule("trainer.log_every"),
-    "training.save_every": Rule("checkpoint.every"),
-    "training.sequential_training": Rule(why="episodes are always trained in order", only=(True,)),
-    "training.bptt_length": Rule("trainer.bptt_length"),
-    "training.memory_backprop": Rule("trainer.memory_backprop"),
-    "training.action_scale": Rule("trainer.action_scale", phases=("teacher",)),
-    "training.action_bounds": Rule(why="the limits of actions are those of the environment"),
-    "training.video_save_every": Rule("trainer.video_every"),
-    "training.sample_save_every": Rule("trainer.sample_every"),
-    "teacher.exploration_type": Rule(why="phase 1 acts randomly", only=("random",)),
-    "teacher.train_world_model": Rule(why="phase 1 trains the world model", only=(True,)),
-    "teacher.train_action_head": Rule(why="phase 1 has no explorer", only=(False,)),
-    "teacher.freeze_vision_encoder": Rule(why="encoders are part of the small networks and trained"),
-    "student.exploration_type": Rule(why="phase 2 acts with its policy", only=("policy",)),
-    "student.train_world_model": Rule("trainer.train_world_model", phases=("student",)),
-    "student.train_action_head": Rule(why="phase 2 trains the explorer", only=(True,)),
-    "student.freeze_vision_encoder": Rule(why="encoders are part of the small networks and trained"),
-    "student.ppo.clip_epsilon": Rule("algorithm.loss", phases=("student",)),
-    "student.ppo.entropy_coef": Rule("trainer.entropy_weight", phases=("student",)),
-    "student.ppo.value_loss_coef": Rule("trainer.value_weight", phases=("student",)),
-    "student.ppo.gamma": Rule("algorithm.advantage.gamma", phases=("student",)),
-    "student.ppo.gae_lambda": Rule("algorithm.advantage.gae_lambda", phases=("student",)),
-    "student.ppo.normalize_advantages": Rule("algorithm.advantage.whiten", phases=("student",)),
-    "student.ppo.clip_value_loss": Rule("trainer.clip_value", phases=("student",)),
-    "student.ppo.max_grad_norm": Rule("trainer.max_gradient_norm", phases=("student",)),
-    "adversarial.wm_updates_per_iter": Rule("trainer.passes", phases=("adversarial",)),
-    "adversarial.explorer_updates_per_iter": Rule("trainer.explorer_updates", phases=("adversarial",)),
-    "adversarial.warmup_steps": Rule("trainer.warmup_steps", phases=("adversarial",)),
-    "adversarial.buffer_size": Rule("trainer.buffer_steps", phases=("adversarial",)),
-    "adversarial.entropy_weight": Rule("trainer.entropy_weight", phases=("adversarial",)),
-    "adversarial.wm_lr": Rule("trainer.learning_rate", phases=("adversarial",)),
-    "adversarial.explorer_lr": Rule("trainer.explorer_learning_rate", phases=("adversarial",)),
-    "adversarial.explorer": Rule(why="the sizes of the networks are those of [model.builder]"),
-    "device": Rule("model.device"),
-}
-"""Keys that are translated one by one. `_special` has those that depend on others."""
-
-SPECIAL = frozenset(
-    {"training.learning_rate", "training.batch_size", "training.gradient_accumulation_steps", "debug"}
-    | {f"{phase}.output_dir" for phase in ("teacher", "student", "adversarial")}
-    | {f"student.rewards.{term}_weight" for term in ("memory_divergence", "wm_uncertainty", "task_success")}
-    | {"adversarial.adversarial_weight", "adversarial.total_iterations"}
-)
-OPTIONS = {
-    "num_episodes": "training.num_episodes",
-    "steps_per_episode": "training.steps_per_episode",
-    "learning_rate": "training.learning_rate",
-    "batch_size": "training.batch_size",
-    "gradient_accumulation_steps": "training.gradient_accumulation_steps",
-    "save_every": "training.save_every",
-    "log_every": "training.log_every",
-    "memory_divergence_weight": "student.rewards.memory_divergence_weight",
-    "wm_uncertainty_weight": "student.rewards.wm_uncertainty_weight",
-    "total_iterations": "adversarial.total_iterations",
-    "device": "device",
-    "debug": "debug",
-}
-"""Options that set a key of the file."""
+    resume: str | None = None
+    """The run to resume; None for a new one."""
 
 
 def translated(phase: str, options: Mapping[str, Any], overrides: Sequence[str] = ()) -> Translated:
@@ -172,32 +50,214 @@ def translated(phase: str, options: Mapping[str, Any], overrides: Sequence[str] 
     Args:
         phase: teacher, student or adversarial
         options: the given options by name
-        overrides: rlcore's own overrides, which decide whether the toy environment is used
+        overrides: rlcore's own overrides, which decide which environment is used
 
     Raises:
         ConfigError: keys are unknown or their values are not supported; all of them are named.
     """
-    toy = any(
-        text.replace(" ", "") in ("environment.id=robotwin-toy", 'environment.id="robotwin-toy"') for text in overrides
-    )
-    keys = dict[str, tuple[Any, str]]()
-    if "rl_config" in options:
-        layer = file_layer(Path(options["rl_config"]).expanduser(), name=str(options["rl_config"]))
-        for key, value in _leaves(layer.tree):
-            keys[key] = (value, str(options["rl_config"]))
-    for name, key in OPTIONS.items():
-        if name in options:
-            keys[key] = (options[name], f"--{name}")
-    found = Translated(f"toy-{phase}" if toy else phase, f"./outputs/{phase}_rl")
-    problems: list[str] = []
-    for key, (value, origin) in keys.items():
-        if key not in SPECIAL:
-            _translate(found, phase, key, value, origin, toy, problems)
-    _special(found, phase, keys, options)
-    _own_options(found, phase, options, problems)
-    if problems:
-        raise ConfigError("settings of the published program are not supported", found="\n".join(problems))
-    return found
+    work = _Translation(phase, options, overrides)
+    work.run()
+    if work.problems:
+        raise ConfigError("settings of the published program are not supported", found="\n".join(work.problems))
+    return work.found
+
+
+class _Translation:
+    def __init__(self, phase: str, options: Mapping[str, Any], overrides: Sequence[str]) -> None:
+        self.phase, self.options = phase, options
+        chosen = [text.partition("=")[2].strip().strip("\"'") for text in overrides if _key(text) in IDS]
+        self.toy = chosen[-1:] == ["robotwin-toy"]
+        self.other = bool(chosen) and chosen[-1] not in ("robotwin", "robotwin-toy")
+        self.found = Translated(f"toy-{phase}" if self.toy else phase, f"./outputs/{phase}_rl")
+        self.problems: list[str] = []
+        self.keys = dict[str, tuple[Any, str]]()
+        """Values of the published keys, and where they come from."""
+
+    def run(self) -> None:
+        """Fill `found` and `problems`."""
+        if "rl_config" in self.options:
+            name = str(self.options["rl_config"])
+            tree = file_layer(Path(name).expanduser(), name=name).tree
+            self.keys = {key: (value, name) for key, value in _leaves(tree)}
+        for name, key in OPTIONS.items():
+            if name in self.options:
+                self.keys[key] = (self.options[name], f"--{name}")
+        self._folder()
+        if self.found.resume is None:
+            self.keys = {key: (value, DEFAULT) for key, value in DEFAULTS.items()} | self.keys
+        for key, (value, origin) in self.keys.items():
+            if key not in SPECIAL:
+                self._translate(key, value, origin)
+        self._training()
+        self._logging()
+        self._rewards()
+        self._paths()
+        self._processes()
+        self._refused()
+
+    def _set(self, given: str, ours: str, value: Any, origin: str = "") -> None:
+        self.found.values[ours] = value
+        self._tell(f"{given}: {ours}={value}" + (f" ({DEFAULT})" if origin == DEFAULT else ""), origin)
+
+    def _tell(self, text: str, origin: str = "") -> None:
+        """Add a line, except about a default that has no effect."""
+        if origin != DEFAULT or text.endswith(f"({DEFAULT})"):
+            self.found.lines.append(text)
+
+    def _number(self, key: str, *, whole: bool = False) -> float | None:
+        """Return the number of a key; None if it is not given or no number, which is then a problem."""
+        value, origin = self.keys.get(key, (None, ""))
+        if value is None:
+            return None
+        try:  # YAML reads 1e-4 as text
+            if isinstance(value, bool):
+                raise ValueError
+            number = float(value)
+            if whole and number != int(number):
+                raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            self.problems.append(f"{key}={value} ({origin}): {'a whole' if whole else 'a'} number is needed")
+            return None
+        return int(number) if whole else number
+
+    def _switch(self, key: str) -> bool | None:
+        """Return true or false; None if the key is not given or has another value, which is then a problem."""
+        value, origin = self.keys.get(key, (None, ""))
+        if value is not None and not isinstance(value, bool):
+            self.problems.append(f"{key}={value} ({origin}): true or false is needed")
+            return None
+        return value
+
+    def _translate(self, key: str, value: Any, origin: str) -> None:
+        rule, phase = RULES.get(key), self.phase
+        if rule is None:
+            near = did_you_mean(key, [*RULES, *SPECIAL])
+            self.problems.append(f"{key} ({origin}): unknown key" + (f"; {near}" if near else ""))
+            return
+        section = key.split(".")[0]
+        if phase not in rule.phases or (section in ALIASES and section != phase):
+            self._tell(f"{key}: not used in the phase {phase}", origin)
+        elif rule.only and value not in rule.only:
+            wanted = ", ".join(str(one) for one in rule.only)
+            self.problems.append(f"{key}={value} ({origin}): only {wanted}; {rule.why}")
+        elif not rule.key or (self.toy and not rule.toy):
+            self._tell(f"{key}: {rule.why or 'not used by the toy environment'}", origin)
+        else:
+            made = rule.values[rule.only.index(value)] if rule.values else value
+            if key == "student.ppo.clip_epsilon":
+                made = {"id": "clip", "clip_low": value, "clip_high": value}
+            self._set(key, rule.key, made, origin)
+
+    def _folder(self) -> None:
+        """Find the output directory, and whether a run in it is resumed."""
+        found, options = self.found, self.options
+        for other in ("teacher", "student", "adversarial"):
+            key = f"{other}.output_dir"
+            if key in self.keys and other == self.phase:
+                found.output_dir = str(self.keys[key][0])
+                self._tell(f"{key}: runs and name, of {found.output_dir}")
+            elif key in self.keys:
+                self._tell(f"{key}: not used in the phase {self.phase}")
+        if "output_dir" in options:
+            found.output_dir = str(options["output_dir"])
+        folder = Path(found.output_dir)
+        if "resume" in options:
+            found.resume = str(options["resume"])
+        elif "auto_resume" in options and folder.is_dir() and last_checkpoint(folder) is not None:
+            found.resume = str(folder)
+
+    def _training(self) -> None:
+        phase, key = self.phase, "training.learning_rate"
+        rate, origin = self._number(key), self.keys.get(key, (None, ""))[1]
+        if rate is not None and phase == "adversarial":
+            self._tell(f"{key}: not used; adversarial.wm_lr and explorer_lr decide", origin)
+        elif rate is not None:
+            ours = "trainer.explorer_learning_rate" if phase == "student" else "trainer.learning_rate"
+            self._set(key, ours, rate, origin)
+        steps = self._number("training.steps_per_episode", whole=True)
+        if steps is not None:
+            self._set("training.steps_per_episode", "trainer.steps_per_episode", steps)
+            if not self.other:
+                self._set("training.steps_per_episode", "environment.max_steps", steps)
+        batch = self._number("training.batch_size", whole=True)
+        parts = self._number("training.gradient_accumulation_steps", whole=True)
+        if batch is not None or parts is not None:
+            text = "training.batch_size × gradient_accumulation_steps"
+            self._set(text, "trainer.batch_size", (8 if batch is None else batch) * (1 if parts is None else parts))
+        rounds = self._number("adversarial.total_iterations", whole=True)
+        if rounds is not None and phase == "adversarial":
+            slots = int(self.options.get("num_gpus", 1)) * int(self.options.get("num_envs", 1))
+            self._set("adversarial.total_iterations", "trainer.episodes", rounds * slots)
+
+    def _logging(self) -> None:
+        writes, debug = self._switch("logging.enable_file_logging"), self._switch("debug")
+        if writes is False:
+            self._set("logging.enable_file_logging", "trainer.file_level", "CRITICAL")
+        elif writes:
+            self._tell("logging.enable_file_logging: logging.file_level decides")
+        if debug:
+            self._set("debug", "trainer.console_level", "DEBUG")
+        elif debug is False:
+            self._tell("debug: logging.console_level decides")
+
+    def _rewards(self) -> None:
+        given = {name: f"student.rewards.{name}_weight" for name in WEIGHTS}
+        given = {name: key for name, key in given.items() if key in self.keys}
+        if self.phase != "student":
+            self.found.lines += [f"{key}: not used in the phase {self.phase}" for key in given.values()]
+        elif given:
+            weights = dict(WEIGHTS)
+            for name, key in given.items():
+                weights[name] = self._number(key) or 0.0
+                self._tell(f"{key}: trainer.terms, {name}={weights[name]}")
+            self.found.values["trainer.terms"] = [{"id": name, "weight": weight} for name, weight in weights.items()]
+        if "adversarial.adversarial_weight" in self.keys:
+            why = "the reward is scaled to unit deviation, so its weight has no effect; trainer.terms has the weights"
+            self._tell(f"adversarial.adversarial_weight: {why}")
+
+    def _paths(self) -> None:
+        options, phase, refuse = self.options, self.phase, self.problems.append
+        paths = {options[name] for name in ("teacher_path", "teacher_checkpoint") if name in options}
+        if len(paths) > 1:
+            refuse("--teacher_path and --teacher_checkpoint name different folders: give one of them")
+        elif paths and phase == "teacher":
+            refuse("--teacher_path: phase 1 makes the teacher; it is for the phases 2 and 3")
+        elif paths:
+            self._set("--teacher_path", "trainer.teacher", paths.pop())
+        elif phase == "student" and self.found.resume is None:
+            refuse("--teacher_path is needed in phase 2: …/checkpoint-N of phase 1")
+        if "student_checkpoint" in options and phase == "adversarial":
+            self._set("--student_checkpoint", "trainer.student", options["student_checkpoint"])
+        elif "student_checkpoint" in options:
+            refuse("--student_checkpoint is for phase 3")
+
+    def _processes(self) -> None:
+        options = self.options
+        if "num_envs" in options:
+            self._set("num_envs", "trainer.num_envs", int(options["num_envs"]))
+        processes = int(options.get("num_gpus", 1))
+        # A resumed run has a number of processes already, which a given one replaces.
+        if processes > 1 or "use_ddp" in options or ("num_gpus" in options and self.found.resume is not None):
+            self._set("num_gpus", "strategy.id", "ddp")
+            self._set("num_gpus", "strategy.processes", processes)
+
+    def _refused(self) -> None:
+        """Note the options that have no counterpart."""
+        options, refuse = self.options, self.problems.append
+        if options.get("mixed_precision", "no") != "no":
+            refuse(f"--mixed_precision {options['mixed_precision']}: only no; the networks are small")
+        if "model_config" in options:
+            refuse("--model_config: the networks are those of [model.builder], such as model.builder.memory=256")
+        if "no_sequential_training" in options:
+            refuse("--no_sequential_training: the memory needs the order of the steps")
+        if "sequential_training" in options:
+            self._tell("--sequential_training: episodes are always trained in order")
+        if "total_iterations" in options and self.phase != "adversarial":
+            refuse("--total_iterations is for phase 3; --num_episodes is the length of this phase")
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -210,123 +270,3 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         else:
             leaves.append((key, value))
     return leaves
-
-
-def _translate(
-    found: Translated, phase: str, key: str, value: Any, origin: str, toy: bool, problems: list[str]
-) -> None:
-    rule = RULES.get(key)
-    if rule is None:
-        near = did_you_mean(key, [*RULES, *SPECIAL])
-        problems.append(f"{key} ({origin}): unknown key" + (f"; {near}" if near else ""))
-        return
-    section = key.split(".")[0]
-    if phase not in rule.phases or (section in ALIASES and section != phase):
-        found.lines.append(f"{key}: not used in the phase {phase}")
-    elif rule.only and value not in rule.only:
-        wanted = ", ".join(str(one) for one in rule.only)
-        problems.append(f"{key}={value} ({origin}): only {wanted}; {rule.why}")
-    elif not rule.key or (toy and not rule.toy):
-        found.lines.append(f"{key}: {rule.why or 'not used by the toy environment'}")
-    else:
-        made = value
-        if key == "student.ppo.clip_epsilon":
-            made = {"id": "clip", "clip_low": value, "clip_high": value}
-        if key == "student.ppo.clip_value_loss":
-            made = 0.2 if value else None
-        found.values[rule.key] = made
-        found.lines.append(f"{key}: {rule.key}={made}")
-
-
-def _special(found: Translated, phase: str, keys: Mapping[str, tuple[Any, str]], options: Mapping[str, Any]) -> None:
-    """Translate keys whose meaning depends on the phase or on other keys."""
-
-    def set_(key: str, ours: str, value: Any) -> None:
-        found.values[ours] = value
-        found.lines.append(f"{key}: {ours}={value}")
-
-    given = {key: value for key, (value, _) in keys.items()}
-    if (rate := given.get("training.learning_rate")) is not None:
-        if phase == "adversarial":
-            found.lines.append("training.learning_rate: not used; adversarial.wm_lr and explorer_lr decide")
-        else:
-            ours = "trainer.explorer_learning_rate" if phase == "student" else "trainer.learning_rate"
-            set_("training.learning_rate", ours, float(rate))
-    batch, parts = given.get("training.batch_size"), given.get("training.gradient_accumulation_steps", 1)
-    if batch is not None or "training.gradient_accumulation_steps" in given:
-        text = "training.batch_size × gradient_accumulation_steps"
-        set_(text, "trainer.batch_size", (8 if batch is None else batch) * parts)
-    if given.get("debug"):
-        set_("debug", "trainer.console_level", "DEBUG")
-    elif "debug" in given:
-        found.lines.append("debug: logging.console_level decides")
-    for other in ("teacher", "student", "adversarial"):
-        if f"{other}.output_dir" in given and other == phase:
-            found.output_dir = str(given[f"{other}.output_dir"])
-            found.lines.append(f"{other}.output_dir: runs and name, of {found.output_dir}")
-        elif f"{other}.output_dir" in given:
-            found.lines.append(f"{other}.output_dir: not used in the phase {phase}")
-    _rewards(found, phase, given)
-    if "adversarial.total_iterations" in given and phase == "adversarial":
-        slots = int(options.get("num_gpus", 1)) * int(options.get("num_envs", 1))
-        set_("adversarial.total_iterations", "trainer.episodes", int(given["adversarial.total_iterations"]) * slots)
-
-
-def _rewards(found: Translated, phase: str, given: Mapping[str, Any]) -> None:
-    weights = {
-        "memory_divergence": 0.5,
-        "wm_uncertainty": 0.5,
-        "wm_error": 1.0,
-        "action_cost": 0.0,
-        "task_success": 1.0,
-    }
-    names = [name for name in weights if f"student.rewards.{name}_weight" in given]
-    if phase != "student":
-        found.lines += [f"student.rewards.{name}_weight: not used in the phase {phase}" for name in names]
-    elif names:
-        weights |= {name: float(given[f"student.rewards.{name}_weight"]) for name in names}
-        found.values["trainer.terms"] = [{"id": name, "weight": weight} for name, weight in weights.items()]
-        found.lines += [f"student.rewards.{name}_weight: trainer.terms, {name}={weights[name]}" for name in names]
-    if "adversarial.adversarial_weight" in given:
-        why = "the reward is scaled to unit deviation, so its weight has no effect; trainer.terms has the weights"
-        found.lines.append(f"adversarial.adversarial_weight: {why}")
-
-
-def _own_options(found: Translated, phase: str, options: Mapping[str, Any], problems: list[str]) -> None:
-    """Translate options that are no keys of the file."""
-
-    def set_(name: str, key: str, value: Any) -> None:
-        found.values[key] = value
-        found.lines.append(f"{name}: {key}={value}")
-
-    paths = {options[name] for name in ("teacher_path", "teacher_checkpoint") if name in options}
-    if len(paths) > 1:
-        problems.append("--teacher_path and --teacher_checkpoint name different folders: give one of them")
-    elif paths and phase == "teacher":
-        problems.append("--teacher_path: phase 1 makes the teacher; it is for the phases 2 and 3")
-    elif paths:
-        set_("--teacher_path", "trainer.teacher", paths.pop())
-    elif phase == "student" and "resume" not in options and "auto_resume" not in options:
-        problems.append("--teacher_path is needed in phase 2: …/checkpoint-N of phase 1")
-    if "student_checkpoint" in options and phase == "adversarial":
-        set_("--student_checkpoint", "trainer.student", options["student_checkpoint"])
-    elif "student_checkpoint" in options:
-        problems.append("--student_checkpoint is for phase 3")
-    if "num_envs" in options:
-        set_("num_envs", "trainer.num_envs", int(options["num_envs"]))
-    processes = int(options.get("num_gpus", 1))
-    if processes > 1 or "use_ddp" in options:
-        set_("num_gpus", "strategy.id", "ddp")
-        set_("num_gpus", "strategy.processes", processes)
-    if "output_dir" in options:
-        found.output_dir = str(options["output_dir"])
-    if options.get("mixed_precision", "no") != "no":
-        problems.append(f"--mixed_precision {options['mixed_precision']}: only no; the networks are small")
-    if "model_config" in options:
-        problems.append("--model_config: the networks are those of [model.builder], such as model.builder.memory=256")
-    if "no_sequential_training" in options:
-        problems.append("--no_sequential_training: the memory needs the order of the steps")
-    if "sequential_training" in options:
-        found.lines.append("--sequential_training: episodes are always trained in order")
-    if "total_iterations" in options and phase != "adversarial":
-        problems.append("--total_iterations is for phase 3; --num_episodes is the length of this phase")
