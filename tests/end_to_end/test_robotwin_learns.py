@@ -77,6 +77,24 @@ def test_shortened_run_reaches_more_often_than_the_cloned_policy(tmp_path: Path)
     assert learned.last > learned.first + 0.15
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_processes_train_the_default_recipe_like_one(tmp_path: Path) -> None:
+    small = ["trainer.steps=2", "trainer.tasks_per_step=4", "rollout.group_size=4", "warmup.episodes=8"]
+    small += ["warmup.demonstrations_per_step=32", "data.evaluation=6", "evaluation.every=2", "model.device=cpu"]
+    small += ["observers=[]", "executor.environments=4", "algorithm.advantage.id=rloo"]
+    run(tmp_path / "one", *small)
+    run(tmp_path / "two", *small, "strategy.id=ddp", "strategy.processes=2")
+    one, two = (
+        [json.loads(line) for line in (tmp_path / name / "run/metrics.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
+    )
+    assert [line["step"] for line in one] == [line["step"] for line in two] == [0, 1, 2]
+    for before, after in zip(one, two, strict=True):
+        for name in (name for name in before if not name.startswith("time")):
+            assert after[name] == pytest.approx(before[name], rel=2e-2, abs=2e-3), (before["step"], name)
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(7200)
 def test_reach_is_learned_on_three_seeds(tmp_path: Path) -> None:
