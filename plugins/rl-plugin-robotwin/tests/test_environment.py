@@ -224,3 +224,15 @@ def test_unknown_tasks_and_cameras_are_explained() -> None:
         EnvironmentConfig(cameras={"nose": {}})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="cameras need a renderer"):
         EnvironmentConfig(cameras={"head": {}}, render="none")  # type: ignore[dict-item]
+
+
+def test_arms_begin_near_home_and_a_seed_repeats_it() -> None:
+    starts = {}
+    for reach in (0.0, 0.1):
+        environment = BimanualEnvironment(task="reach", random_home=reach)
+        starts[reach] = [environment.reset(seed=seed)[0]["target"] for seed in (3, 3, 4)]
+        environment.close()
+    home, (first, again, other) = starts[0.0][0], starts[0.1]
+    assert np.array_equal(first, again)
+    assert np.abs(first - other).max() > 0.01
+    assert 0.01 < np.abs(first - home).max() <= 0.1 + 1e-6
