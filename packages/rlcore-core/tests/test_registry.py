@@ -10,7 +10,7 @@ from rlcore.plugins.discovery import Plugin, State
 from rlcore.plugins.installed import Offer, Plugins
 from rlcore.plugins.loading import load_attribute, pip_line, resource
 from rlcore.plugins.registry import KINDS, Registry
-from rlcore.specs import AlgorithmSpec, EnvironmentSpec, RewardSpec, Spec, TrackerSpec
+from rlcore.specs import AlgorithmSpec, EnvironmentSpec, RecipeSpec, RewardSpec, Spec, TrackerSpec
 
 
 class OfferedPlugins(Plugins):
@@ -267,3 +267,14 @@ def test_pip_command_is_quoted_for_the_shell() -> None:
 def test_similar_names_are_compared_without_their_common_folder(name, near):
     known = ["acme/default", "acme/stack-two", "trainer.steps", "trainer.optimiser"]
     assert did_you_mean(name, known) == (near and f"did you mean {near!r}?")
+
+
+def test_an_unknown_recipe_lists_those_of_its_plugin():
+    specs = [("a", RecipeSpec(id=id, target="a:b")) for id in ("acme/default", "acme/large", "other/default")]
+    registry = Registry(OfferedPlugins(rlcore_recipes=specs))
+    with pytest.raises(PluginError) as caught:
+        registry.spec("recipe", "acme/banana")
+    assert caught.value.found == "available: acme/default, acme/large"
+    with pytest.raises(PluginError) as caught:
+        registry.spec("recipe", "nobody/banana")
+    assert "other/default" in str(caught.value.found)

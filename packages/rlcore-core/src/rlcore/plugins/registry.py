@@ -268,11 +268,12 @@ class Registry:
         if id.endswith(".py"):
             fix = f"use {id}:NAME, where NAME is defined in the file"
             return PluginError(f"the {_label(kind)} {id!r} is a file without a name", fix=fix)
+        own = [known for known in ids if "/" in id and known.startswith(f"{id.partition('/')[0]}/")]
         unusable = [p for p in self.plugins.all() if p.state not in (State.OK, State.FOUND)]
         hints = [_hint(id, ids), *(f"{p.name} ({p.origin}) is {p.state}: {p.problem}; {p.fix}" for p in unusable)]
         return PluginError(
             f"there is no {_label(kind)} {id!r}",
-            found=f"available: {', '.join(ids)}" if ids else "no installed plugin provides one",
+            found=f"available: {', '.join(own or ids)}" if ids else "no installed plugin provides one",
             fix="\n".join(hint for hint in hints if hint) or "rlcore plugins list --check",
         )
 
