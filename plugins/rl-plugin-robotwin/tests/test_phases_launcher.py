@@ -180,6 +180,7 @@ def test_the_later_state_of_the_file_is_read(teacher, dry, tmp_path):
         "student.ppo.clip_value_loss: 0.2",
         "student.rewards.task_success_weight: big",
         "debug: 5",
+        "teacher.output_dir: [1]",
     ],
 )
 def test_values_of_another_kind_are_refused_by_key(teacher, tmp_path, capsys, rlcore, bad):
@@ -265,6 +266,9 @@ def test_every_key_of_the_file_is_read(teacher, dry, tmp_path):
         ("rlcore robotwin train phase4", "unknown phase"),
         ("rlcore robotwin train teacher --num_episode 5", "num_episode"),
         ("rlcore robotwin train teacher 1 2 3", "NUM_GPUS"),
+        ("rlcore robotwin train teacher --num_episodes 0", "trainer.episodes"),
+        ("rlcore robotwin train teacher --learning_rate 0", "trainer.learning_rate"),
+        ("rlcore robotwin train teacher --num_envs 0", "trainer.num_envs"),
         ("rlcore robotwin train teacher 1 2 --num_envs 3", "twice"),
         ("rlcore robotwin train teacher --mixed_precision fp16", "mixed_precision"),
         ("rlcore robotwin train teacher --no_sequential_training", "order"),

@@ -122,6 +122,9 @@ def test_all_three_phases_run_and_the_world_model_learns(tmp_path):
     terms = ("memory_divergence", "wm_uncertainty", "wm_error", "action_cost", "task_success")
     assert all(f"term/{name}" in student[-1] for name in terms)
     assert student[-1]["world_model/held_out_loss"] == pytest.approx(loss, rel=0.2)
+    lines = [json.loads(line) for line in (tmp_path / "s/episode_metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["lr"] == EXPLORER["trainer.explorer_learning_rate"]
+    assert student[-1]["time/step_s"] > 0
     student_path = {"trainer.student": str(tmp_path / "s/checkpoint-8"), "trainer.warmup_steps": 100}
     adversarial = run(tmp_path, "adversarial", "a", **settings, **student_path)
     assert [row["explorer/active"] for row in adversarial[1:]] == [0, 1]
@@ -239,7 +242,8 @@ def test_two_processes_equal_one_with_their_environments(tmp_path, phase):
         ]
         assert [line[steps] for line in lines[0]] == [line[steps] for line in lines[1]]
         for before, after in zip(*lines, strict=True):
-            for name in before.keys() - {"time", "timestamp", "fps", "ranks", "reward_terms"}:  # sums over processes
+            others = {"phase", "time", "time/step_s", "timestamp", "fps", "ranks", "reward_terms"}
+            for name in before.keys() - others:  # sums over processes
                 assert before[name] == pytest.approx(after[name], rel=1e-2, abs=1e-3), (name, before[steps])
             if steps == "episode":  # the schedule advances once a step
                 assert (before["lr"], before["total_steps"]) == (after["lr"], after["total_steps"])

@@ -69,7 +69,7 @@ def train(context: click.Context, /, phase: str, words: tuple[str, ...], dry_run
     if len(numbers) > len(NUMBERS) or not all(number.isdecimal() and int(number) > 0 for number in numbers):
         fix = f"rlcore robotwin train {phase} 4 2 starts 4 processes with 2 environments each"
         raise UserError("NUM_GPUS and NUM_ENVS need to be numbers from 1", found=" ".join(numbers), fix=fix)
-    given = {name: value for name, value in options.items() if value not in (None, False)}
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
     for name, number in zip(NUMBERS, numbers, strict=False):
         if given.get(name, int(number)) != int(number):
             raise UserError(f"{name} is given twice", found=f"{number} and --{name} {given[name]}", fix="give it once")
@@ -83,7 +83,7 @@ def train(context: click.Context, /, phase: str, words: tuple[str, ...], dry_run
 
 def _start(context: click.Context, found: Translated, overrides: list[str], *, dry_run: bool) -> int | None:
     folder, resume = Path(found.output_dir), found.resume
-    if resume is None and folder.exists() and not dry_run:
+    if resume is None and folder.exists():
         fix = "--auto_resume continues the run in it; --output_dir chooses another folder"
         raise UserError("the output directory exists", found=str(folder), fix=fix)
     texts = [f"{key}={toml_value(value)}" for key, value in found.values.items()]

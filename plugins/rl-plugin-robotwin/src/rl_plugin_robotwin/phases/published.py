@@ -131,7 +131,9 @@ class _Translation:
     def _translate(self, key: str, value: Any, origin: str) -> None:
         rule, phase = RULES.get(key), self.phase
         if rule is None:
-            near = did_you_mean(key, [*RULES, *SPECIAL])
+            known = [*RULES, *SPECIAL]
+            table = any(one.startswith(f"{key}.") for one in known)
+            near = "it is a table of keys" if table else did_you_mean(key, known)
             self.problems.append(f"{key} ({origin}): unknown key" + (f"; {near}" if near else ""))
             return
         section = key.split(".")[0]
@@ -153,8 +155,11 @@ class _Translation:
         found, options = self.found, self.options
         for other in ("teacher", "student", "adversarial"):
             key = f"{other}.output_dir"
-            if key in self.keys and other == self.phase:
-                found.output_dir = str(self.keys[key][0])
+            value, origin = self.keys.get(key, ("", ""))
+            if not isinstance(value, str):
+                self.problems.append(f"{key}={value} ({origin}): the name of a folder is needed")
+            elif key in self.keys and other == self.phase:
+                found.output_dir = value
                 self._tell(f"{key}: runs and name, of {found.output_dir}")
             elif key in self.keys:
                 self._tell(f"{key}: not used in the phase {self.phase}")

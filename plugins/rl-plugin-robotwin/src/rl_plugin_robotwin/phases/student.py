@@ -15,6 +15,7 @@ class StudentTrainer(ExploringTrainer):
     """Phase 2."""
 
     phase = "student"
+    shown_rate = "explorer_learning_rate"
 
     def _decide(self) -> Decide:
         return self._acting

@@ -53,6 +53,8 @@ class PhaseTrainer(ABC):
     """
 
     phase = ""
+    shown_rate = "learning_rate"
+    """The learning rate that ``episode_metrics.jsonl`` shows."""
     explorer: Explorer | None = None
 
     def __init__(self, run: RunSession) -> None:
@@ -152,8 +154,9 @@ class PhaseTrainer(ABC):
                 metrics = self._evaluate()
                 self._run.log(0, metrics)
             while self._done < self._config.episodes and not self._strategy.any(self._run.stop_requested):
-                last = self._done
+                last, begun = self._done, time.perf_counter()
                 metrics = self._round()
+                metrics["time/step_s"] = time.perf_counter() - begun
                 metrics["fps"] = (self._steps - began) / (time.perf_counter() - started)
                 self._report(metrics)
                 saves = self._due(last, self._run.config.checkpoint.every)
@@ -309,7 +312,7 @@ class PhaseTrainer(ABC):
                 "avg_acc": metrics["world_model/new_accuracy"] if self.world_model.code.tokens else None,
                 "episode_reward": metrics.get("reward/mean", metrics["episode_reward"]),
                 "total_steps": self._steps,
-                "lr": self._rate(self._config.learning_rate),
+                "lr": self._rate(getattr(self._config, self.shown_rate)),
                 "timestamp": time.time(),
                 "success": metrics["success"],
                 "reward_terms": terms,
