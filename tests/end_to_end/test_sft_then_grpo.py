@@ -88,6 +88,7 @@ def test_readme_shows_the_files() -> None:
     assert shown == {name: (EXAMPLE / name).read_text(encoding="utf-8") for name in ("sft.yaml", "grpo.yaml")}
 
 
+@pytest.mark.slow
 def test_sft_and_grpo_prompts_match(tmp_path: Path) -> None:
     prepared(tmp_path)
     chats = ChatData(ChatDataConfig(train=[str(tmp_path / "data/conversations-dev.jsonl")]))

@@ -69,6 +69,7 @@ def damages(draw: st.DrawFn) -> tuple[list[str], Callable[[Path], None]]:
     return ([name, other] if damage is swap else [name]), damage
 
 
+@pytest.mark.slow
 @given(damages())
 def test_any_damage_is_named_and_an_earlier_checkpoint_is_suggested(
     damaged: tuple[list[str], Callable[[Path], None]],

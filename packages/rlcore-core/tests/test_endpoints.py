@@ -230,6 +230,7 @@ def test_deadline_includes_the_wait_for_other_questions(endpoint: Endpoint) -> N
     assert len(endpoint.bodies) < 4
 
 
+@pytest.mark.slow
 def test_server_that_answers_nothing_gets_few_requests_until_it_recovers(endpoint: Endpoint) -> None:
     hung = Endpoint()
     hung.answer = lambda body: Reply(body=b"{}", after_s=600)

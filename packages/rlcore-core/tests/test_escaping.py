@@ -211,6 +211,7 @@ def test_stored_groups_read_back_with_any_text(tmp_path_factory: pytest.TempPath
     assert list(read_groups(path)) == [group]
 
 
+@pytest.mark.slow
 @IN_PROCESS
 @given(text=ANY)
 @example(text=HOSTILE)

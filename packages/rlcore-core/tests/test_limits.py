@@ -188,6 +188,7 @@ def test_lone_surrogates_are_written_as_escapes() -> None:
     assert parse_json(to_line({"a": "\ud800"})) == {"a": "\ud800"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["long.jsonl", "long.jsonl.gz"])
 def test_file_of_rows_with_a_line_of_280_megabytes_is_rejected(rlcore: Call, name: str) -> None:
     with gzip.open(name, "wb", compresslevel=1) if name.endswith(".gz") else Path(name).open("wb") as file:
@@ -210,6 +211,7 @@ ROWS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     rows=st.lists(st.fixed_dictionaries({"messages": ROWS}, optional={"task": ROWS, "trajectories": ROWS}), max_size=3)
 )

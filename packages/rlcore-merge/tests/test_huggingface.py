@@ -461,6 +461,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
 def test_memory_does_not_grow_with_the_model(large: Path, tmp_path: Path) -> None:
     run = subprocess.run(

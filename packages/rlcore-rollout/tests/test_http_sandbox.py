@@ -99,6 +99,7 @@ def test_a_stopped_cell_is_undone(server: FusionServer, code: str, status: str, 
     assert (after.value, after.stdout) == ("1", "")
 
 
+@pytest.mark.slow
 def test_cpu_time_of_a_cell_is_limited(server: FusionServer) -> None:
     (stopped,) = results(server, "while True: pass", limits=SandboxLimits(cpu_s=1.0))
     assert stopped.status == "timeout"

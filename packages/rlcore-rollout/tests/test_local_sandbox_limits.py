@@ -61,6 +61,7 @@ HANGING = {
 }
 
 
+@pytest.mark.slow
 def test_hanging_cells_are_killed_and_the_session_restarts(sandbox: LocalSandbox) -> None:
     cells = ("x = 1\nprint('kept', flush=True)", "print('before')\n{}", "'x' in globals(), image_clue_0.size", "x = 2")
 
@@ -179,6 +180,7 @@ def test_thousands_of_replies_are_one_reason_to_kill(sandbox: LocalSandbox, monk
     assert len(set(killed)) == len(killed) == 2, "the flooding session and the one that replaced it"
 
 
+@pytest.mark.slow
 def test_cpu_time_of_a_cell_is_limited() -> None:
     limits = SandboxLimits(cell_s=100.0, cpu_s=1.0)
 

@@ -84,6 +84,7 @@ def test_extended_session_equals_a_new_prompt() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_equal_rows
 @pytest.mark.parametrize("slots", [8, 24])
 def test_completions_are_independent_of_batch_order_and_timing(slots: int) -> None:

@@ -122,6 +122,7 @@ async def converse(sampler: Any, family: str, prompt: Prompt, seed: int, delay: 
     return turns
 
 
+@pytest.mark.slow
 @ALL_FAMILIES
 def test_later_turns_with_images_equal_transformers(family: str) -> None:
     model = vision_language_model(family)

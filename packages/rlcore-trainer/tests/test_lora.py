@@ -294,6 +294,7 @@ def test_run_trains_the_adapter_and_not_the_base(bandit: Callable[..., Any], mod
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kl", [{}, {"coefficient": 0.1}])
 @pytest.mark.parametrize("lora", [{"rank": 4}, {"rank": 2, "dora": True, "modules_to_save": ["norm"]}])
 def test_resumed_run_is_identical(
@@ -351,6 +352,7 @@ def test_reference_uses_the_module_of_the_policy(bandit: Callable[..., Any], att
     assert not torch.equal(now, then)
 
 
+@pytest.mark.slow
 def test_run_starts_from_an_adapter(bandit: Callable[..., Any], tmp_path: Path) -> None:
     first = bandit("first", lora={"rank": 4}, trainer={"steps": 8, "learning_rate": 0.03})
     PolicyGradientTrainer(first).train()

@@ -77,6 +77,7 @@ def mean_gradient(bandit: Make, **algorithm: Any) -> tuple[Any, torch.Tensor]:
     return run, torch.cat([one["exp_avg"].flatten() for one in averages])
 
 
+@pytest.mark.slow
 def test_policy_learns_nothing_from_shuffled_rewards(bandit: Make) -> None:
     """AdamW walks as far on noise as on a signal, so it is the gradients that are compared."""
     _, honest = mean_gradient(bandit)
@@ -85,6 +86,7 @@ def test_policy_learns_nothing_from_shuffled_rewards(bandit: Make) -> None:
     assert abs(float(shuffled @ honest / honest.square().sum())) < 0.2
 
 
+@pytest.mark.slow
 def test_strong_kl_term_keeps_the_policy_at_the_reference(bandit: Make) -> None:
     start = good_probability(AutoModelForCausalLM.from_pretrained(bandit().model_folder()))
     run, probability = learn(bandit, kl={"estimator": "k3", "coefficient": 50.0})
@@ -113,6 +115,7 @@ def test_evaluation_runs_before_the_first_and_after_the_last_step(bandit: Make) 
     assert (len(request.tasks), request.group_size, request.sampling["temperature"]) == (2, 3, 0.0)
 
 
+@pytest.mark.slow
 def test_evaluation_does_not_affect_training(bandit: Make) -> None:
     with_evaluation, without = bandit(directory=None), bandit(directory=None, evaluation={"every": 0})
     one, other = train(with_evaluation).state_dict(), train(without).state_dict()
@@ -200,6 +203,7 @@ def test_resumed_run_equals_an_uninterrupted_run(bandit: Make, tmp_path: Path) -
     assert min(rest.logged) == 4
 
 
+@pytest.mark.slow
 def test_stop_saves_the_last_complete_step(bandit: Make, tmp_path: Path) -> None:
     run = bandit(stop_after=1, checkpoint={"every": 0}, evaluation={"every": 0})
     train(run)
@@ -214,6 +218,7 @@ def test_run_without_a_directory_writes_nothing(bandit: Make, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
+@pytest.mark.slow
 def test_best_and_newest_checkpoints_are_kept(bandit: Make, tmp_path: Path) -> None:
     run = bandit(
         trainer={"steps": 8, "learning_rate": 1e-9}, evaluation={"every": 8}, checkpoint={"every": 1, "keep": 2}
@@ -224,6 +229,7 @@ def test_best_and_newest_checkpoints_are_kept(bandit: Make, tmp_path: Path) -> N
     assert (folder / "best").resolve().name == (folder / "last").resolve().name == "000008"
 
 
+@pytest.mark.slow
 def test_warm_up_learns_demonstrations_and_writes_a_checkpoint(bandit: Make, tmp_path: Path) -> None:
     run = bandit(
         trainer={"steps": 1, "learning_rate": 1e-9},
@@ -236,6 +242,7 @@ def test_warm_up_learns_demonstrations_and_writes_a_checkpoint(bandit: Make, tmp
     assert any("warm-up   20/20" in line for line in run.said)
 
 
+@pytest.mark.slow
 def test_saved_model_is_a_hugging_face_folder_with_its_tokenizer(bandit: Make, tmp_path: Path) -> None:
     model = train(bandit())
     folder = tmp_path / "run/checkpoints/last/model"
@@ -244,6 +251,7 @@ def test_saved_model_is_a_hugging_face_folder_with_its_tokenizer(bandit: Make, t
     assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_separate_reference_is_loaded(bandit: Make, tmp_path: Path) -> None:
     first = bandit(directory="first", trainer={"steps": 2, "learning_rate": 0.05})
     train(first)
@@ -253,12 +261,14 @@ def test_separate_reference_is_loaded(bandit: Make, tmp_path: Path) -> None:
     assert run.logged[1]["kl/mean"] > 1e-4
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_and_small_batches_do_not_change_results(bandit: Make) -> None:
     one = train(bandit(directory=None)).state_dict()
     other = train(bandit(directory=None, trainer={"gradient_checkpointing": True})).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_does_not_change_a_critic_from_a_folder(bandit: Make, model_folder: Path) -> None:
     tables = {"algorithm": {"advantage": {"id": "gae"}}, "critic": {"model": str(model_folder)}}
     one = train(bandit(directory=None, **tables)).state_dict()

@@ -229,6 +229,7 @@ def test_failure_of_the_server_is_not_a_zero_and_has_a_kind(server: Endpoint, na
     assert all(result.error for result in found)
 
 
+@pytest.mark.slow
 def test_with_a_third_of_failures_nothing_is_scored_wrongly(server: Endpoint) -> None:
     failures = [HUNG, *(answer for answer, kind in FAILURES.values() if kind not in {"time-out", "rejected request"})]
     asked: Counter[str] = Counter()

@@ -194,6 +194,7 @@ def test_results_that_cannot_be_written_are_explained(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json"]
 
 
+@pytest.mark.slow
 def test_a_missing_video_is_explained_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
     (tmp_path / "videos").write_text("")
@@ -211,6 +212,7 @@ def test_a_missing_video_is_explained_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in missing
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_evaluation_with_an_explanation() -> None:
     setting = Setting(place=Place(options={"max_steps": 1}), policy="no-op")
     with Workers(setting, 2) as workers:
