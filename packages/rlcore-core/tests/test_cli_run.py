@@ -146,6 +146,7 @@ def test_notes_are_printed_first_and_in_a_dry_run(rlcore: Call) -> None:
         (["-p", "toy", "model=nowhere"], "there is no model folder nowhere"),
         (["-p", "toy", "model=.."], "has no config.json and no tokenizer.json"),
         (["-p", "toy", "-c", "none.toml"], "there is no configuration file none.toml"),
+        (["-p", "toy", "runs=/proc", "--dry-run"], "cannot write to the folder of runs /proc"),
         (["--resume", "nowhere"], "cannot resume from nowhere"),
         (["--resume", "nowhere", "-p", "toy"], "remove -p and -r"),
         (["-p", "toy", "--no-such-option"], "No such option"),

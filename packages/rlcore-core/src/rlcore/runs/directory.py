@@ -280,6 +280,8 @@ def check_runs(resolved: Resolved) -> None:
     try:
         _make_parent(parent)
         os.rmdir(tempfile.mkdtemp(prefix=".making-", dir=parent))
+    except OSError as error:
+        raise UserError(f"cannot write to the folder of runs {parent}", found=str(error), fix="runs=FOLDER") from None
     finally:
         for path in missing:
             with suppress(OSError):
