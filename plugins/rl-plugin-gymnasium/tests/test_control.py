@@ -142,3 +142,12 @@ def test_unusable_environment_is_reported(options: dict[str, Any], found: str) -
     with pytest.raises(UserError, match="environment") as raised:
         made(**options)
     assert found in str(raised.value)
+
+
+def test_an_unknown_id_is_told_how_other_packages_register_theirs() -> None:
+    with pytest.raises(UserError) as raised:
+        made("PickCube-v1")
+    assert "environment.id=MODULE:PickCube-v1" in str(raised.value.fix)
+    with pytest.raises(UserError) as raised:
+        made("gymnasium.envs:NoSuchThing-v1")
+    assert "MODULE" not in str(raised.value.fix)

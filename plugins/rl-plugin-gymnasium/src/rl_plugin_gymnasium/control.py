@@ -14,6 +14,7 @@ from rlcore.types import Task
 
 from rl_plugin_gymnasium.control_config import ControlDataConfig, ControlEnvironmentConfig
 from rl_plugin_gymnasium.dataset import HELD_OUT
+from rl_plugin_gymnasium.making import fix_of
 
 
 class GymnasiumControl(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -88,14 +89,11 @@ def _made(config: ControlEnvironmentConfig) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(config.id, disable_env_checker=True, **config.arguments)
     except Exception as error:  # an environment may raise anything
-        missing = isinstance(error, (gymnasium.error.DependencyNotInstalled, ImportError))
         raise UserError(
             f"gymnasium.make({config.id!r}) failed",
             found=error_text(error),
             where="environment.id",
-            fix="install what it needs"
-            if missing
-            else "change environment.id or environment.arguments; python -m gymnasium lists the ids",
+            fix=fix_of(error, "environment.id", "environment.arguments", config.id),
         ) from error
 
 

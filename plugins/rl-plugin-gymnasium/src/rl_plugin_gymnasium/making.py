@@ -53,9 +53,7 @@ class World:
             raise UserError(
                 f"gymnasium.make({id!r}) failed",
                 found=error_text(error),
-                fix="change data.make or data.arguments; python -m gymnasium lists the ids"
-                if not isinstance(error, gymnasium.error.DependencyNotInstalled)
-                else "install what it needs",
+                fix=fix_of(error, "data.make", "data.arguments", id),
             ) from error
         try:
             if ansi and env.render_mode != "ansi":
@@ -81,4 +79,26 @@ class World:
         return HIGHLIGHT.sub(r"[\1]", text if isinstance(text, str) else str(text)).strip("\n")
 
 
-__all__ = ["World"]
+def fix_of(error: Exception, key: str, arguments: str, id: str) -> str:
+    """What to do about an error of ``gymnasium.make``.
+
+    Args:
+        error: that it raised
+        key: the configuration key of the id
+        arguments: the key of its arguments
+        id: that was made
+    """
+    import gymnasium
+
+    if isinstance(error, (gymnasium.error.DependencyNotInstalled, ImportError)):
+        return "install what it needs"
+    if isinstance(error, (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound)) and ":" not in id:
+        return (
+            f"correct {key}; python -m gymnasium lists the ids of Gymnasium. The id of another package needs the "
+            f"module that registers it, which is imported first: {key}=MODULE:{id}, as in "
+            f"{key}=mani_skill.envs:PickCube-v1"
+        )
+    return f"change {key} or {arguments}; python -m gymnasium lists the ids"
+
+
+__all__ = ["World", "fix_of"]
