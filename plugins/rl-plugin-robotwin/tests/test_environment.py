@@ -209,12 +209,15 @@ def test_options_of_reset_choose_the_instruction_and_are_checked() -> None:
         environment.reset(options={"looks": "new"})
 
 
-def test_steps_and_pictures_before_a_reset_are_errors() -> None:
+def test_steps_before_a_reset_and_after_a_close_are_errors() -> None:
     environment = BimanualEnvironment(task="reach")
     with pytest.raises(gymnasium.error.ResetNeeded):
         environment.step(np.zeros(14))
+    environment.reset(seed=0)
     environment.close()
     environment.close()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        environment.step(np.zeros(14))
 
 
 def test_unknown_tasks_and_cameras_are_explained() -> None:
