@@ -10,6 +10,7 @@ import pytest
 import torch
 from made_up_weights import made_up
 from rlcore.errors import DataError, UserError
+from rlcore.models.folder import check_model_folder
 from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.models.loading import load_action_model
 from safetensors.torch import load_file, save_file
@@ -147,3 +148,33 @@ def test_a_published_policy_without_a_camera_is_refused(tmp_path: Path) -> None:
     del observation["images/top"]
     with pytest.raises(DataError, match="images/top"):
         model.mode(observation)
+
+
+def test_weights_in_several_files_are_read(tmp_path: Path) -> None:
+    folder_of("env", tmp_path)
+    expected = load_action_model(tmp_path).mode(observed("env"))
+    weights = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    places = {name: f"model-{1 + n % 2:05d}-of-00002.safetensors" for n, name in enumerate(weights)}
+    for file in set(places.values()):
+        save_file({name: one for name, one in weights.items() if places[name] == file}, tmp_path / file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    check_model_folder(tmp_path)
+    assert torch.equal(load_action_model(tmp_path).mode(observed("env")), expected)
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UserError, match="model-00002-of-00002"):
+        load_action_model(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"model.action_head.bias": "../outside.safetensors"}}))
+    with pytest.raises(UserError, match="outside"):
+        load_action_model(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["smolvla", "pi05", "diffusion"])
+def test_another_family_is_refused_with_those_that_are_supported(kind: str, tmp_path: Path) -> None:
+    golden = folder_of("env", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(golden["config"] | {"type": kind}))
+    with pytest.raises(UserError) as caught:
+        load_action_model(tmp_path)
+    assert caught.value.found == f"type {kind}"
+    assert all(name in str(caught.value) for name in ("type act", "type pi0", "model_type pi0", "rlcore-vla"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
+from rlcore.models.contents import indexed_files
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -73,7 +74,21 @@ def read_weights(path: Path, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file. Raises `UserError` if it is missing or damaged."""
+    """Read all tensors of a safetensors file, or of the files of its index ``model.safetensors.index.json``.
+
+    Raises:
+        UserError: a file is missing or damaged, or outside of the folder.
+    """
+    index = path.with_name(f"{path.name}.index.json")
+    if path.is_file() or not index.is_file():
+        return _tensors(path)
+    found: dict[str, Tensor] = {}
+    for part in indexed_files(index):
+        found |= _tensors(part)
+    return found
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

@@ -32,11 +32,13 @@ def load_action_model(folder: Path) -> ActionModel:
         return read_act(described, folder)
     if described.get("model_type") == "pi0" or (described.get("type") == "pi0" and "input_features" in described):
         return read_pi0(described, folder)
+    found = ", ".join(f"{key} {described[key]}" for key in ("type", "model_type") if key in described)
     raise UserError(
-        "a control policy must be of a family that rlcore computes",
-        found=f"model_type {described.get('model_type')}, type {described.get('type')}",
+        "a control policy must be of a family that rlcore computes: ACT of LeRobot (type act), pi0 of LeRobot (type "
+        f"pi0) or of transformers (model_type pi0), or a policy that rlcore saved (model_type {KIND})",
+        found=found or "neither type nor model_type",
         where=str(folder / CONFIG),
-        fix="model.path=builtin:tiny-vla, or a folder of rlcore, of ACT (LeRobot) or of pi0 (LeRobot, transformers)",
+        fix="choose a policy of one of these families, or model.path=builtin:tiny-vla for a new one",
     )
 
 
