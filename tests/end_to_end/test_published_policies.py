@@ -8,6 +8,7 @@ from pathlib import Path
 
 import point_control
 import pytest
+import tiny_act
 import tiny_pi0
 from preloaded import rlcore_command
 from rlcore_trainer.control.models.loading import load_action_model
@@ -41,6 +42,35 @@ steps = 1
 every = 1
 tasks = 2
 """
+TWO_ARMS = """
+observers = ["robotwin"]
+[model]
+path = "act"
+device = "cpu"
+[environment]
+id = "robotwin"
+task = "reach"
+control = "qpos"
+state = "robot"
+[data]
+train = 2
+evaluation = 2
+[[reward]]
+id = "control-success"
+[executor]
+id = "control"
+environments = 2
+[rollout]
+group_size = 2
+[trainer]
+tasks_per_step = 1
+steps = 1
+[warmup]
+steps = 1
+episodes = 1
+[evaluation]
+every = 1
+"""
 
 
 @pytest.mark.slow
@@ -62,3 +92,46 @@ def test_pi0_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
     done = rlcore_command(("eval", "runs/run", "--json"), tmp_path, environment=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["reward"] < 0
+
+
+@pytest.mark.slow
+def test_act_for_two_arms_reads_the_keys_that_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
+    tiny_act.write(tmp_path / "act", state=14, actions=14, cameras={})
+    (tmp_path / "run.toml").write_text(TWO_ARMS, encoding="utf-8")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def command(*words: str, status: int = 0) -> str:
+        done = rlcore_command(words, tmp_path, environment=environment)
+        assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout + done.stderr
+
+    refused = command("eval", "-c", "run.toml", status=2)
+    assert "state: 14, target: 14" in refused
+    assert "executor.inputs.state=state or target" in refused
+    evaluated = command("eval", "-c", "run.toml", "executor.inputs.state=target", "--json")
+    assert "accuracy" in evaluated
+    command("run", "-c", "run.toml", "name=run", "executor.inputs.state=target")
+    protocol = ("robotwin", "evaluate", "reach", "--episodes", "1", "--no-expert-filter")
+    assert "reach: 0.0%" in command(*protocol, "--policy", "runs/run")
+    given = ("control=qpos", "state=robot", "max_steps=6", "--policy", "act")
+    assert "reach: 0.0%" in command(*protocol, *given, "executor.inputs.state=state")
+    assert "executor.inputs.state=state or target" in command(*protocol, *given, status=2)
+
+
+@pytest.mark.slow
+def test_act_with_a_camera_sees_the_picture_that_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
+    from rl_plugin_robotwin.rendering import device_of, probe
+
+    if not probe("trivial", device_of()).works:
+        pytest.skip("no Vulkan driver that draws")
+    tiny_act.write(tmp_path / "act", state=14, actions=14, cameras={"cam_high": (48, 64)})
+    (tmp_path / "run.toml").write_text(TWO_ARMS, encoding="utf-8")
+    words = ("eval", "-c", "run.toml", "executor.inputs.state=state", "environment.cameras.head={width=64,height=48}")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    refused = rlcore_command(words, tmp_path, environment=environment)
+    assert refused.returncode == 2
+    assert "executor.inputs.cam_high=KEY, one of head_rgb" in refused.stdout + refused.stderr
+    done = rlcore_command((*words, "executor.inputs.cam_high=head_rgb"), tmp_path, environment=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -44,3 +44,12 @@ class Counting(gymnasium.Env[dict[str, Any], np.ndarray]):
         reward = float(action.sum()) + self._step
         info = {"reward_terms": {"late": float(self._step > 2)}, "is_success": ended}
         return self._observe(), reward, ended and not self._truncates, ended and self._truncates, info
+
+
+class Hanging(Counting):
+    """Never returns from the second step of the episode with seed 1."""
+
+    def step(self, action: np.ndarray):
+        if self._seed == 1 and self._step == 1:
+            time.sleep(3600)
+        return super().step(action)

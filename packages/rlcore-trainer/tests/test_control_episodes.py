@@ -11,7 +11,7 @@ from rlcore.errors import EnvironmentFailure, UserError
 
 gymnasium = pytest.importorskip("gymnasium", reason="the extra control is not installed")
 
-from control_environments import Counting  # noqa: E402
+from control_environments import Counting, Hanging  # noqa: E402
 from rlcore_trainer.control.buffer import EpisodeBuffer  # noqa: E402
 from rlcore_trainer.control.environments import SyncEnvironments  # noqa: E402
 from rlcore_trainer.control.episodes import Choice, Episode, collect, transitions  # noqa: E402
@@ -142,12 +142,21 @@ def test_environments_of_a_dead_process_are_reset_one_by_one():
         vector.close()
 
 
-def test_an_environment_that_does_not_answer_is_a_failure():
-    vector = AsyncEnvironments([partial(Counting, delay_s=60)], deadline_s=30)
+def test_an_environment_that_hangs_is_a_failure_and_its_process_starts_again():
+    vector, _ = environments([Hanging] * 2, "async", timeout_s=1.0)
     try:
-        vector._children[0]._deadline_s = 0.2
-        found = collect(vector, [0], constant, seed=0, limit=9)
-        assert "within 0.2 s" in str(found.failures[0])
+        found = collect(vector, [0, 1], constant, seed=0, limit=9)
+        assert 1 in found.failures
+        assert "did not answer within 1 s" in str(found.failures[1])
+        assert len(collect(vector, [2, 3], constant, seed=0, limit=9).episodes) == 2
+    finally:
+        vector.close()
+
+
+def test_the_time_limit_is_that_of_one_environment_and_not_of_its_process():
+    vector = AsyncEnvironments([partial(Counting, delay_s=0.3)] * 5, processes=1, timeout_s=1.0)
+    try:
+        assert len(collect(vector, list(range(5)), constant, seed=0, limit=1).episodes) == 5
     finally:
         vector.close()
 

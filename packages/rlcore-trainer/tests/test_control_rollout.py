@@ -17,6 +17,7 @@ from control_environments import Counting  # noqa: E402
 from rlcore_trainer.batching.packing import TrainingSequence, pack  # noqa: E402
 from rlcore_trainer.control.environments import SyncEnvironments  # noqa: E402
 from rlcore_trainer.control.models.config import TinyVLAConfig  # noqa: E402
+from rlcore_trainer.control.models.spaces import Spaces  # noqa: E402
 from rlcore_trainer.control.models.vla import VisionLanguageAction, create  # noqa: E402
 from rlcore_trainer.control.observations import View  # noqa: E402
 from rlcore_trainer.control.policy import ControlPolicy  # noqa: E402
@@ -160,3 +161,54 @@ def test_pictures_are_cameras_and_other_numbers_are_the_state() -> None:
     assert found["images/head"] is picture
     assert sorted(found["state"].tolist()) == [1, 2, 3, 4, 5]
     assert found["state"].dtype == np.float32
+
+
+def two_arms() -> tuple[Any, Any]:
+    """Spaces with two states and two pictures, and of an action."""
+    box = gymnasium.spaces.Box
+    parts = {name: box(-10, 10, (14,), np.float32) for name in ("state", "target")}
+    parts |= {name: box(0, 255, (4, 6, 3), np.uint8) for name in ("head_rgb", "left_rgb")}
+    return gymnasium.spaces.Dict(parts), box(-1, 1, (14,))
+
+
+def test_inputs_name_the_keys_of_the_state_and_of_cameras() -> None:
+    observation = {"state": np.zeros(14), "target": np.ones(14), "head_rgb": np.zeros((4, 6, 3)), "left_rgb": None}
+    view = View.of(*two_arms(), {"state": "target", "top": "head_rgb"})
+    assert (view.spaces.state, sorted(view.spaces.cameras)) == (14, ["left_rgb", "top"])
+    found = view.arrays(observation)
+    assert found["state"].tolist() == [1.0] * 14
+    assert found["images/top"] is observation["head_rgb"]
+    both = View.of(*two_arms(), {"state": ("target", "state")})
+    assert both.arrays(observation)["state"].tolist() == [1.0] * 14 + [0.0] * 14
+    assert View.of(*two_arms(), {"state": ()}).spaces.state == 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "key", "words"),
+    [
+        ({"state": "targte"}, "executor.inputs.state", "did you mean 'target'?"),
+        ({"state": ["state", "head_rgb"]}, "executor.inputs.state", "state, target"),
+        ({"top": "state"}, "executor.inputs.top", "head_rgb, left_rgb"),
+        ({"top": ["head_rgb"]}, "executor.inputs.top", "head_rgb, left_rgb"),
+    ],
+)
+def test_inputs_without_such_a_key_are_refused(inputs: dict[str, Any], key: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        View.of(*two_arms(), inputs)
+    assert caught.value.where == key
+    assert words in str(caught.value.fix)
+
+
+def test_a_policy_that_does_not_fit_is_told_which_key_to_set() -> None:
+    def fix(state: int, actions: int = 14, *cameras: str) -> str:
+        limits = (-1.0,) * actions, (1.0,) * actions
+        wanted = Spaces(state=state, cameras=dict.fromkeys(cameras, (9, 9)), low_A=limits[0], high_A=limits[1])
+        with pytest.raises(UserError) as caught:
+            View.of(*two_arms()).check_fits(wanted, named="the arms", where="model.path")
+        assert "28 numbers of state (state: 14, target: 14)" in str(caught.value.found)
+        return str(caught.value.fix)
+
+    assert "executor.inputs.state=state or target" in fix(14)
+    assert "executor.inputs.state to keys with 9 numbers" in fix(9)
+    assert "executor.inputs.top=KEY, one of head_rgb, left_rgb" in fix(28, 14, "top")
+    assert "7 numbers of an action" in fix(28, 7)

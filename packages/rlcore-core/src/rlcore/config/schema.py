@@ -178,7 +178,8 @@ class RolloutTable(Table):
     concurrency: Count = 256
     """Maximum number of concurrent trajectories."""
     environment_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """Timeout of one ``reset``, ``step`` or ``close``, in seconds."""
+    """Timeout of one ``reset``, ``step`` or ``close``, in seconds. It does not apply to control environments in the
+    run's own process (``executor.vector=sync``), which cannot be interrupted."""
     engine_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """Timeout of one generation, including time in the queue, in seconds."""
     reward_timeout_s: Annotated[float, Field(gt=0)] = 60.0

@@ -241,16 +241,19 @@ def build(
     config: Any,
     *,
     environment: Callable[[], Any] | None = None,
+    executor: Any = None,
 ) -> Path:
     """Build a ``builtin:`` model atomically in ``folder``, unless the folder exists.
 
     A builder that declares the keyword ``environment`` receives a function that creates an environment of the run, from
-    which it reads sizes; None without an environment.
+    which it reads sizes; None without an environment. The keyword ``executor`` receives the executor's options.
     """
     if not folder.exists():
         builder = registry.load("model", id)
-        takes = "environment" in inspect.signature(builder).parameters
-        declared = {"environment": environment} if takes else {}
+        takes = inspect.signature(builder).parameters
+        declared = {
+            name: value for name, value in {"environment": environment, "executor": executor}.items() if name in takes
+        }
         temporary = beside(folder)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)

@@ -306,6 +306,7 @@ class RunComponents:
             seed,
             self.options("builder"),
             environment=environment,
+            executor=self.resolved.options.get("executor"),
         )
 
     def chat_format_id(self, folder: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from rlcore_trainer.control.config import inputs_of
 from rlcore_trainer.control.models.builder import build
 from rlcore_trainer.control.models.config import TinyVLAConfig
 
@@ -17,8 +18,11 @@ def build_tiny_vla(
     config: TinyVLAConfig,
     *,
     environment: Callable[[], Any] | None = None,
+    executor: object = None,
 ) -> None:
     """Write a policy with the sizes of an environment, which is made and closed; see `build`.
+
+    ``executor`` is the options of the run's executor, whose inputs the policy sees.
 
     Raises:
         UserError: there is no environment, or a policy cannot control it.
@@ -30,7 +34,7 @@ def build_tiny_vla(
     from rlcore_trainer.control.observations import View
 
     try:
-        spaces = View.of(made.observation_space, made.action_space).spaces
+        spaces = View.of(made.observation_space, made.action_space, inputs_of(executor)).spaces
     finally:
         made.close()
     build(folder, texts, seed, config, spaces=spaces)

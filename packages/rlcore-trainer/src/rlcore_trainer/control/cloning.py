@@ -22,6 +22,7 @@ from torch import Tensor
 from rlcore_trainer.batching.arrays import numbers_of
 from rlcore_trainer.batching.sharding import share
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.control.config import inputs_of
 from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.models.normalisation import measure
 from rlcore_trainer.control.observations import STATE, View
@@ -163,7 +164,8 @@ def clone(
         )
     model, environment = policy.module, cast(Any, run.environment(run.environments[0].name))
     try:
-        view = View.of(environment.observation_space, environment.action_space)
+        inputs = inputs_of(run.resolved.options.get("executor"))
+        view = View.of(environment.observation_space, environment.action_space, inputs)
     finally:
         environment.close()
     examples = examples_of(dataset.episodes(config.episodes, seed=derive_seed(seed, "warmup")), view, model)

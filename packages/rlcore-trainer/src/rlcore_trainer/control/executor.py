@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from rlcore.episodes.scoring import Scorer
@@ -73,7 +73,12 @@ class ControlExecutor:
                 for name in dict.fromkeys(job.task.environment for job in jobs):
                     own = [i for i, job in enumerate(jobs) if job.task.environment == name]
                     chosen = [jobs[i] for i in own]
-                    player = Player(self._model, self._vector(name, len(chosen)), max_steps=self._config.max_steps)
+                    player = Player(
+                        self._model,
+                        self._vector(name, len(chosen)),
+                        max_steps=self._config.max_steps,
+                        inputs=self._config.inputs,
+                    )
                     played = player.play(
                         chosen,
                         greedy=temperature == 0.0,
@@ -122,8 +127,10 @@ class ControlExecutor:
         chosen = next(one for one in self._run.environments if one.name == name)
         named = self._run.registry.named("environment", chosen.id)
         create = self._run.environment_maker(name)
+        # An environment in another interpreter limits its calls itself.
+        timeout_s = self._run.config.rollout.environment_timeout_s if chosen.python is None else None
         try:
-            vector, choice = environments([create] * count, self._config.vector)
+            vector, choice = environments([create] * count, self._config.vector, timeout_s=timeout_s)
         except EnvironmentFailure as failure:
             raise UserError(f"{named} cannot be created", found=str(failure), fix="rlcore doctor") from failure
         self._vectors[name] = vector
@@ -132,15 +139,8 @@ class ControlExecutor:
         return vector
 
     def _check_fits(self, named: str, vector: Environments) -> None:
-        found, wanted = View.of(vector.observation_space, vector.action_space).spaces, self._model.spaces
-        missing = {name: size for name, size in wanted.cameras.items() if name not in found.cameras}
-        if found.actions != wanted.actions or (wanted.state and found.state != wanted.state) or missing:
-            raise UserError(
-                f"the policy does not fit {named}",
-                found=f"the environment has {_sizes(found)}; the policy has {_sizes(wanted)}",
-                where=self._run.resolved.origin(("model", "path")),
-                fix="use the environment that the policy was made for, or another policy",
-            )
+        view = View.of(vector.observation_space, vector.action_space, self._config.inputs)
+        view.check_fits(self._model.spaces, named=named, where=self._run.resolved.origin(("model", "path")))
 
     async def _scored(
         self, request: RolloutRequest, jobs: Sequence[Job], trajectories: Sequence[Trajectory]
@@ -163,11 +163,6 @@ class ControlExecutor:
             first = next((str(one.failure) for one in lost if one.failure is not None), str(lost[0].stop))
             self._run.say(f"{len(lost)} of {counted(len(jobs), 'trajectory')} were not scored (first: {first})")
         return groups
-
-
-def _sizes(spaces: Any) -> str:
-    cameras = ", ".join(f"{name} {size[0]}x{size[1]}" for name, size in spaces.cameras.items()) or "no camera"
-    return f"{counted(spaces.state, 'number')} of state, {cameras}, {counted(spaces.actions, 'number')} of an action"
 
 
 __all__ = ["ControlExecutor"]

@@ -17,36 +17,38 @@ from rlcore_trainer.control.environments import Calls, Environments
 from rlcore_trainer.control.slot import Make
 from rlcore_trainer.control.worker import work
 
-DEADLINE_S = 600.0
-"""Longest time of a reset or a step of the environments of a process, in seconds."""
+START_S = 600.0
+"""Longest time of the start of a process and of the creation of its environments, in seconds."""
+TIMEOUT_S = 600.0
+"""Longest time of one call of an environment, in seconds, if none is given."""
 
 
 class Child:
-    """The process of some environments. It is started again after it ended or exceeded its deadline."""
+    """The process of some environments. It is started again after it ended, or an environment exceeded its time."""
 
-    def __init__(self, makes: Mapping[int, bytes], deadline_s: float) -> None:
-        self._makes, self._deadline_s = makes, deadline_s
+    def __init__(self, makes: Mapping[int, bytes], timeout_s: float) -> None:
+        self._makes, self._timeout_s = makes, timeout_s
         self._name = f"environment{'s' * (len(makes) > 1)} {', '.join(map(str, makes))}"
         self._process: Any = None
+        self._began: Any = None
         self._waiting: dict[int, tuple[str, tuple[Any, ...]]] = {}
         self._called: list[int] = []
-        self._deadline = 0.0
         self.pipe: Connection | None = None
 
     def start(self) -> None:
         """Start the process; `spaces` then returns the spaces."""
         context = multiprocessing.get_context("spawn")
         self.pipe, there = context.Pipe()
-        self._process = context.Process(target=work, args=(there, self._makes), daemon=True)
+        self._began = context.RawValue("d", time.monotonic())  # of the present call, which the process sets
+        self._process = context.Process(target=work, args=(there, self._makes, self._began), daemon=True)
         self._process.start()
         there.close()
-        self._deadline = time.monotonic() + self._deadline_s
 
     def spaces(self) -> Any:
         """Return the spaces of observations and actions, or why the environments cannot be created."""
         assert self.pipe is not None
         try:
-            return self.pipe.recv() if self.pipe.poll(self.remaining_s()) else self._too_late()
+            return self.pipe.recv() if self.pipe.poll(START_S) else self._too_late(START_S)
         except (EOFError, OSError):
             return self._ended()
 
@@ -62,7 +64,7 @@ class Child:
         failed = self._sent(calls)
         if failed is not None:
             return dict.fromkeys(calls, failed)
-        self._called, self._deadline = list(calls), time.monotonic() + self._deadline_s
+        self._called = list(calls)
         return {}
 
     @property
@@ -71,11 +73,11 @@ class Child:
         return bool(self._called)
 
     def remaining_s(self) -> float:
-        """The seconds until the deadline of the latest calls."""
-        return max(self._deadline - time.monotonic(), 0.0)
+        """The seconds that the present call of an environment may take from now on."""
+        return float(max(self._began.value + self._timeout_s - time.monotonic(), 0.0))
 
     def answers(self) -> dict[int, Any]:
-        """Return by number what the environments answered, or what went wrong. Empty before the deadline."""
+        """Return by number what the environments answered, or what went wrong. Empty while they have time left."""
         assert self.pipe is not None
         try:
             if self.pipe.poll():
@@ -83,7 +85,7 @@ class Child:
             elif self.remaining_s() > 0:
                 return {}
             else:
-                found = self._too_late()
+                found = self._too_late(self._timeout_s)
         except (EOFError, OSError):
             found = self._ended()
         called, self._called = self._called, []
@@ -114,15 +116,16 @@ class Child:
             if isinstance(failed := self.spaces(), EnvironmentFailure):
                 return failed
         assert self.pipe is not None
+        self._began.value = time.monotonic()
         try:
             self.pipe.send(calls)
         except OSError:
             return self._ended()
         return None
 
-    def _too_late(self) -> EnvironmentFailure:
+    def _too_late(self, limit_s: float) -> EnvironmentFailure:
         self.end()
-        return EnvironmentFailure(f"{self._name} did not answer within {self._deadline_s:g} s")
+        return EnvironmentFailure(f"{self._name} did not answer within {limit_s:g} s")
 
     def _ended(self) -> EnvironmentFailure:
         self._process.join(timeout=1)
@@ -135,17 +138,17 @@ class AsyncEnvironments(Environments):
     """Environments in several processes, which compute a step at the same time.
 
     Environment ``i`` is in process ``i % processes``. A process steps its environments one after the other: with one
-    process per core, none waits for a core that others use. If a process ends, the episodes of all its environments
-    fail.
+    process per core, none waits for a core that others use. If a process ends, or is ended because an environment
+    exceeded its time, the episodes of all its environments fail.
     """
 
-    def __init__(self, makes: Sequence[Make], *, processes: int | None = None, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, makes: Sequence[Make], *, processes: int | None = None, timeout_s: float | None = None) -> None:
         """Start the processes.
 
         Args:
             makes: creates one environment each
             processes: their number; one per core if it is None
-            deadline_s: longest time of a start, a reset or a step of the environments of a process, in seconds
+            timeout_s: longest time of one reset, step or picture of an environment, in seconds; None for `TIMEOUT_S`
 
         Raises:
             EnvironmentFailure: an environment cannot be created.
@@ -154,7 +157,7 @@ class AsyncEnvironments(Environments):
         count = min(self.num_envs, processes or usable_cores())
         pickled = dict(enumerate(map(cloudpickle.dumps, makes)))
         self._children = [
-            Child({i: pickled[i] for i in range(k, self.num_envs, count)}, deadline_s) for k in range(count)
+            Child({i: pickled[i] for i in range(k, self.num_envs, count)}, timeout_s or TIMEOUT_S) for k in range(count)
         ]
         for child in self._children:
             child.start()

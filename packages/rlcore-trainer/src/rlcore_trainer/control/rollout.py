@@ -33,6 +33,7 @@ from rlcore.types import (
 from rlcore.types.checking import is_finite
 from torch import Tensor
 
+from rlcore_trainer.control.config import Inputs
 from rlcore_trainer.control.environments import Environments
 from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.observations import View
@@ -112,11 +113,14 @@ class Player:
         model: the policy, in evaluation mode
         environments: environments with the same spaces
         max_steps: an episode is truncated after this many steps of the environment
+        inputs: which observations the model sees; see `View.of`
     """
 
-    def __init__(self, model: ActionModel, environments: Environments, *, max_steps: int) -> None:
+    def __init__(
+        self, model: ActionModel, environments: Environments, *, max_steps: int, inputs: Inputs | None = None
+    ) -> None:
         self._model, self._environments, self._max_steps = model, environments, max_steps
-        self._view = View.of(environments.observation_space, environments.action_space)
+        self._view = View.of(environments.observation_space, environments.action_space, inputs)
         self._shape = environments.action_space.shape or ()
         self._device = next(model.parameters()).device
 

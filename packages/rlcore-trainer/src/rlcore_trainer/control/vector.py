@@ -25,7 +25,9 @@ MESSAGE_S = 300e-6
 """Additional time of a step for each other process, in seconds."""
 
 
-def environments(makes: Sequence[Make], mode: Mode = "auto") -> tuple[Environments, str]:
+def environments(
+    makes: Sequence[Make], mode: Mode = "auto", *, timeout_s: float | None = None
+) -> tuple[Environments, str]:
     """Create environments in this process or in one process per core, whichever is faster.
 
     Observations and rewards do not depend on the choice.
@@ -33,6 +35,7 @@ def environments(makes: Sequence[Make], mode: Mode = "auto") -> tuple[Environmen
     Args:
         makes: creates one environment each; picklable with cloudpickle
         mode: ``sync`` and ``async`` decide; ``auto`` measures a few steps of the first environment
+        timeout_s: longest time of a call of an environment in another process; in this process, none can be ended
 
     Returns:
         The environments, and a description of the choice.
@@ -52,7 +55,9 @@ def environments(makes: Sequence[Make], mode: Mode = "auto") -> tuple[Environmen
         mode, why = "sync" if here <= there else "async", f"a step takes {step_s * 1e3:.2f} ms; {usable_cores()} cores"
     if mode == "sync":
         return SyncEnvironments(makes), f"{count} in this process ({why})"
-    return AsyncEnvironments(makes, processes=processes), f"{count} in {processes} other processes ({why})"
+    return AsyncEnvironments(
+        makes, processes=processes, timeout_s=timeout_s
+    ), f"{count} in {processes} other processes ({why})"
 
 
 def _measured(make: Make) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
@@ -13,12 +14,13 @@ from rlcore_trainer.control.environments import answer
 from rlcore_trainer.control.slot import Slot
 
 
-def work(pipe: Connection, makes: Mapping[int, bytes]) -> None:
+def work(pipe: Connection, makes: Mapping[int, bytes], began: Any) -> None:
     """Answer the messages of `rlcore_trainer.control.processes.AsyncEnvironments` until it closes the pipe.
 
     Args:
         pipe: receives `rlcore_trainer.control.environments.Calls`, or None to end
         makes: pickled functions that create an environment each, by number
+        began: shared number, the time (``time.monotonic``) at which the present call of an environment began
     """
     slots: dict[int, Slot] = {}
     for number, make in makes.items():
@@ -35,7 +37,10 @@ def work(pipe: Connection, makes: Mapping[int, bytes]) -> None:
             calls = pipe.recv()
             if calls is None:
                 break
-            reply = {number: answer(slots[number], *call) for number, call in calls.items()}
+            reply = {}
+            for number, call in calls.items():
+                began.value = time.monotonic()
+                reply[number] = answer(slots[number], *call)
     except (EOFError, OSError, KeyboardInterrupt):
         pass
     for slot in slots.values():

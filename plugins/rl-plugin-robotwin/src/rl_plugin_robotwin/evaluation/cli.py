@@ -14,6 +14,8 @@ BLOCKS = ("stack_blocks_two", "stack_blocks_three", "blocks_ranking_rgb", "block
 GROUPS = ("bundled", "blocks")
 NOT_OPTIONS = ("id", "task", "python", "variables", "instructions", "looks", "domain_randomization", "reset_attempts")
 """Keys of a run's environment that the evaluation itself decides."""
+INPUTS = "executor.inputs."
+"""Start of the arguments that say which observations a policy reads."""
 
 
 @click.command(
@@ -43,17 +45,20 @@ NOT_OPTIONS = ("id", "task", "python", "variables", "instructions", "looks", "do
 def evaluate(words: tuple[str, ...], **given: Any) -> None:
     """Evaluate a policy under the protocol robotwin-v2.
 
-    TASK is a bundled task, a task of the checkout, `bundled` or `blocks`. KEY=VALUE are keys of the environment.
+    TASK is a bundled task, a task of the checkout, `bundled` or `blocks`. KEY=VALUE are keys of the environment, or
+    executor.inputs.NAME=KEY: the observation that a policy reads as its state or as a camera.
     """
     from rl_plugin_robotwin.evaluation.arenas import Level, Place, Split
     from rl_plugin_robotwin.evaluation.evaluating import Request
     from rl_plugin_robotwin.evaluation.evaluating import evaluate as run
     from rl_plugin_robotwin.evaluation.jobs import Setting
-    from rl_plugin_robotwin.evaluation.policies import environment_of_run
+    from rl_plugin_robotwin.evaluation.policies import tables_of_run
 
     tasks = tasks_of([word for word in words if "=" not in word])
-    options = options_of([word for word in words if "=" in word])
-    trained = trained_options(environment_of_run(given["policy"]), tasks, options)
+    options = options_of([word for word in words if "=" in word and not word.startswith(INPUTS)])
+    environment, inputs = tables_of_run(given["policy"])
+    inputs |= options_of([word.removeprefix(INPUTS) for word in words if word.startswith(INPUTS)])
+    trained = trained_options(environment, tasks, options)
     level = cast(Level, given["level"])
     split = cast(Split, given["instructions"] or ("unseen" if level == "hard" else "seen"))
     place = Place(
@@ -67,7 +72,7 @@ def evaluate(words: tuple[str, ...], **given: Any) -> None:
     found = run(
         Request(
             tasks=tasks,
-            setting=Setting(place=place, policy=given["policy"], executed=given["executed"]),
+            setting=Setting(place=place, policy=given["policy"], executed=given["executed"], inputs=inputs),
             episodes=given["episodes"],
             series=given["series"],
             expert_filter=given["expert_filter"],

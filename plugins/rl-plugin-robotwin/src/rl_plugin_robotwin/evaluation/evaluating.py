@@ -80,6 +80,7 @@ def evaluate(request: Request, say: Say = lambda line: None) -> dict[str, Any]:
         **key,
         "policy": request.setting.policy,
         "actions_of_a_chunk": request.setting.executed,
+        "inputs": dict(request.setting.inputs),
         "episodes": request.episodes,
         "options": dict(request.setting.place.options),
         "tasks": {result.task: result.summary() for result in results},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ class Setting:
     policy: str
     executed: int | None = None
     """Actions of each chunk that are executed; None for all."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Which observations a model sees; see the key ``executor.inputs``."""
 
 
 class Worker:
@@ -46,7 +49,9 @@ class Worker:
         frames: list[Any] = []
         arena = self._open(task)
         if self._policy is None:
-            self._policy = open_policy(self._setting.policy, executed=self._setting.executed)
+            self._policy = open_policy(
+                self._setting.policy, executed=self._setting.executed, inputs=self._setting.inputs
+            )
         episode = _played(arena, self._policy, candidate, frames if video is not None else None)
         if video is None or not frames:
             return episode, "" if video is None else f"{video}: no picture was drawn"

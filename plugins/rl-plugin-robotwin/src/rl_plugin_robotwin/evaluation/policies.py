@@ -98,53 +98,51 @@ class Model:
     Args:
         folder: of the model
         executed: actions of each chunk that are executed; None for all
+        inputs: the key ``executor.inputs``: which observations the model sees
     """
 
-    def __init__(self, folder: Path, *, executed: int | None = None) -> None:
+    def __init__(self, folder: Path, *, executed: int | None = None, inputs: Mapping[str, Any] | None = None) -> None:
         import torch
         from rlcore_trainer.control.models.loading import load_action_model
+        from rlcore_trainer.control.vector import bounded
 
         torch.set_num_threads(1)  # equal numbers whatever the number of workers
         self._torch, self._folder, self._executed = torch, folder, executed
+        self._inputs, self._bounded = inputs, bounded
         self._model = load_action_model(folder).eval()
         self._view: Any = None
 
     def prepare(self, arena: Arena, candidate: Candidate) -> None:
-        """As `Policy.prepare`. Raises UserError if the model was trained with other observations or actions."""
+        """As `Policy.prepare`. Raises UserError if the model needs other observations or actions."""
         from rlcore_trainer.control.observations import View
 
         environment = arena.environment
-        self._view = View.of(environment.observation_space, environment.action_space)
-        own, here = self._model.spaces, self._view.spaces
-        if (own.state, dict(own.cameras), own.actions) != (here.state, dict(here.cameras), here.actions):
-            raise UserError(
-                "the model was trained with other observations or actions",
-                found=f"{_described(own)}; the environment has {_described(here)}",
-                where=str(self._folder),
-                fix="give the environment's keys of its training, for example control=delta_qpos",
-            )
+        self._space = environment.action_space
+        self._view = View.of(environment.observation_space, self._space, self._inputs)
+        self._view.check_fits(self._model.spaces, named="the environment", where=str(self._folder))
 
     def begin(self, observation: Mapping[str, Any], info: Mapping[str, Any]) -> None:
         """As `Policy.begin`."""
         self._instruction = self._model.encode_instruction(str(info["instruction"]))
 
     def actions(self, observation: Mapping[str, Any]) -> Sequence[Action]:
-        """As `Policy.actions`."""
+        """As `Policy.actions`, within the limits of the environment as in training."""
         torch = self._torch
         seen = {name: torch.from_numpy(np.array(value))[None] for name, value in self._view.arrays(observation).items()}
         if self._model.instruction_length:
             seen["instruction"] = self._instruction[None]
         with torch.no_grad():
             chunk = self._model.mode(seen)[0].numpy().astype(np.float32)
-        return list(chunk[: self._executed])
+        return [self._bounded(action, self._space) for action in chunk[: self._executed]]
 
 
-def open_policy(name: str, *, executed: int | None = None) -> Policy:
+def open_policy(name: str, *, executed: int | None = None, inputs: Mapping[str, Any] | None = None) -> Policy:
     """The policy of a name.
 
     Args:
         name: one of `CONTROLS`, or the path of a run, a checkpoint or a model's folder
         executed: as `Model`
+        inputs: as `Model`
 
     Raises:
         UserError: there is none.
@@ -153,7 +151,7 @@ def open_policy(name: str, *, executed: int | None = None) -> Policy:
         return Expert()
     if name in CONTROLS:
         return Control(moves=name == "random")
-    return Model(model_folder(name), executed=executed)
+    return Model(model_folder(name), executed=executed, inputs=inputs)
 
 
 def model_folder(name: str) -> Path:
@@ -176,18 +174,19 @@ def model_folder(name: str) -> Path:
     return checkpoint / "model" if (checkpoint / "model").is_dir() else checkpoint
 
 
-def environment_of_run(name: str) -> dict[str, Any]:
-    """The keys of ``[environment]`` of the run that a policy belongs to; empty for other policies."""
+def tables_of_run(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of ``[environment]``, and the table ``inputs`` of ``[executor]``, of the run that a policy belongs to.
+
+    Empty for other policies, and without an environment of this plugin.
+    """
     import tomllib
 
     path = Path(name).expanduser()
     found = run_of(path) if name not in CONTROLS and path.is_dir() else None
     if found is None:
-        return {}
-    table = tomllib.loads((found[0] / "config.toml").read_text(encoding="utf-8")).get("environment", {})
-    return dict(table) if table.get("id") in ("robotwin", "robotwin-checkout") else {}
-
-
-def _described(spaces: Any) -> str:
-    cameras = ", ".join(f"{name} {height}x{width}" for name, (height, width) in spaces.cameras.items())
-    return f"a state of {spaces.state}, cameras ({cameras or 'none'}) and actions of {spaces.actions}"
+        return {}, {}
+    tree = tomllib.loads((found[0] / "config.toml").read_text(encoding="utf-8"))
+    environment = dict(tree.get("environment", {}))
+    if environment.get("id") not in ("robotwin", "robotwin-checkout"):
+        environment = {}
+    return environment, dict(tree.get("executor", {}).get("inputs", {}))
