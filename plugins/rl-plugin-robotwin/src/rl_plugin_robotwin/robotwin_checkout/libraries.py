@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlcore.errors import UserError
 
+from rl_plugin_robotwin.rendering import device_of
 from rl_plugin_robotwin.robotwin_checkout.checkout import Checkout
 from rl_plugin_robotwin.robotwin_checkout.stand_ins import inside, install, working_folder
 
@@ -34,8 +35,10 @@ def prepare(checkout: Checkout, *, planner: str, shader: str) -> Path:
         planner: ``mplib``, ``curobo``, or ``auto`` for CuRobo where it is installed
         shader: ``trivial``, ``default`` or ``rt``
 
+    Pictures are drawn by the GPU of this process's place among those of the machine; see `rendering.device_of`.
+
     Raises:
-        UserError: a library is missing, or another checkout, planner or shader is already in use.
+        UserError: a library is missing, SAPIEN cannot draw, or another checkout, planner or shader is already in use.
     """
     global _prepared
     check_libraries()
@@ -52,8 +55,12 @@ def prepare(checkout: Checkout, *, planner: str, shader: str) -> Path:
     folder = working_folder(checkout.folder)
     if _prepared is None:
         sys.path.insert(0, str(checkout.folder))
-        with inside(folder):
-            install(checkout.folder, planner=planner, shader=shader)
+        device = device_of()
+        try:
+            with inside(folder):
+                install(checkout.folder, planner=planner, shader=shader, device=None if device == "cpu" else device)
+        except RuntimeError as error:
+            raise no_renderer(error) from error
         _prepared = wanted
     elif _prepared != wanted:
         raise UserError(

@@ -17,14 +17,20 @@ from typing import Any
 EMPTY_TABLES: dict[str, object] = {"item_names": [], "list_of_items": {}}
 
 
-def install(checkout: Path, *, planner: str, shader: str) -> None:
+def install(checkout: Path, *, planner: str, shader: str, device: str | None = None) -> None:
     """Put stand-ins into ``sys.modules``, before anything of RoboTwin is imported.
 
     Args:
         checkout: its folder, which is in ``sys.path``
         planner: ``mplib`` puts `MplibPlanner` in place of RoboTwin's CuRobo planner
         shader: the shader of cameras instead of RoboTwin's ray tracing, or ``rt``
+        device: draws the pictures, such as ``cuda:1``; None for SAPIEN's choice
+
+    Raises:
+        RuntimeError: SAPIEN cannot draw with the device.
     """
+    if device is not None:
+        use_device(device)
     if importlib.util.find_spec("open3d") is None:
         sys.modules["open3d"] = types.ModuleType("open3d")
     if importlib.util.find_spec("torch") is None:
@@ -42,6 +48,22 @@ def _torch() -> dict[str, types.ModuleType]:
     processes.Pipe, processes.Process = multiprocessing.Pipe, multiprocessing.Process  # type: ignore[attr-defined]
     torch.multiprocessing = processes  # type: ignore[attr-defined]
     return {"torch": torch, "torch.multiprocessing": processes}
+
+
+def use_device(device: str) -> None:
+    """Draw all scenes of this process with a device. RoboTwin leaves the choice to SAPIEN, which takes the first GPU.
+
+    Raises:
+        RuntimeError: there is no such device, or it cannot draw.
+    """
+    import sapien.render
+
+    system, chosen = sapien.render.RenderSystem, sapien.Device(device)
+    _kept.append(system(chosen))  # SAPIEN's renderer is that of the first system, as long as one exists
+    sapien.pysapien.render.RenderSystem = sapien.render.RenderSystem = lambda device=chosen: system(device)
+
+
+_kept: list[Any] = []
 
 
 def _use_shader(shader: str) -> None:
