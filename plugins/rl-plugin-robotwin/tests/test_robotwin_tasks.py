@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rl_plugin_robotwin.checkout_dataset import demonstrations
+from rl_plugin_robotwin.data_config import SHOWN
 from rl_plugin_robotwin.evaluation.arenas import CheckoutArena, Place
 from rl_plugin_robotwin.evaluation.cli import BLOCKS
 from rl_plugin_robotwin.evaluation.evaluating import Request, evaluate
@@ -134,6 +136,26 @@ def test_pictures_have_the_size_that_the_space_declares() -> None:
     assert observation["head_rgb"].shape == (240, 320, 3)
     assert observation["head_rgb"].std() > 5
     assert set(observation) == {"state", "target", "head_rgb", "left_wrist_rgb"}
+    arena.close()
+
+
+def test_the_expert_gives_demonstrations_and_the_scene_can_be_filmed(arena: CheckoutArena) -> None:
+    environment: Any = arena.environment
+    (shown,) = demonstrations(environment, 1, seed=SHOWN)
+    actions, states = np.asarray(shown.actions), np.asarray(shown.observations["state"])
+    assert actions.shape == states.shape
+    assert len(actions) > 50
+    assert shown.instruction
+    environment.ask("watch")
+    environment.reset(seed=3)
+    assert environment.render().shape == (240, 320, 3)
+
+
+def test_the_expert_acts_with_joint_positions_alone() -> None:
+    arena = arena_of(control="delta_qpos")
+    with pytest.raises(UserError) as caught:
+        arena.script(Candidate(seed=100_000, status="unchecked"))
+    assert caught.value.fix == "control=qpos"
     arena.close()
 
 

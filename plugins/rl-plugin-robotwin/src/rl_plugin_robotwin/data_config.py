@@ -16,13 +16,18 @@ SHOWN = 2**29
 """First seed of the demonstrations."""
 
 
-class DataConfig(Table):
+class SeedsConfig(Table):
     """``[data]``: seeds of the environment's task. Training, evaluation and demonstrations never share a seed."""
 
     train: Annotated[int, Field(ge=1, le=SHOWN)] = 4096
     """Number of training tasks, with the seeds from 0."""
     evaluation: Annotated[int, Field(ge=1, le=SHOWN)] = 64
     """Number of held-out tasks, with the seeds from 2³⁰."""
+
+
+class DataConfig(SeedsConfig):
+    """``[data]`` of a bundled task: seeds, and demonstrations of its expert."""
+
     demonstrations: Path | None = None
     """A file of ``rlcore data prepare robotwin``; none to record demonstrations of the expert at the start of a run."""
 

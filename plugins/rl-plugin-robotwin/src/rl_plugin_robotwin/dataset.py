@@ -54,7 +54,8 @@ class BundledTasks:
                 "demonstrations are recorded in a bundled task",
                 found=type(made).__name__,
                 where="environment.id",
-                fix="set data.demonstrations to a file of rlcore data prepare robotwin, or warmup.steps=0",
+                fix="set data.demonstrations to a file of rlcore data prepare robotwin, or warmup.steps=0; for "
+                "environment.id=robotwin-checkout, data.id=robotwin-checkout has those of RoboTwin's experts",
             )
         try:
             yield from demonstrations(own, count, seed=SHOWN)

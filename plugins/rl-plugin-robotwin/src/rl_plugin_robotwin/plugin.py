@@ -76,11 +76,17 @@ def rlcore_commands() -> Iterable[CommandSpec]:
 
 @hookimpl
 def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """The bundled tasks and their demonstrations, and the data of exploration, which has no tasks."""
+    """Tasks and their demonstrations, and the data of exploration, which has no tasks."""
     yield DatasetSpec(
         id="robotwin-exploration",
         target=f"{_PACKAGE}.phases.exploration:Exploration",
         summary="No rows: the environment is explored.",
+    )
+    yield DatasetSpec(
+        id="robotwin-checkout",
+        target=f"{_PACKAGE}.checkout_dataset:CheckoutTasks",
+        config=f"{_PACKAGE}.data_config:SeedsConfig",
+        summary="Seeds of a task of a RoboTwin checkout, and demonstrations of RoboTwin's expert.",
     )
     yield DatasetSpec(
         id="robotwin",

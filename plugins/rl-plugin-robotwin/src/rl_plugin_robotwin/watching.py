@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
+from rlcore.transport.control import RemoteControl
 from rlcore.types import Group, Trajectory
 
 from rl_plugin_robotwin.cameras import CameraConfig
-from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.scene import CONTROL_HZ
+from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
 from rl_plugin_robotwin.videos import write_video
 
 EPISODES = 2
@@ -39,17 +40,10 @@ def film(run: Any, step: int, groups: Sequence[Group]) -> None:
     """
     if run.directory is None:
         return
-    made = run.environment(run.environments[0].name)
-    own = getattr(made, "unwrapped", None)
-    if not isinstance(own, BimanualEnvironment):
-        made.close()
+    environment = _watched(run.environments[0].id, run.environment(run.environments[0].name))
+    if environment is None:
         return
-    config = own.config.model_copy(update={"watch": CameraConfig(width=320, height=240)})
-    own.close()
-    environment = BimanualEnvironment(config)
     try:
-        if environment.render_mode is None:
-            return
         for group in islice(groups, EPISODES):
             trajectory = group.trajectories[0]
             if trajectory.failure is not None or not trajectory.segments:
@@ -57,12 +51,33 @@ def film(run: Any, step: int, groups: Sequence[Group]) -> None:
             done = "done" if trajectory.metrics.get("success") else "not-done"
             frames = list(replayed(environment, trajectory, seed=int(group.task.fields["seed"])))
             path = run.directory.path / VIDEOS / f"{step:06d}-{group.task.id}-{done}.mp4"
-            write_video(path, frames, rate=CONTROL_HZ)
+            write_video(path, frames, rate=int(environment.metadata["render_fps"]))
     finally:
         environment.close()
 
 
-def replayed(environment: BimanualEnvironment, trajectory: Trajectory, *, seed: int) -> Iterator[NDArray[np.uint8]]:
+def _watched(id: str, made: Any) -> gymnasium.Env[Any, Any] | None:
+    """The environment with pictures for people; None, and closed, if it has none."""
+    own = getattr(made, "unwrapped", None)
+    if isinstance(own, RoboTwinEnv):
+        own.watch()
+        return own
+    if isinstance(own, RemoteControl) and id == "robotwin-checkout":
+        own.ask("watch")
+        return own
+    made.close()
+    from rl_plugin_robotwin.environment import BimanualEnvironment  # it needs SAPIEN
+
+    if not isinstance(own, BimanualEnvironment):
+        return None
+    environment = BimanualEnvironment(own.config.model_copy(update={"watch": CameraConfig(width=320, height=240)}))
+    if environment.render_mode is not None:
+        return environment
+    environment.close()
+    return None
+
+
+def replayed(environment: gymnasium.Env[Any, Any], trajectory: Trajectory, *, seed: int) -> Iterator[NDArray[np.uint8]]:
     """Yield a picture (height, width, 3) of each step of an episode, which is executed again.
 
     Args:
@@ -83,7 +98,7 @@ def replayed(environment: BimanualEnvironment, trajectory: Trajectory, *, seed: 
                 return
 
 
-def _picture(environment: BimanualEnvironment) -> NDArray[np.uint8]:
-    picture = environment.render()
+def _picture(environment: gymnasium.Env[Any, Any]) -> NDArray[np.uint8]:
+    picture: Any = environment.render()
     assert picture is not None
-    return picture
+    return np.asarray(picture)

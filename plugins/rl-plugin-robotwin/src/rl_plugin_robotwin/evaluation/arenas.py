@@ -15,6 +15,7 @@ from rlcore.config.schema import Table
 from rlcore.config.tables import TableValidator
 from rlcore.errors import EnvironmentFailure
 
+from rl_plugin_robotwin.checkout_dataset import check_replays
 from rl_plugin_robotwin.evaluation.results import Candidate
 
 Level = Literal["easy", "hard"]
@@ -154,7 +155,9 @@ class CheckoutArena:
 
     def script(self, candidate: Candidate) -> Iterator[NDArray[np.float32]]:
         """As `Arena.script`."""
-        return iter(np.asarray(self._play(candidate.seed)["actions"], dtype=np.float32))
+        played = self._play(candidate.seed)
+        check_replays(str(played["control"]), where="the options of the evaluation, with --policy expert")
+        return iter(np.asarray(played["actions"], dtype=np.float32))
 
     def close(self) -> None:
         """As `Arena.close`."""

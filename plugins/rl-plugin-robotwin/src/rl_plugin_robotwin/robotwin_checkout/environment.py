@@ -174,7 +174,7 @@ class RoboTwinEnv(gymnasium.Env[Any, Any]):
         Returns:
             ``status``: success, failure, unstable or error; ``error``, its text; ``slots`` for the instruction;
             ``actions``, float32 [steps, A] of the mode ``qpos``: the expert's drive targets every ``every`` physics
-            steps.
+            steps; ``control``, the mode of this environment.
         """
         actions: list[Any] = []
         slots: dict[str, Any] = {}
@@ -194,7 +194,8 @@ class RoboTwinEnv(gymnasium.Env[Any, Any]):
         self._over = True
         size = sum(len(limit) + 1 for limit in self._joint_limits)
         found = self._within_joints(np.array(actions).reshape(-1, size))
-        return {"status": status, "error": text, "slots": slots, "actions": found.astype(np.float32)}
+        own = {"actions": found.astype(np.float32), "control": self._mode}
+        return {"status": status, "error": text, "slots": slots, **own}
 
     def render(self) -> Any:
         """The head camera's picture, uint8 [height, width, 3], or None without a render mode or a scene."""
@@ -202,6 +203,11 @@ class RoboTwinEnv(gymnasium.Env[Any, Any]):
             return None
         with self._random():
             return self._episode.pictures()["head"]
+
+    def watch(self) -> None:
+        """Draw pictures for `render` from the next reset on, as with ``render_mode="rgb_array"``."""
+        self.render_mode = "rgb_array"
+        self._arguments["camera"]["collect_head_camera"] = True
 
     def close(self) -> None:
         """Free the scene."""
