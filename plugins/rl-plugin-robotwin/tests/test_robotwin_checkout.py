@@ -170,3 +170,26 @@ def test_instructions_name_all_that_the_expert_says(folder: Path) -> None:
     assert instruction(checkout, "click_bell", "unseen", 0, slots) == "Ring the brass bell"
     assert instruction(checkout, "click_bell", "seen", 0, None) == "press the bell"
     assert description(checkout, "stack_blocks_two") == "stack blocks two"
+
+
+DEVICE = """
+import sapien
+from rl_plugin_robotwin.robotwin_checkout.stand_ins import use_device
+use_device("{device}")
+sapien.SapienRenderer()
+print(sapien.Scene().render_system.device.name)
+"""
+
+
+def test_scenes_of_robotwin_are_drawn_by_the_device_that_is_named() -> None:
+    pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
+    from rl_plugin_robotwin.rendering import probe
+
+    if not probe("trivial", "cpu").works:
+        pytest.skip("no Vulkan driver that draws on a CPU")
+    words = [sys.executable, "-W", "ignore", "-c"]
+    done = subprocess.run([*words, DEVICE.format(device="cpu")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run([*words, DEVICE.format(device="cuda:7")], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "cuda:7" in done.stderr
