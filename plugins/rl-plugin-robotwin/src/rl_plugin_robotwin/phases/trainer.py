@@ -78,7 +78,10 @@ class PhaseTrainer(ABC):
         self.network = self._network(run.options("builder") or NetworkConfig())
         chosen = run.environments[0]
         self._slots = self._rank.world_size * config.num_envs
-        self._environments, how = environments([run.environment_maker(chosen.name)] * config.num_envs, config.vector)
+        makes = [run.environment_maker(chosen.name)] * config.num_envs
+        # An environment in another interpreter limits its calls itself.
+        timeout_s = run.config.rollout.environment_timeout_s if chosen.python is None else None
+        self._environments, how = environments(makes, config.vector, timeout_s=timeout_s)
         self._tell(f"envs      {how}", level=logging.INFO)
         vector = self._environments
         self.interface = Interface(vector.observation_space, vector.action_space, self.network)
