@@ -82,11 +82,11 @@ class Environments(ABC):
 
     @abstractmethod
     def _submit(self, calls: Calls) -> None:
-        """Add calls, which `_answers` makes."""
+        """Make calls, or keep them for `_answers`."""
 
     @abstractmethod
     def _answers(self) -> dict[int, Any]:
-        """Make the calls that were added, wait until some were answered, and return these answers and errors."""
+        """Make the calls that were kept, wait until some calls are answered, and return these answers and errors."""
 
     def _all(self, numbers: Iterable[int]) -> dict[int, Any]:
         """Return the answers of all environments, in the order of ``numbers``."""

@@ -31,8 +31,7 @@ class Child:
         self._name = f"environment{'s' * (len(makes) > 1)} {', '.join(map(str, makes))}"
         self._process: Any = None
         self._began: Any = None
-        self._waiting: dict[int, tuple[str, tuple[Any, ...]]] = {}
-        self._called: list[int] = []
+        self._called: set[int] = set()
         self.pipe: Connection | None = None
 
     def start(self) -> None:
@@ -52,20 +51,17 @@ class Child:
         except (EOFError, OSError):
             return self._ended()
 
-    def add(self, number: int, call: tuple[str, tuple[Any, ...]]) -> None:
-        """Add a call, which `send` makes."""
-        self._waiting[number] = call
+    def send(self, calls: Calls) -> dict[int, EnvironmentFailure]:
+        """Make calls, which follow those that were not answered yet. Return the failures of those that cannot be made.
 
-    def send(self) -> dict[int, EnvironmentFailure]:
-        """Make the calls that wait, unless the process is busy. Return the failures of those that cannot be made."""
-        if self.busy or not self._waiting:
-            return {}
-        calls, self._waiting = self._waiting, {}
+        A call that was not answered when its process ends is a failure, which `answers` returns.
+        """
         failed = self._sent(calls)
-        if failed is not None:
-            return dict.fromkeys(calls, failed)
-        self._called = list(calls)
-        return {}
+        self._called.update(calls)
+        if failed is None:
+            return {}
+        lost, self._called = self._called, set()
+        return dict.fromkeys(lost, failed)
 
     @property
     def busy(self) -> bool:
@@ -88,8 +84,10 @@ class Child:
                 found = self._too_late(self._timeout_s)
         except (EOFError, OSError):
             found = self._ended()
-        called, self._called = self._called, []
-        return dict.fromkeys(called, found) if isinstance(found, EnvironmentFailure) else found
+        if isinstance(found, EnvironmentFailure):
+            found = dict.fromkeys(self._called, found)
+        self._called.difference_update(found)
+        return dict(found)
 
     def release(self) -> None:
         """Ask the process to close its environments."""
@@ -116,7 +114,8 @@ class Child:
             if isinstance(failed := self.spaces(), EnvironmentFailure):
                 return failed
         assert self.pipe is not None
-        self._began.value = time.monotonic()
+        if not self.busy:
+            self._began.value = time.monotonic()
         try:
             self.pipe.send(calls)
         except OSError:
@@ -159,6 +158,7 @@ class AsyncEnvironments(Environments):
         self._children = [
             Child({i: pickled[i] for i in range(k, self.num_envs, count)}, timeout_s or TIMEOUT_S) for k in range(count)
         ]
+        self._failed: dict[int, EnvironmentFailure] = {}
         for child in self._children:
             child.start()
         for k, spaces in enumerate([child.spaces() for child in self._children]):
@@ -176,14 +176,15 @@ class AsyncEnvironments(Environments):
             child.end(patience_s=1.0 if child.busy else 5.0)
 
     def _submit(self, calls: Calls) -> None:
+        shares: dict[int, dict[int, tuple[str, tuple[Any, ...]]]] = {}
         for i, call in calls.items():
-            self._children[i % len(self._children)].add(i, call)
+            shares.setdefault(i % len(self._children), {})[i] = call
+        for k, share in shares.items():
+            self._failed |= self._children[k].send(share)
 
     def _answers(self) -> dict[int, Any]:
-        """As in `Environments`. A process gets its next calls when it has answered those before."""
-        found: dict[int, Any] = {}
-        for child in self._children:
-            found |= child.send()
+        found: dict[int, Any] = dict(self._failed)
+        self._failed.clear()
         busy = [child for child in self._children if child.busy]
         while busy and not found:
             wait([child.pipe for child in busy if child.pipe], min(child.remaining_s() for child in busy))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
@@ -12,6 +13,10 @@ from rlcore.errors import EnvironmentFailure
 
 from rlcore_trainer.control.environments import answer
 from rlcore_trainer.control.slot import Slot
+
+EVERY_S = 10e-3
+"""Answers are sent after this time, in seconds, while further calls wait. Then the parent can send the next calls in
+time, and a message costs little in comparison."""
 
 
 def work(pipe: Connection, makes: Mapping[int, bytes], began: Any) -> None:
@@ -30,18 +35,28 @@ def work(pipe: Connection, makes: Mapping[int, bytes], began: Any) -> None:
             pipe.send(EnvironmentFailure(f"environment {number} cannot be created: {type(error).__name__}: {error}"))
             return
     first = next(iter(slots.values())).environment
-    reply: Any = (first.observation_space, first.action_space)
     try:
-        while True:
-            pipe.send(reply)
-            calls = pipe.recv()
-            if calls is None:
-                break
-            reply = {}
-            for number, call in calls.items():
-                began.value = time.monotonic()
-                reply[number] = answer(slots[number], *call)
+        pipe.send((first.observation_space, first.action_space))
+        _serve(pipe, slots, began)
     except (EOFError, OSError, KeyboardInterrupt):
         pass
     for slot in slots.values():
         slot.close()
+
+
+def _serve(pipe: Connection, slots: Mapping[int, Slot], began: Any) -> None:
+    """Make calls in the order in which they arrive. The next calls can arrive before these are answered."""
+    waiting: deque[tuple[int, tuple[str, tuple[Any, ...]]]] = deque()
+    answers: dict[int, Any] = {}
+    sent = time.monotonic()
+    while True:
+        while not waiting or pipe.poll():
+            if (calls := pipe.recv()) is None:
+                return
+            waiting.extend(calls.items())
+        number, call = waiting.popleft()
+        began.value = time.monotonic()
+        answers[number] = answer(slots[number], *call)
+        if not waiting or time.monotonic() - sent > EVERY_S:
+            pipe.send(answers)
+            answers, sent = {}, time.monotonic()
