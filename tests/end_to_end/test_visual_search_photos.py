@@ -61,9 +61,9 @@ stop = ["</code>"]
 advantage = "grpo"
 loss = "clip"
 [warmup]
-steps = 60
-demonstrations_per_step = 6
-learning_rate = 3e-3
+steps = 80
+demonstrations_per_step = 4
+learning_rate = 1e-2
 [trainer]
 id = "policy-gradient"
 steps = 2
@@ -128,12 +128,17 @@ def test_photos_are_trained_on_with_code_and_a_judge(
     assert main() == 0
     lines = Path("runs/photos/metrics.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [found for found in map(json.loads, lines) if "reward/mean" in found]
-    print(steps)
     assert len(steps) == 2
     assert sum(step["not_scored"] for step in steps) > 0
+    assert sum(step["reward_error/llm-judge/server error"] for step in steps if step["not_scored"]) > 0
+    assert all(step["tools/calls"] > 0.5 for step in steps), "the model writes code"
+    assert all(step["info/tool_images"] > 0.5 for step in steps), "the sandbox runs it and returns pictures"
     assert any(step["gradient_norm"] > 0 for step in steps)
     questions = {parts(body)["question"] for body in judge.bodies}
     assert len(questions) > 6
     assert any("signicade" in question for question in questions)
     stored = [group for path in sorted(Path("runs/photos/rollouts").iterdir()) for group in read_groups(path)]
-    print([t.messages[-1].text for g in stored for t in g.trajectories])
+    shown = [sibling for group in stored for sibling in group.trajectories if len(sibling.images) == 2]
+    assert any("<image_clue_1></image_clue_1>" in message.text for one in shown for message in one.messages)
+    right = [one for one in shown if one.reward == pytest.approx(1.1)]
+    assert right, "an answer that the judge accepts, and the bonus of its call"
