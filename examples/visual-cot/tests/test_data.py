@@ -33,7 +33,7 @@ def tasks(split: str = "train", **options: Any) -> Sequence[Task]:
 
 def test_same_seed_gives_the_same_pictures_and_questions() -> None:
     assert tasks() == tasks()
-    assert tasks()[0] != tasks(seed=1)[0]
+    assert tasks()[0] != tasks(drawn_seed=1)[0]
     assert tasks()[:50] == tasks(questions=50)
 
 

@@ -38,7 +38,7 @@ class SceneConfig(Table):
     others: Annotated[int, Field(ge=0, le=3)] | None = None
     """Maximum number of objects besides the one that a question is about, except for questions about the number of
     objects; None is one less than ``objects``."""
-    seed: int = 0
+    drawn_seed: int = 0
     """Seed of the pictures and questions."""
 
 

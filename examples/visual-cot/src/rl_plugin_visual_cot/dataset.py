@@ -51,7 +51,7 @@ class VisualCotData:
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
         """Generated conversations about new pictures, or training conversations shuffled anew in each pass."""
         if GENERATED in self._config.train:
-            rng = random.Random(f"demonstrations {self._config.seed} {seed}")
+            rng = random.Random(f"demonstrations {self._config.drawn_seed} {seed}")
             return (conversation(task) for task in self._generated(rng, count, "demonstration", held_out=False))
         rng, tasks = random.Random(seed), self.tasks("train")
         passes = chain.from_iterable(rng.sample(tasks, len(tasks)) for _ in repeat(None))
@@ -84,7 +84,7 @@ class VisualCotData:
         for name in names:
             if name == GENERATED:
                 count = config.questions if split == "train" else config.held_out
-                rng = random.Random(f"{split} {config.seed}")
+                rng = random.Random(f"{split} {config.drawn_seed}")
                 loaded.tasks += self._generated(rng, count, split, held_out=split != "train")
                 continue
             reader = reader or RowReader(self._image_folder(split))

@@ -32,7 +32,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
     }
     for name, (folder, count) in parts.items():
         (out / folder).mkdir(parents=True, exist_ok=True)
-        rng = random.Random(f"files {name} {config.seed}")
+        rng = random.Random(f"files {name} {config.drawn_seed}")
         stream = generate(
             rng, kinds=config.kinds, most=config.objects, held_out=name != "train_data", others=config.others
         )

@@ -36,7 +36,7 @@ class DrawnDataConfig(GuiDataConfig):
     their reasoning says."""
     blank: bool = False
     """Leave the elements out of drawn screens, to measure the accuracy without them."""
-    seed: int = 0
+    drawn_seed: int = 0
     """Seed of the drawn screens."""
 
     @model_validator(mode="after")

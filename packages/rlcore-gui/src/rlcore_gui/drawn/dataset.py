@@ -40,7 +40,7 @@ class DrawnDataset(GuiDataset):
             DataError: a kind of screen does not exist.
         """
         config, held_out = self._drawn, split != "train"
-        drawn = self._draw(f"{split} {config.seed}", split, held_out=held_out, guesses=0.0)
+        drawn = self._draw(f"{split} {config.drawn_seed}", split, held_out=held_out, guesses=0.0)
         for one in islice(drawn, config.held_out if held_out else config.drawn):
             yield [Shown(step=one.step, screenshot=one.image)]
 
@@ -48,9 +48,9 @@ class DrawnDataset(GuiDataset):
         """Answers on new drawn screens, of which fractions describe or guess, or those of `GuiDataset` for files."""
         if GENERATED not in self._drawn.train:
             return super().demonstrations(count, seed=seed)
-        name = f"demonstrations {self._drawn.seed} {seed}"
+        name = f"demonstrations {self._drawn.drawn_seed} {seed}"
         drawn = self._draw(name, "demonstration", held_out=False, guesses=self._drawn.guesses)
-        rng = random.Random(f"descriptions {self._drawn.seed} {seed}")
+        rng = random.Random(f"descriptions {self._drawn.drawn_seed} {seed}")
         return (
             _description(one) if rng.random() < self._drawn.descriptions else self._demonstration(one)
             for one in islice(drawn, count)
