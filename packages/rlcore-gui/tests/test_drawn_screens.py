@@ -129,7 +129,7 @@ def test_every_color_occurs_in_every_cell(held_out: bool) -> None:
 
 def test_steps_depend_only_on_the_seed() -> None:
     assert steps(20) == steps(20)
-    assert steps(20) != steps(20, drawn_seed=1)
+    assert steps(20) != steps(20, seed=1)
 
 
 def test_step_and_answer_act_on_the_target() -> None:
