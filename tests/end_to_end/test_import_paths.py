@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from rlcore.cli import main
 
+pytestmark = pytest.mark.slow
+
 MINE = '''
 from pathlib import Path
 from rlcore import Demonstration, Message, Observation, Step, Table, Task, tool

@@ -21,6 +21,8 @@ from rlcore_merge.safetensors_files import read
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["model.builder.layers=1", "model.builder.width=32", "model.builder.feed_forward=64"]
 SHORT = ["trainer.steps=2", "trainer.tasks_per_step=2", "rollout.group_size=2", "rollout.max_new_tokens=8"]
 SHORT += ["evaluation.tasks=2", "evaluation.every=2", "checkpoint.every=1", "checkpoint.keep=9"]
@@ -54,7 +56,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_merged_run_matches_base_with_adapter(trained: Path, tmp_path: Path) -> None:
     run = trained / "runs/low"
     checkpoint = run / "checkpoints/000002"
@@ -68,7 +69,6 @@ def test_merged_run_matches_base_with_adapter(trained: Path, tmp_path: Path) -> 
     assert (merged - before).abs().max() > 1e-4
 
 
-@pytest.mark.slow
 def test_adapter_evaluation_matches_merged_model(trained: Path, tmp_path: Path) -> None:
     checkpoint = trained / "runs/low/checkpoints/000002"
     rlcore("merge", str(checkpoint), "--out", str(tmp_path / "merged"), folder=tmp_path)
@@ -80,7 +80,6 @@ def test_adapter_evaluation_matches_merged_model(trained: Path, tmp_path: Path) 
     assert one == two
 
 
-@pytest.mark.slow
 def test_adapter_base_from_hub_cache(trained: Path, tmp_path: Path) -> None:
     cached = tmp_path / "cache/hub/models--someone--base"
     (cached / "refs").mkdir(parents=True)
@@ -103,7 +102,6 @@ def test_adapter_base_from_hub_cache(trained: Path, tmp_path: Path) -> None:
     assert (tmp_path / "merged/model.safetensors").exists()
 
 
-@pytest.mark.slow
 def test_moved_run_resumes_bit_for_bit(equal_rows: None, trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "runs", tmp_path / "elsewhere", symlinks=True)
     rlcore("run", "--resume", "elsewhere/low/checkpoints/000001", folder=tmp_path)
@@ -196,7 +194,6 @@ def test_adapter_on_random_base_warns(tmp_path: Path) -> None:
     assert "random" in output.splitlines()[0]
 
 
-@pytest.mark.slow
 def test_run_starts_from_supervised_adapter(trained: Path) -> None:
     given = ["trainer.steps=2", "trainer.demonstrations=32", "trainer.held_out=4", "evaluation.tasks=2"]
     given += ["evaluation.every=2", "lora.rank=4", "lora.dropout=0.1", "lora.rslora=true", "name=sft"]
@@ -211,7 +208,6 @@ def test_run_starts_from_supervised_adapter(trained: Path) -> None:
     assert settings["lora_dropout"] == 0.0
 
 
-@pytest.mark.slow
 def test_quantised_base_trains_evaluates_and_merges(tmp_path: Path) -> None:
     given = ["lora.rank=4", "model.quantization=nf4", "name=low"]
     output = rlcore("run", "-p", "gsm8k-tools", *given, *SMALL, *SHORT, *WARM, folder=tmp_path)

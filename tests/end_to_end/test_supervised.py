@@ -23,6 +23,8 @@ from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import encode
 
+pytestmark = pytest.mark.slow
+
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
 CHAT = {
     "messages": [
@@ -120,7 +122,6 @@ def test_bad_rows_are_rejected_before_loading(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.slow
 def test_tiny_model_learns_to_call_the_tool(tmp_path: Path) -> None:
     given = ["trainer.demonstrations=1664", "trainer.epochs=1", "evaluation.tasks=32", "evaluation.every=50"]
     rlcore("run", "-p", "gsm8k-tools", "-r", "sft", "name=sft", *given, folder=tmp_path)

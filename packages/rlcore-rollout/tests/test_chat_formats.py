@@ -54,6 +54,8 @@ CASES = [
     (Qwen25VLFormat, "qwen2.5-vl"),
     (Qwen3VLFormat, "qwen2.5-vl"),
 ]
+FAST = 5
+"""Cases of the fast tier, with one real tokenizer. Each further one takes seconds to load."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,12 @@ def made() -> dict[tuple[type[ChatMLFormat], str], ChatMLFormat]:
     return {}
 
 
-@pytest.fixture(params=CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}")
+@pytest.fixture(
+    params=[
+        pytest.param(case, id=f"{case[0].__name__}-{case[1]}", marks=[pytest.mark.slow] if number >= FAST else [])
+        for number, case in enumerate(CASES)
+    ]
+)
 def chat(
     request: pytest.FixtureRequest,
     made: dict[tuple[type[ChatMLFormat], str], ChatMLFormat],

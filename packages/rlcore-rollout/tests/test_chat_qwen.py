@@ -15,6 +15,8 @@ from rlcore.types import Message, ToolCall, ToolSchema, thaw
 from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
 from tokenizers import Tokenizer
 
+pytestmark = pytest.mark.slow
+
 Chat = Qwen25Format | Qwen3Format
 
 

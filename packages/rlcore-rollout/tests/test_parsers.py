@@ -206,6 +206,7 @@ def is_linear(parser: ToolCallParser, text: str) -> bool:
     return min(whole, seconds(parser, text)) < 10 * quarter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parser", PARSERS, ids=NAMES)
 def test_hostile_text_is_parsed_in_linear_time(parser: ToolCallParser) -> None:
     for bomb in BOMBS:

@@ -15,7 +15,7 @@ from rlcore_rollout.sandboxes import support
 from sandbox_attacked import command
 from sandbox_attacks import ATTACKS, BACKENDS, LOCAL, Attack
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")]
 SECONDS = 500
 """For all attacks of a backend on a busy machine."""
 
@@ -42,12 +42,11 @@ def check(backend: str, attack: Attack, *, ordinary_user: bool) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
-@pytest.mark.parametrize("backend", [LOCAL[0], *(pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS[1:])])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_an_attack_reaches_nothing_beyond_its_cell(backend: str, attack: Attack) -> None:
     check(backend, attack, ordinary_user=False)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other test runs as an ordinary user already")
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
 @pytest.mark.parametrize("backend", LOCAL)
