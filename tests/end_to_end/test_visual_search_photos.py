@@ -114,7 +114,6 @@ def conversations() -> Iterator[dict[str, Any]]:
             yield {"messages": [marked(message) for message in turns], "images": images}
 
 
-@pytest.mark.proof
 def test_photos_are_trained_on_with_code_and_a_judge(
     judge: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

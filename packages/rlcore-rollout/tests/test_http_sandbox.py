@@ -198,7 +198,7 @@ FORK = f"import os, time\nfor _ in range(9): os.fork() or time.sleep(60){WAIT}"
 THREADS = f"import threading, time\nfor _ in range(9): threading.Thread(target=time.sleep, args=(60,)).start(){WAIT}"
 
 
-@pytest.mark.proof
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [
