@@ -195,7 +195,9 @@ SMALL = SandboxLimits(cell_s=30.0, processes=6, memory_mb=128, file_mb=4, output
 
 WAIT = "\ntime.sleep(60)"
 FORK = f"import os, time\nfor _ in range(9): os.fork() or time.sleep(60){WAIT}"
-THREADS = f"import threading, time\nfor _ in range(9): threading.Thread(target=time.sleep, args=(60,)).start(){WAIT}"
+# With stacks of 8 MiB, nine threads exceed the limit on memory first, depending on where the kernel maps them.
+SMALL_STACKS = "import threading, time\nthreading.stack_size(65536)"
+THREADS = f"{SMALL_STACKS}\nfor _ in range(9): threading.Thread(target=time.sleep, args=(60,)).start(){WAIT}"
 
 
 @pytest.mark.slow
