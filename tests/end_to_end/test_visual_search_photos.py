@@ -33,7 +33,8 @@ QUESTIONS = Path(str(DATA)) / "visual_search" / "deepeyes_schema_sample.parquet"
 """Three questions about large photos and nine about photos of GQA."""
 SIBLINGS = 3
 BOX = (0, 0, 224, 168)
-ANSWERS = ("tiger", "lion")
+ANSWERS = ("zebra", "lion")
+"""None is the answer of a question, which would be right without a judge."""
 CONFIG = f"""
 [model]
 path = "model"
@@ -56,14 +57,15 @@ weight = 0.1
 [rollout]
 group_size = {SIBLINGS}
 max_new_tokens = 64
+temperature = 0.5                # fewer wrong forms; both answers stay equally likely
 stop = ["</code>"]
 [algorithm]
 advantage = "grpo"
 loss = "clip"
 [warmup]
-steps = 80
+steps = 100
 demonstrations_per_step = 4
-learning_rate = 1e-2
+learning_rate = 5e-3
 [trainer]
 id = "policy-gradient"
 steps = 2
@@ -76,7 +78,7 @@ every = 0
 
 
 def verdict(body: dict[str, Any]) -> Reply:
-    """A tiger is right. The judge fails for the question about a flag."""
+    """A zebra is right. The judge fails for the question about a flag."""
     case = parts(body)
     if "flag" in case["question"]:
         return failing(500)
