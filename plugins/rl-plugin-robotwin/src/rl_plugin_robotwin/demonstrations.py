@@ -11,6 +11,7 @@ from rlcore.errors import DataError, EnvironmentFailure
 
 from rl_plugin_robotwin.environment import BimanualEnvironment
 from rl_plugin_robotwin.experts.expert import expert_actions
+from rl_plugin_robotwin.seeded_tasks import play
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +42,14 @@ class Attempt:
 def attempt(environment: BimanualEnvironment, seed: int) -> Attempt:
     """Let the expert play the episode of a seed until it succeeds, or the plan or the episode ends."""
     observation, info = environment.reset(seed=seed)
-    seen, actions, success = [], [], False
-    for action in expert_actions(environment):
-        seen.append(observation)
-        actions.append(action)
-        observation, _, terminated, truncated, last = environment.step(action)
-        success = bool(last["is_success"])
-        if terminated or truncated:
-            break
+    played = play(environment, observation, expert_actions(environment))
     demonstration = Demonstration(
         seed=seed,
         instruction=str(info["instruction"]),
-        observations={key: np.stack([one[key] for one in seen]) for key in seen[0]},
-        actions=np.stack(actions),
+        observations=played.observations,
+        actions=played.actions,
     )
-    return Attempt(demonstration=demonstration, success=success)
+    return Attempt(demonstration=demonstration, success=played.success)
 
 
 def demonstrations(environment: BimanualEnvironment, count: int, *, seed: int) -> Iterator[Demonstration]:

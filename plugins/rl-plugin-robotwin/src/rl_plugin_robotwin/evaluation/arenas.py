@@ -15,8 +15,9 @@ from rlcore.config.schema import Table
 from rlcore.config.tables import TableValidator
 from rlcore.errors import EnvironmentFailure
 
-from rl_plugin_robotwin.checkout_dataset import check_replays
+from rl_plugin_robotwin.checkout_dataset import check_replays, expert_of
 from rl_plugin_robotwin.evaluation.results import Candidate
+from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
 
 Level = Literal["easy", "hard"]
 Split = Literal["seen", "unseen"]
@@ -140,9 +141,10 @@ class CheckoutArena:
             "render_mode": "rgb_array" if place.watched else None,
         }
         _validated(CheckoutConfig, {key: value for key, value in given.items() if key != "render_mode"})
-        self._remote = place.python is not None
-        self._played: dict[int, dict[str, Any]] = {}
-        self.environment: gymnasium.Env[Any, Any] = _elsewhere(place.python, given) if place.python else _here(given)
+        self._played: dict[int, Mapping[str, Any]] = {}
+        self.environment: gymnasium.Env[Any, Any] = (
+            _elsewhere(place.python, given) if place.python else RoboTwinEnv(**given)
+        )
 
     def expert(self, seed: int) -> Candidate:
         """As `Arena.expert`."""
@@ -163,10 +165,9 @@ class CheckoutArena:
         """As `Arena.close`."""
         self.environment.close()
 
-    def _play(self, seed: int) -> dict[str, Any]:
+    def _play(self, seed: int) -> Mapping[str, Any]:
         if seed not in self._played:
-            environment: Any = self.environment
-            self._played[seed] = dict(environment.ask("expert", seed) if self._remote else environment.expert(seed))
+            self._played[seed] = expert_of(self.environment, seed)
         return self._played[seed]
 
 
@@ -194,12 +195,6 @@ def _validated(model: type[Model], values: Mapping[str, Any]) -> Model:
     validator.finish("the evaluation")
     assert isinstance(found, model)
     return found
-
-
-def _here(given: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
-
-    return RoboTwinEnv(**given)
 
 
 def _elsewhere(python: str, given: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:

@@ -21,7 +21,7 @@ from rlcore.runs.metrics import STEPS_COVERED
 from rlcore.types import derive_seed
 from rlcore_trainer.control.buffer import EpisodeBuffer
 from rlcore_trainer.control.episodes import Collected, Decide, Episode, collect
-from rlcore_trainer.control.vector import environments
+from rlcore_trainer.control.vector import environments_of_run
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
 
@@ -76,12 +76,9 @@ class PhaseTrainer(ABC):
         if not run.environments:
             raise UserError("a phase needs an environment", fix="set environment.id, such as robotwin or robotwin-toy")
         self.network = self._network(run.options("builder") or NetworkConfig())
-        chosen = run.environments[0]
         self._slots = self._rank.world_size * config.num_envs
-        makes = [run.environment_maker(chosen.name)] * config.num_envs
-        # An environment in another interpreter limits its calls itself.
-        timeout_s = run.config.rollout.environment_timeout_s if chosen.python is None else None
-        self._environments, how = environments(makes, config.vector, timeout_s=timeout_s)
+        name = run.environments[0].name
+        self._environments, how = environments_of_run(run, name, config.num_envs, config.vector)
         self._tell(f"envs      {how}", level=logging.INFO)
         vector = self._environments
         self.interface = Interface(vector.observation_space, vector.action_space, self.network)
