@@ -71,11 +71,6 @@ class Environments(ABC):
         self.act(actions)
         return self._all(actions)
 
-    def render(self, numbers: Sequence[int]) -> dict[int, Any]:
-        """Return the pictures of ``render`` of these environments."""
-        self._submit(dict.fromkeys(numbers, ("render", ())))
-        return self._all(numbers)
-
     @abstractmethod
     def close(self) -> None:
         """Close all environments. May be called several times."""

@@ -19,7 +19,7 @@ from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.models.loading import load_action_model
 from rlcore_trainer.control.observations import View
 from rlcore_trainer.control.rollout import Job, Player, jobs_of
-from rlcore_trainer.control.vector import environments
+from rlcore_trainer.control.vector import environments_of_run
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -126,11 +126,8 @@ class ControlExecutor:
             known.close()
         chosen = next(one for one in self._run.environments if one.name == name)
         named = self._run.registry.named("environment", chosen.id)
-        create = self._run.environment_maker(name)
-        # An environment in another interpreter limits its calls itself.
-        timeout_s = self._run.config.rollout.environment_timeout_s if chosen.python is None else None
         try:
-            vector, choice = environments([create] * count, self._config.vector, timeout_s=timeout_s)
+            vector, choice = environments_of_run(self._run, name, count, self._config.vector)
         except EnvironmentFailure as failure:
             raise UserError(f"{named} cannot be created", found=str(failure), fix="rlcore doctor") from failure
         self._vectors[name] = vector

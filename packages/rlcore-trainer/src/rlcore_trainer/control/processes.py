@@ -147,7 +147,7 @@ class AsyncEnvironments(Environments):
         Args:
             makes: creates one environment each
             processes: their number; one per core if it is None
-            timeout_s: longest time of one reset, step or picture of an environment, in seconds; None for `TIMEOUT_S`
+            timeout_s: longest time of one reset or step of an environment, in seconds; None for `TIMEOUT_S`
 
         Raises:
             EnvironmentFailure: an environment cannot be created.

@@ -161,6 +161,7 @@ class Player:
 
         start(range(self._environments.num_envs))
         while asked:
+            acting = []
             for slot, answer in self._environments.receive().items():
                 asked.remove(slot)
                 job = jobs[places[slot]]
@@ -172,9 +173,10 @@ class Player:
                 if episode.over(self._max_steps):
                     finish(slot, _trajectory(episode))
                 elif episode.planned:
-                    act([slot])
+                    acting.append(slot)
                 else:
                     undecided.add(slot)
+            act(acting)
             # A block costs the same whether it is full or not, so decisions wait for a full one while others run.
             count = len(undecided) - (len(undecided) % block if asked else 0)
             if deciding := sorted(undecided)[:count]:

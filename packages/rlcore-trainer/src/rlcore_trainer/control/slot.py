@@ -53,11 +53,6 @@ class Slot:
         self._active = not outcome.ended
         return outcome
 
-    def render(self) -> Any:
-        """Return the environment's picture. Raises as `reset`."""
-        with self._watched("render"):
-            return self.environment.render()
-
     def close(self) -> None:
         """Close the environment."""
         self.environment.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,9 @@ from rlcore_trainer.control.environments import Environments, SyncEnvironments
 from rlcore_trainer.control.processes import AsyncEnvironments
 from rlcore_trainer.control.slot import Make, Slot
 from rlcore_trainer.control.steps import Array
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
 
 Mode = Literal["auto", "sync", "async"]
 
@@ -58,6 +61,21 @@ def environments(
     return AsyncEnvironments(
         makes, processes=processes, timeout_s=timeout_s
     ), f"{count} in {processes} other processes ({why})"
+
+
+def environments_of_run(run: RunSession, name: str, count: int, mode: Mode) -> tuple[Environments, str]:
+    """Create environments of a run, with its time limit for a call. As `environments`.
+
+    Args:
+        run: in progress
+        name: of the environment in the run; empty for the only one
+        count: their number
+        mode: as for `environments`
+    """
+    chosen = next(one for one in run.environments if one.name == name)
+    # An environment in another interpreter limits its calls itself.
+    timeout_s = run.config.rollout.environment_timeout_s if chosen.python is None else None
+    return environments([run.environment_maker(name)] * count, mode, timeout_s=timeout_s)
 
 
 def _measured(make: Make) -> float:
