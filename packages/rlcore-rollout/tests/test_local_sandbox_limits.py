@@ -199,6 +199,11 @@ def test_cpu_time_of_a_cell_is_limited() -> None:
     assert after.value == "5"
 
 
+def test_cells_have_a_lower_priority_than_the_zygote(sandbox: LocalSandbox) -> None:
+    (found,) = results(sandbox, "import os\nos.getpriority(os.PRIO_PROCESS, 0)")
+    assert int(found.value) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+
+
 def test_memory_is_limited(sandbox: LocalSandbox) -> None:
     bomb, after = results(sandbox, "x = 7\nbytearray(2**30)", "x")
     assert bomb.status == "error"

@@ -76,6 +76,8 @@ LONGEST_MESSAGE = 65_536
 MOST_PASSES = 64
 CONNECTION = 3
 """File descriptor of the connection in a session."""
+NICENESS = 10
+"""Cells that compute without end must not delay this process, which starts and ends all sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,8 @@ class Zygote:
     ) -> NoReturn:
         try:
             processes.die_with_parent(parent)
-            os.setsid()
+            os.setpgid(0, 0)  # not setsid: the kernel gives each such session an equal share of the processor
+            os.nice(NICENESS)
             processes.prefer_for_memory()
             for each in self._sessions.values():
                 os.close(each.handle)
