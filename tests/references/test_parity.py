@@ -27,7 +27,10 @@ DIFFERENT = [line for line in LINES if line.divergence]
 
 def of_group(lines: list[Line]) -> dict[str, list[Line]]:
     """Lines by group."""
-    return {line.group: [other for other in lines if other.group == line.group] for line in lines}
+    groups: dict[str, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(line.group, []).append(line)
+    return groups
 
 
 @pytest.mark.parametrize(("group", "lines"), of_group(EQUAL).items(), ids=of_group(EQUAL))
