@@ -11,8 +11,8 @@ from typing import Any
 
 from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserError
 from rlcore.secrecy import redact
-from rlcore.transport.inside.messages import HEADER, BrokenMessage, unpack_header
-from rlcore.transport.inside.stream import message_of, value_of
+from rlcore.transport.inside.messages import BrokenMessage
+from rlcore.transport.inside.stream import Receiver, message_of
 from rlcore.transport.inside.values import NotSendable
 from rlcore.transport.process import ChildProcess, Ended
 
@@ -53,6 +53,7 @@ class Interpreter:
         self._answered = True
         """Whether the last request has its answer."""
         self._child = ChildProcess(self.python, variables or {})
+        self._receiver = Receiver(self._child.memory)
         self.greeting: Mapping[str, Any] = self._greeted()
         """What runs there: ``python``, ``numpy`` and ``gymnasium`` versions (None if not installed), ``executable``."""
         lent = {name: os.path.abspath(folder) for name, folder in (packages or {}).items()}
@@ -159,9 +160,7 @@ class Interpreter:
 
     def _receive(self, number: int, deadline: float, timeout_s: float, what: str) -> Any:
         try:
-            header = unpack_header(self._child.read(HEADER.size, deadline))
-            rest = self._child.read(header.follows, deadline)
-            answer = _mapping(value_of(header, rest, self._child.memory))
+            answer = _mapping(self._receiver.receive(lambda buffer: self._child.read_into(buffer, deadline)))
             if answer.get("id") != number or not answer.keys() <= {"id", "value", "error"} or len(answer) != 2:
                 raise BrokenMessage("an answer that does not belong to the request")
             error = _mapping(answer["error"]) if "error" in answer else None

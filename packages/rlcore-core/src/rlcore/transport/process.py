@@ -117,22 +117,19 @@ class ChildProcess:
             if not len(rest):
                 return
 
-    def read(self, size: int, deadline: float) -> bytearray:
-        """The next ``size`` bytes, as `write`."""
-        data = bytearray(size)
-        rest = memoryview(data)
-        while len(rest):
+    def read_into(self, buffer: memoryview, deadline: float) -> int:
+        """Wait for bytes, and write them to the beginning of a buffer. Returns their number. Raises as `write`."""
+        while True:
+            self._wait(self._reading, deadline)
             try:
-                count = self._connection.recv_into(rest)
+                count = self._connection.recv_into(buffer)
             except BlockingIOError:
-                self._wait(self._reading, deadline)
                 continue
             except OSError:
                 count = 0
             if not count:
                 raise Ended(self._how_ended())
-            rest = rest[count:]
-        return data
+            return count
 
     def unread(self) -> bool:
         """Whether there are bytes that were not asked for, or the connection is closed."""

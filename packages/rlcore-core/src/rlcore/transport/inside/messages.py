@@ -72,7 +72,7 @@ def pack(value: Any, buffers: Iterable[tuple[int, Any]] = (), inline: int = 0, s
     return message
 
 
-def unpack_header(data: bytes | bytearray) -> Header:
+def unpack_header(data: bytes | bytearray | memoryview) -> Header:
     """The lengths of a message, from its first `HEADER.size` bytes.
 
     Raises:

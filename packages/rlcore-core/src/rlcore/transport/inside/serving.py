@@ -8,10 +8,9 @@ import sys
 from typing import Any, Callable, NoReturn
 
 from .failures import described
-from .messages import HEADER, unpack_header
 from .objects import Objects
 from .shared_arrays import SharedArrays
-from .stream import message_of, value_of
+from .stream import Receiver, message_of
 from .targets import describe, find_packages, load_target
 from .values import NotSendable
 
@@ -31,6 +30,7 @@ class Server:
 
     def __init__(self, connection: socket.socket, memory: SharedArrays) -> None:
         self._connection, self._memory = connection, memory
+        self._receiver = Receiver(memory)
         self._objects = Objects()
         self._actions: dict[str, Callable[..., Any]] = {
             "prepare": find_packages,
@@ -45,7 +45,7 @@ class Server:
         """Serve until the connection closes."""
         self._send({"id": 0, "value": greeting()})
         while True:
-            request = self._receive()
+            request = self._receiver.receive(self._read_into)
             try:
                 answer = {"id": request["id"], "value": self._actions[request["action"]](**request["with"])}
                 message = message_of(answer, self._memory)
@@ -60,19 +60,8 @@ class Server:
     def _send(self, value: Any) -> None:
         self._connection.sendall(message_of(value, self._memory))
 
-    def _receive(self) -> Any:
-        header = unpack_header(self._read(HEADER.size))
-        return value_of(header, self._read(header.follows), self._memory)
-
-    def _read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        rest = memoryview(data)
-        while len(rest):
-            count = self._connection.recv_into(rest)
-            if not count:
-                self._end()
-            rest = rest[count:]
-        return data
+    def _read_into(self, buffer: memoryview) -> int:
+        return self._connection.recv_into(buffer) or self._end()
 
     def _end(self) -> NoReturn:
         """End at once: a thread of a simulator must not keep the process alive."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
-from .messages import HEADER, MOST_INLINE, MOST_SHARED, Header, pack, unpack_text
+from .messages import HEADER, MOST_INLINE, MOST_SHARED, BrokenMessage, Header, pack, unpack_header, unpack_text
 from .shared_arrays import SharedArrays
 from .values import NotSendable, Parts, decode, encode
+
+BUFFER = 64 * 2**10
+"""Bytes that are received at once: mostly a whole message."""
 
 
 def message_of(value: Any, memory: SharedArrays) -> bytearray:
@@ -28,20 +31,43 @@ def message_of(value: Any, memory: SharedArrays) -> bytearray:
         raise NotSendable(str(error)) from None
 
 
-def value_of(header: Header, rest: Any, memory: SharedArrays) -> Any:
-    """The value of a message.
+class Receiver:
+    """Receives messages, each with as few system calls as possible.
 
     Args:
-        header: of the message
-        rest: the bytes that follow it, writable
         memory: the shared memory
-
-    Raises:
-        BrokenMessage, EOFError: the message is damaged.
     """
-    received = memoryview(rest)
-    tree = unpack_text(received[: header.text])
-    return decode(tree, memory.read(header.shared) if header.shared else received[header.text :])
+
+    def __init__(self, memory: SharedArrays) -> None:
+        self._memory = memory
+        self._buffer = memoryview(bytearray(BUFFER))
+
+    def receive(self, read_into: Callable[[memoryview], int]) -> Any:
+        """The value of the next message.
+
+        Args:
+            read_into: waits for bytes, writes them to the beginning of a buffer, and returns their number
+
+        Raises:
+            BrokenMessage, EOFError: the message is damaged, or more bytes follow it.
+        """
+        count = 0
+        while count < HEADER.size:
+            count += read_into(self._buffer[count:])
+        header = unpack_header(self._buffer)
+        here = self._buffer[HEADER.size : count]
+        if len(here) > header.follows:
+            raise BrokenMessage("bytes that were not asked for")
+        rest = bytearray(header.follows)  # of its own: arrays keep it
+        rest[: len(here)] = here
+        left = memoryview(rest)[len(here) :]
+        while len(left):
+            left = left[read_into(left) :]
+        return self._value(header, memoryview(rest))
+
+    def _value(self, header: Header, rest: memoryview) -> Any:
+        tree = unpack_text(rest[: header.text])
+        return decode(tree, self._memory.read(header.shared) if header.shared else rest[header.text :])
 
 
-__all__ = ["HEADER", "message_of", "value_of"]
+__all__ = ["Receiver", "message_of"]
