@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 from rlcore.errors import DataError, EnvironmentFailure, UserError
 from rlcore.transport.control import RemoteControl
 from rlcore.types import RecordedEpisode
@@ -75,21 +76,27 @@ def expert_of(environment: gymnasium.Env[Any, Any], seed: int) -> Mapping[str, A
     return dict(remote.ask("expert", seed))
 
 
-def check_replays(control: str, *, where: str) -> None:
-    """Raise UserError unless the expert's actions, which are joint positions, are those of the environment."""
-    if control != "qpos":
-        raise UserError(
-            "RoboTwin's expert acts with joint positions",
-            found=f"control={control}",
-            where=where,
-            fix="control=qpos",
-        )
+def repeated(
+    environment: gymnasium.Env[Any, Any], motion: NDArray[np.float64]
+) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """What `RoboTwinEnv.repeat` returns, in this process or from another interpreter."""
+    if isinstance(environment, RoboTwinEnv):
+        return environment.repeat(motion)
+    remote: Any = environment
+    observation, reward, terminated, truncated, info = remote.ask("repeat", motion)
+    return observation, reward, terminated, truncated, info
 
 
 def _replayed(environment: RoboTwinEnv | RemoteControl, seed: int) -> RecordedEpisode | str:
     """The episode of a seed, or why it is none."""
     expert = expert_of(environment, seed)
-    check_replays(str(expert["control"]), where="environment.control")
+    if expert["control"] != "qpos":
+        raise UserError(
+            "the demonstrations of RoboTwin's expert have joint positions",
+            found=f"control={expert['control']}",
+            where="environment.control",
+            fix="control=qpos, or warmup.steps=0",
+        )
     if expert["status"] != "success":
         return f"seed {seed}: {expert['status']} {expert['error']}".strip()
     observation, info = environment.reset(seed=seed, options={"slots": dict(expert["slots"]), "attempts": 1})

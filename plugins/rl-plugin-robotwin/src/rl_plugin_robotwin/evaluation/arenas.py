@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, SupportsFloat, TypeVar
 
 import gymnasium
 import numpy as np
@@ -15,9 +15,9 @@ from rlcore.config.schema import Table
 from rlcore.config.tables import TableValidator
 from rlcore.errors import EnvironmentFailure
 
-from rl_plugin_robotwin.checkout_dataset import check_replays, expert_of
+from rl_plugin_robotwin.checkout_dataset import expert_of, repeated
 from rl_plugin_robotwin.evaluation.results import Candidate
-from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
+from rl_plugin_robotwin.robotwin_checkout.environment import FIXED_STEPS, RoboTwinEnv
 
 Level = Literal["easy", "hard"]
 Split = Literal["seen", "unseen"]
@@ -33,6 +33,8 @@ HARD: Mapping[str, Any] = {
 SETTINGS: Mapping[Level, str] = {"easy": "demo_clean", "hard": "demo_randomized"}
 START_S, CALL_S = 300.0, 600.0
 Model = TypeVar("Model", bound=Table)
+Stepped = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
+"""What ``gymnasium.Env.step`` returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,12 @@ class Arena(Protocol):
         """Reset to exactly this seed. Raises EnvironmentFailure if that cannot be."""
         ...
 
-    def script(self, candidate: Candidate) -> Iterator[NDArray[np.float32]]:
-        """The expert's actions for a seed. Call it before `begin`, and ask for actions after `begin`, one per step."""
+    def script(self, candidate: Candidate) -> Iterator[NDArray[Any]]:
+        """What the expert does with a seed. Call it before `begin`, and ask for a part after `begin`, one per step."""
+        ...
+
+    def step(self, action: NDArray[Any]) -> Stepped:
+        """Take an action of the environment, or do a part of the expert's `script`."""
         ...
 
     def close(self) -> None:
@@ -113,11 +119,15 @@ class BundledArena:
         """As `Arena.begin`."""
         return self._environment.reset(seed=candidate.seed)
 
-    def script(self, candidate: Candidate) -> Iterator[NDArray[np.float32]]:
+    def script(self, candidate: Candidate) -> Iterator[NDArray[Any]]:
         """As `Arena.script`."""
         from rl_plugin_robotwin.experts.expert import expert_actions
 
         yield from expert_actions(self._environment)
+
+    def step(self, action: NDArray[Any]) -> Stepped:
+        """As `Arena.step`."""
+        return self._environment.step(action)
 
     def close(self) -> None:
         """As `Arena.close`."""
@@ -141,34 +151,33 @@ class CheckoutArena:
             "render_mode": "rgb_array" if place.watched else None,
         }
         _validated(CheckoutConfig, {key: value for key, value in given.items() if key != "render_mode"})
-        self._played: dict[int, Mapping[str, Any]] = {}
         self.environment: gymnasium.Env[Any, Any] = (
             _elsewhere(place.python, given) if place.python else RoboTwinEnv(**given)
         )
 
     def expert(self, seed: int) -> Candidate:
         """As `Arena.expert`."""
-        found = self._play(seed)
+        found = expert_of(self.environment, seed)
         return Candidate(seed=seed, status=found["status"], error=found["error"], slots=found["slots"])
 
     def begin(self, candidate: Candidate) -> tuple[dict[str, Any], dict[str, Any]]:
         """As `Arena.begin`."""
         return self.environment.reset(seed=candidate.seed, options={"slots": dict(candidate.slots)})
 
-    def script(self, candidate: Candidate) -> Iterator[NDArray[np.float32]]:
-        """As `Arena.script`."""
-        played = self._play(candidate.seed)
-        check_replays(str(played["control"]), where="the options of the evaluation, with --policy expert")
-        return iter(np.asarray(played["actions"], dtype=np.float32))
+    def script(self, candidate: Candidate) -> Iterator[NDArray[Any]]:
+        """As `Arena.script`, in parts of 60 ms. The parts have two dimensions: they are a motion and no actions."""
+        motion = np.asarray(expert_of(self.environment, candidate.seed)["motion"])
+        return (motion[first : first + FIXED_STEPS] for first in range(0, len(motion), FIXED_STEPS))
+
+    def step(self, action: NDArray[Any]) -> Stepped:
+        """As `Arena.step`."""
+        if action.ndim == 1:
+            return self.environment.step(action)
+        return repeated(self.environment, action)
 
     def close(self) -> None:
         """As `Arena.close`."""
         self.environment.close()
-
-    def _play(self, seed: int) -> Mapping[str, Any]:
-        if seed not in self._played:
-            self._played[seed] = expert_of(self.environment, seed)
-        return self._played[seed]
 
 
 def open_arena(task: str, place: Place) -> Arena:

@@ -91,7 +91,7 @@ def _played(arena: Arena, policy: Policy, candidate: Candidate, frames: list[Any
         while not over:
             chunk = policy.actions(observation)
             for action in chunk:
-                observation, _, terminated, truncated, info = environment.step(action)
+                observation, _, terminated, truncated, info = arena.step(action)
                 steps += 1
                 plan_failures += bool(info.get("plan_failed"))
                 _watch(environment, frames)

@@ -14,7 +14,8 @@ from rlcore.runs.checkpoints import best_checkpoint, last_checkpoint, run_of
 from rl_plugin_robotwin.evaluation.arenas import Arena
 from rl_plugin_robotwin.evaluation.results import Candidate
 
-Action = NDArray[np.float32]
+Action = NDArray[Any]
+"""An action of the environment, or a part of an expert's script; see `Arena.step`."""
 CONTROLS = ("expert", "random", "no-op")
 WALK = 0.1
 """Largest change of a joint (rad) in one action of the random walk, and of half the opening."""

@@ -83,7 +83,12 @@ class RoboTwinEnv(gymnasium.Env[Any, Any]):
         _check_choice("control", control, MODES)
         _check_choice("timing", timing, ("topp", "fixed"))
         if timing == "fixed" and control.endswith("ee"):
-            raise UserError("actions of poses are planned", found="timing=fixed", where=control, fix="timing=topp")
+            raise UserError(
+                "actions that are poses take as long as their planned path",
+                found=f"control={control} with timing=fixed",
+                where="timing",
+                fix="control=qpos, or timing=topp",
+            )
         for camera in cameras:
             _check_choice("cameras", camera, tuple(CAMERAS))
         self.checkout = find_checkout(checkout)
@@ -145,9 +150,7 @@ class RoboTwinEnv(gymnasium.Env[Any, Any]):
             ResetNeeded: the episode is over.
             UserError: the action is not one of the action space.
         """
-        if self._episode is None or self._over:
-            raise ResetNeeded("the episode is over: call reset")
-        episode = self._episode
+        episode = self._present()
         numbers = checked(action, self.action_space.low, self.action_space.high, self._mode)  # type: ignore[attr-defined]
         poses = (episode.end_pose("left"), episode.end_pose("right")) if self._mode == "delta_ee" else (None, None)
         wanted = absolute(numbers, self._mode, episode.targets().astype(np.float64), poses)
@@ -159,31 +162,57 @@ class RoboTwinEnv(gymnasium.Env[Any, Any]):
                 physics_steps = episode.drive(wanted, FIXED_STEPS)
             else:
                 physics_steps = episode.act(wanted, "ee" if self._mode.endswith("ee") else "qpos")
+        executed = np.asarray(action, dtype=np.float32)
+        return self._after(physics_steps, episode.plan_failures - before, executed)
+
+    def repeat(self, motion: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """As `step`, with a part of an expert's motion for an action, in any mode of control.
+
+        The scene then is exactly that of the expert, if the seed is, and if all parts are repeated from the first on.
+
+        Args:
+            motion: consecutive rows of the ``motion`` of `expert`
+        """
+        episode = self._present()
+        with self._random():
+            physics_steps = episode.repeat(motion)
+        return self._after(physics_steps, 0, None)
+
+    def _present(self) -> Episode:
+        if self._episode is None or self._over:
+            raise ResetNeeded("the episode is over: call reset")
+        return self._episode
+
+    def _after(self, physics_steps: int, plan_failures: int, action: Any) -> tuple[Any, float, bool, bool, Any]:
+        """What `step` returns, after the physics."""
+        episode = self._present()
         self._steps += 1
         done = bool(episode.task.eval_success)
         reward = float(done)
         self._return += reward
         truncated = not done and self._steps >= self.max_steps
         self._over = done or truncated
-        info = self._info(physics_steps, episode.plan_failures - before, np.asarray(action, dtype=np.float32))
+        info = self._info(physics_steps, plan_failures, action)
         return self._observe(), reward, done, truncated, info
 
-    def expert(self, seed: int, every: int = FIXED_STEPS) -> dict[str, Any]:
+    def expert(self, seed: int) -> dict[str, Any]:
         """Let RoboTwin's scripted expert do the task with a seed, in a scene of its own.
 
         Returns:
             ``status``: success, failure, unstable or error; ``error``, its text; ``slots`` for the instruction;
-            ``actions``, float32 [steps, A] of the mode ``qpos``: the expert's drive targets every ``every`` physics
-            steps; ``control``, the mode of this environment.
+            ``actions``, float32 [steps, A] of the mode ``qpos``: the expert's drive targets every `FIXED_STEPS`
+            physics steps; ``motion``, float64 [physics steps, numbers], for `repeat`; ``control``, the mode of this
+            environment.
         """
         actions: list[Any] = []
+        motion: list[Any] = []
         slots: dict[str, Any] = {}
         status, text = "failure", ""
         try:
             self._set_up(seed)
             assert self._episode is not None
             with self._random():
-                done, slots, actions = self._episode.play(every)
+                done, slots, actions, motion = self._episode.play(FIXED_STEPS)
             status = "success" if done else "failure"
         except Unstable as error:
             status, text = "unstable", str(error)
@@ -194,7 +223,7 @@ class RoboTwinEnv(gymnasium.Env[Any, Any]):
         self._over = True
         size = sum(len(limit) + 1 for limit in self._joint_limits)
         found = self._within_joints(np.array(actions).reshape(-1, size))
-        own = {"actions": found.astype(np.float32), "control": self._mode}
+        own = {"actions": found.astype(np.float32), "motion": np.array(motion), "control": self._mode}
         return {"status": status, "error": text, "slots": slots, **own}
 
     def render(self) -> Any:

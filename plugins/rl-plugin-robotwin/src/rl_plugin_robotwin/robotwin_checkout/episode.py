@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rl_plugin_robotwin.robotwin_checkout.libraries import no_renderer
+from rl_plugin_robotwin.robotwin_checkout.motion import Drives
 from rl_plugin_robotwin.robotwin_checkout.stand_ins import inside, quiet, task_class
 
 SIDES = ("left", "right")
@@ -60,6 +61,7 @@ class Episode:
             raise
         self.task.step_lim = None  # the environment counts, and does not ignore further actions silently
         self.robot = self.task.robot
+        self._drives = Drives(self.robot)
         self.plan_failures = 0
         """Paths of arms that could not be timed or planned in this episode."""
         for side in SIDES:
@@ -139,10 +141,23 @@ class Episode:
             self.robot.set_arm_joints(now[left + 1 : -1], velocity[left + 1 : -1], "right")
             self.robot.set_gripper(now[-1], "right")
             self.task.scene.step()
-        self.task.checks += steps - 1  # the next line counts one
-        if self.success():
-            self.task.eval_success = True
+        self._judge(steps)
         return steps
+
+    def repeat(self, motion: Any) -> int:
+        """Move as an expert did.
+
+        Args:
+            motion: consecutive rows of what `play` returned for an equal scene
+
+        Returns:
+            The number of physics steps, one for each row.
+        """
+        for row in motion:
+            self._drives.write(row)
+            self.task.scene.step()
+        self._judge(len(motion))
+        return len(motion)
 
     def pictures(self) -> dict[str, Any]:
         """A picture uint8 [height, width, 3] of each camera, by RoboTwin's name without ``_camera``."""
@@ -156,24 +171,25 @@ class Episode:
             self.task.drawing = False
         return {name.removesuffix("_camera"): np.ascontiguousarray(value["rgb"]) for name, value in found.items()}
 
-    def play(self, every: int) -> tuple[bool, dict[str, Any], list[Any]]:
+    def play(self, every: int) -> tuple[bool, dict[str, Any], list[Any], list[Any]]:
         """Let RoboTwin's expert do the task in this scene.
 
         Args:
             every: physics steps between recorded vectors
 
         Returns:
-            Whether it succeeded, what it says about the episode, and the vectors of drive targets on its way.
+            Whether it succeeded, what it says about the episode, the vectors of drive targets on its way, and its
+            motion: the row of `Drives` of each physics step.
         """
         vectors: list[Any] = []
-        step, count = self.task.scene.step, 0
+        motion: list[Any] = []
+        step = self.task.scene.step
 
         @functools.wraps(step)
         def recorded() -> None:
-            nonlocal count
+            motion.append(self._drives.read())
             step()
-            count += 1
-            if count % every == 0:
+            if len(motion) % every == 0:
                 vectors.append(self.targets())
 
         self.task.scene.step = recorded
@@ -185,12 +201,18 @@ class Episode:
         vectors.append(self.targets())
         done = bool(self.task.plan_success) and self.success()
         slots = {str(name): str(value) for name, value in dict(info.get("info") or {}).items()}
-        return done, slots, vectors
+        return done, slots, vectors, motion
 
     def close(self) -> None:
         """Free the scene."""
         with quiet():
             self.task.close_env()
+
+    def _judge(self, steps: int) -> None:
+        """Count physics steps, and note whether the task is done after them."""
+        self.task.checks += steps - 1  # the next line counts one
+        if self.success():
+            self.task.eval_success = True
 
     def _counted(self, topp: Callable[..., Any]) -> Callable[..., Any]:
         """RoboTwin's timing of a path, which counts the failures that RoboTwin itself ignores."""
