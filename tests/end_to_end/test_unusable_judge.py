@@ -17,6 +17,8 @@ from rlcore_rollout.executors.local import LocalExecutor
 from tokenizers import AddedToken
 
 TASK = Task(id="t", messages=(Message(role="user", content="How much is 2 + 2?"),), fields={"answer": "4"})
+EASY = Task(id="easy", messages=TASK.messages, fields={"answer": "It is 4."})
+"""A task whose answer scores 1 without a question to the judge."""
 
 
 class Tasks:
@@ -33,7 +35,7 @@ def server() -> Iterator[Endpoint]:
     endpoint.close()
 
 
-def collected(folder: Path, url: str) -> list[Group]:
+def collected(folder: Path, url: str, *tasks: Task) -> list[Group]:
     tokenizer = byte_level_tokenizer(["It is 4."], 300)
     tokenizer.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -48,7 +50,7 @@ def collected(folder: Path, url: str) -> list[Group]:
     }
     executor = LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
     try:
-        return list(executor.collect(RolloutRequest(tasks=[TASK], group_size=2, seed=0, step=0)))
+        return list(executor.collect(RolloutRequest(tasks=tasks or [TASK], group_size=2, seed=0, step=0)))
     finally:
         executor.close()
 
@@ -56,6 +58,14 @@ def collected(folder: Path, url: str) -> list[Group]:
 def test_run_without_any_server_ends_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not respond"):
         collected(tmp_path, f"http://127.0.0.1:{free_port()}/v1")
+
+
+def test_run_ends_too_if_only_answers_without_a_judgement_are_scored(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    with pytest.raises(UserError, match="does not respond"):
+        collected(tmp_path, url, EASY, TASK)
+    (group,) = collected(tmp_path, url, EASY)
+    assert group.rewards_G == (1.0, 1.0)
 
 
 def test_failed_judgements_leave_trajectories_without_a_score(server: Endpoint, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rlcore.types import Boundary, Failure, Group, RewardResult, Stop, Task, Tra
 
 REWARDS = '''
 from pydantic import BaseModel
+from rlcore.errors import UserError
 from rlcore.types import RewardResult
 
 class Parity:
@@ -32,6 +33,17 @@ def stubborn(trajectory, task):
     if task.fields["answer"] == 1:
         raise ValueError("the judge is out")
     return 0.25
+
+class Gone:
+    """Scores some tasks itself, and asks a service about the others, which is gone."""
+    reward_timeout_s = 5.0
+    refusal = None
+    async def __call__(self, trajectory, task):
+        if task.fields["answer"] == 1:
+            return 1.0
+        self.refusal = UserError("the endpoint does not respond", fix="start it")
+        return RewardResult(value=None, error="gone")
+    async def close(self): self.refusal = None
 
 def ranks(group):
     return [n / len(group.trajectories) for n, _ in enumerate(group.trajectories)]
@@ -250,6 +262,14 @@ def test_two_processes_with_the_same_output_folder_do_not_interfere(rlcore: Run,
     assert rlcore("data", "rescore", run, "out=again").status == 0
     assert other.is_dir()
     assert Path(".again.partial").is_dir()
+
+
+def test_unusable_service_is_an_error_and_nothing_is_written(rlcore: Run, run: Path) -> None:
+    result = rlcore("data", "rescore", run, "reward.0.id=rewards.py:Gone", "out=again")
+    assert result.status == 2
+    assert "the endpoint does not respond" in result.err
+    assert "start it" in result.err
+    assert not Path("again").exists()
 
 
 def test_damaged_archive_is_named(rlcore: Run, toy: Any) -> None:

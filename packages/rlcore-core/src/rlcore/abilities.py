@@ -77,7 +77,8 @@ class RemoteReward(Protocol):
     reward_timeout_s: float
     """Deadline of one call in seconds, instead of ``rollout.reward_timeout_s``."""
     refusal: UserError | None
-    """Set when no further call can succeed (no server, a wrong key). If nothing is scored, the command ends with it."""
+    """Set when no further call can succeed (no server, a wrong key). The command ends with it if a
+    trajectory is then not scored."""
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later call opens new ones."""

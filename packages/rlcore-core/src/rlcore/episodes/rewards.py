@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -13,6 +13,7 @@ from rlcore.episodes.context import takes_context
 from rlcore.errors import PluginError, UserError
 from rlcore.plugins.registry import Registry, make_component
 from rlcore.specs import RewardSpec
+from rlcore.types import Trajectory
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -54,6 +55,17 @@ class SelectedReward:
         """Close the connections of a `RemoteReward`."""
         if isinstance(self.function, RemoteReward):
             await self.function.close()
+
+
+def raise_refusal(rewards: Iterable[SelectedReward], trajectories: Iterable[Trajectory]) -> None:
+    """Raise the `UserError` of a reward with a weight that can answer no further call, if a trajectory is not scored.
+
+    A few trajectories may have a score without a call. They say nothing about the policy.
+    """
+    if any(trajectory.reward is None for trajectory in trajectories):
+        for reward in rewards:
+            if reward.weight and reward.refusal is not None:
+                raise reward.refusal
 
 
 def select_rewards(

@@ -16,7 +16,7 @@ from rlcore.config.layers import Layer, override_layers
 from rlcore.config.resolve import resolve_rewards
 from rlcore.config.schema import EvaluationTable, RolloutTable, Table
 from rlcore.episodes.evaluation import wilson
-from rlcore.episodes.rewards import SelectedReward, select_rewards
+from rlcore.episodes.rewards import SelectedReward, raise_refusal, select_rewards
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import DataError, UserError
 from rlcore.event_loop import EventLoop
@@ -86,15 +86,23 @@ def plan(base: Layer | None, words: Sequence[str], registry: Registry) -> Plan:
 
 
 def rescored(groups: Iterable[Group], how: Plan) -> Iterator[tuple[Group, Group]]:
-    """Each group as stored and as scored now, in order. A failed episode stays not scored."""
+    """Each group as stored and as scored now, in order. A failed episode stays not scored.
+
+    Raises:
+        UserError: the service of a reward can answer no further call.
+    """
     groups = iter(groups)
+    rewards = [reward for selected in how.rewards.values() for reward in selected]
     with EventLoop() as loop:
         scorers = {name: Scorer(rewards, timeout_s=how.timeout_s) for name, rewards in how.rewards.items()}
         while before := list(islice(groups, GROUPS_AT_ONCE)):
-            yield from zip(before, loop.run(_score(scorers, before)), strict=True)
-            for rewards in how.rewards.values():
+            try:
+                now = loop.run(_score(scorers, before))
+                raise_refusal(rewards, (trajectory for group in now for trajectory in group.trajectories))
+            finally:
                 for reward in rewards:
                     loop.run(reward.close())
+            yield from zip(before, now, strict=True)
 
 
 async def _score(scorers: Mapping[str, Scorer], groups: Sequence[Group]) -> list[Group]:

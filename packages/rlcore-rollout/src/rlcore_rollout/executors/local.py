@@ -17,6 +17,7 @@ from rlcore.containment import is_interrupt, value_text
 from rlcore.contracts import LimitedEngine, RendersImages, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe, together
 from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.rewards import SelectedReward, raise_refusal
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.event_loop import EventLoop
@@ -48,7 +49,6 @@ from rlcore_rollout.threads import GrowingThreads
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment
     from rlcore.contracts import ChatFormat, WeightSource
-    from rlcore.episodes.rewards import SelectedReward
     from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
 
@@ -141,7 +141,7 @@ class LocalExecutor:
         """Scored groups in the order of the request's tasks, independent of the order in which they finish.
 
         Raises `EngineError` when the engine died or failed in every trajectory, and the `UserError` of an unusable
-        endpoint, also that of a reward without which nothing is scored. Other failures are stored in the trajectories.
+        endpoint, also that of a reward if a trajectory is not scored. Other failures are stored in the trajectories.
         """
         groups: Sequence[Group] = self._loop.run(self._collect(request))
         if isinstance(self._client, ChatClient) and self._client.engine.refusal is not None:
@@ -152,10 +152,7 @@ class LocalExecutor:
         failures = [one.failure for one in trajectories if one.failure and one.failure.boundary is Boundary.ENGINE]
         if failures and len(failures) == len(trajectories):
             raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {failures[0].message}")
-        if all(trajectory.reward is None for trajectory in trajectories):
-            for reward in self._rewards():
-                if reward.weight and reward.refusal is not None:
-                    raise reward.refusal
+        raise_refusal(self._rewards(), trajectories)
         if sentence := not_scored_sentence(trajectories):
             self._run.say(sentence)
         return groups
