@@ -16,7 +16,7 @@ from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.models.loading import load_action_model
 from rlcore_trainer.control.models.normalisation import Statistics
 from rlcore_trainer.control.models.published import pi0_folder
-from rlcore_trainer.control.models.published.pi0 import Pi0Policy
+from rlcore_trainer.control.models.published.flow_policy import FlowPolicy
 from rlcore_trainer.control.models.published.prompt import PADDING
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -53,13 +53,13 @@ def write_lerobot(folder: Path) -> dict[str, Any]:
     return golden
 
 
-def loaded(family: str, folder: Path) -> Pi0Policy:
+def loaded(family: str, folder: Path) -> FlowPolicy:
     if family == "lerobot":
         write_lerobot(folder)
     else:
         tiny_pi0.write_transformers(folder)
     model = load_action_model(folder)
-    assert isinstance(model, Pi0Policy)
+    assert isinstance(model, FlowPolicy)
     return model
 
 
@@ -84,7 +84,7 @@ def drawn(model: ActionModel, seed: int = 0) -> dict[str, Tensor]:
 def test_actions_and_loss_are_those_of_lerobot(tmp_path: Path) -> None:
     golden = write_lerobot(tmp_path)
     model = load_action_model(tmp_path)
-    assert isinstance(model, Pi0Policy)
+    assert isinstance(model, FlowPolicy)
     observation = observed(model)
     assert model.chunk == 3
     assert sorted(model.spaces.cameras) == ["top", "wrist"]
@@ -98,7 +98,7 @@ def test_actions_and_loss_are_those_of_lerobot(tmp_path: Path) -> None:
     torch.testing.assert_close(loss_B, torch.tensor(golden["loss"]), atol=2e-5, rtol=0)
 
 
-def reference(model: Pi0Policy, observation: dict[str, Tensor]) -> dict[str, Tensor]:
+def reference(model: FlowPolicy, observation: dict[str, Tensor]) -> dict[str, Tensor]:
     """The observation as an input of transformers' model, for pictures of its size."""
     prompt_BL, size = observation["instruction"], (2, 2 * model.network.tokens_of_picture)
     images = [observation[f"images/{camera}"].permute(0, 3, 1, 2) / 127.5 - 1 for camera in ("top", "wrist")]
@@ -114,7 +114,7 @@ def reference(model: Pi0Policy, observation: dict[str, Tensor]) -> dict[str, Ten
 def test_actions_and_loss_are_those_of_transformers(tmp_path: Path) -> None:
     module = tiny_pi0.write_transformers(tmp_path)
     model = load_action_model(tmp_path)
-    assert isinstance(model, Pi0Policy)
+    assert isinstance(model, FlowPolicy)
     observation = observed(model, height=tiny_pi0.SIDE, width=tiny_pi0.SIDE)
     given = reference(model, observation)
     for noise_BCM in (start(), torch.zeros(2, 5, 4)):
@@ -341,7 +341,7 @@ def test_wrong_weights_of_lerobot_are_listed(damage: str, tmp_path: Path) -> Non
 def test_a_low_noise_level_gives_the_actions_without_noise(tmp_path: Path) -> None:
     tiny_pi0.write_transformers(tmp_path, settings=tiny_pi0.SETTINGS | {"noise_level": 1e-4})
     model = load_action_model(tmp_path)
-    assert isinstance(model, Pi0Policy)
+    assert isinstance(model, FlowPolicy)
     observation, noise = observed(model), drawn(model)
     with torch.no_grad():
         action_BHA = model.sample(observation, noise).action_BHA

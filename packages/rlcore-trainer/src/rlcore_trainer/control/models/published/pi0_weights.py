@@ -1,8 +1,4 @@
-"""Names of the weights of pi0 in files, and the network with these weights.
-
-Files of LeRobot, of openpi and of transformers have different names for the same weights. A file keeps its names when
-it is saved again.
-"""
+"""The weights of pi0 in files of LeRobot, of openpi and of transformers, and the network with these weights."""
 
 from __future__ import annotations
 
@@ -13,11 +9,10 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from rlcore_trainer.control.models.folder import CONFIG, WEIGHTS, check_weights, unreadable
-from rlcore_trainer.control.models.published.features import is_statistic
+from rlcore_trainer.control.models.published.names import Names
 from rlcore_trainer.control.models.published.pi0_network import Pi0Network
 
 _RENAMED = (
@@ -32,7 +27,7 @@ _RENAMED = (
     (r"^(state_proj|action_in_proj|action_time_mlp_in|action_time_mlp_out)\.", r"embed_action_time.\1."),
 )
 _UNUSED = "model.dit.embed_tokens.weight"
-"""Embeddings of text that the expert never reads. They are kept in files, and are not trained."""
+"""Embeddings of text that the expert never reads."""
 
 
 def canonical(name: str) -> str:
@@ -40,39 +35,6 @@ def canonical(name: str) -> str:
     for pattern, other in _RENAMED:
         name = re.sub(pattern, other, name)
     return name
-
-
-class Names:
-    """The names of a file, and its weights that are not computed with.
-
-    Args:
-        weights: the weights of the file
-    """
-
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        computed = [name for name in weights if canonical(name) != _UNUSED and not is_statistic(name)]
-        self._own = {name: canonical(name) for name in computed}
-        self._kept = {name: one for name, one in weights.items() if name not in self._own}
-
-    def __deepcopy__(self, memo: Any) -> Names:
-        return self  # it does not change, and may be large
-
-    def own(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights of a file by their canonical names, in float32."""
-        # The output layer of the language model is a copy of its embeddings, and LeRobot's file may have both.
-        order = sorted(self._own, key=lambda name: "lm_head" not in name)
-        return {self._own[name]: weights[name].float() for name in order}
-
-    def save(self, network: Pi0Network, path: Path) -> None:
-        """Write a file with the names of the one that was read."""
-        state = {canonical(name): one for name, one in network.pi0.state_dict().items()}
-        stored: dict[str, Tensor] = {}
-        written: set[str] = set()
-        for name, own in self._own.items():
-            weight = state[own].detach().cpu().contiguous()
-            stored[name] = weight.clone() if own in written else weight
-            written.add(own)
-        save_file(stored | self._kept, path, metadata={"format": "pt"})
 
 
 def network_of(
@@ -93,7 +55,7 @@ def network_of(
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
-    path, names = folder / WEIGHTS, Names(weights)
+    path, names = folder / WEIGHTS, Names(weights, canonical, _UNUSED)
     own = names.own(weights)
     config.dit_config.vocab_size = 1  # no memory for embeddings that are not used
     config.dit_config.pad_token_id = None

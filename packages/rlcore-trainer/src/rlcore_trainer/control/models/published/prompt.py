@@ -19,18 +19,20 @@ _FIRST = "<bos>"
 
 
 class Prompt:
-    """Makes prompts of instructions: a first token, the text, and a line break, as PaliGemma was trained.
+    """Makes prompts of instructions: the text and a line break, after a first token if PaliGemma reads them.
 
     Args:
         folder: the folder of the policy, with ``tokenizer.json``
         length: the number of tokens of a prompt
         vocabulary: the number of tokens that the policy has embeddings for
+        source: the model on the hub whose tokenizer it is, for the message if it is missing
+        first: whether prompts begin with the token ``bos_token``
 
     Raises:
         UserError: the tokenizer is missing or damaged.
     """
 
-    def __init__(self, folder: Path, *, length: int, vocabulary: int) -> None:
+    def __init__(self, folder: Path, *, length: int, vocabulary: int, source: str, first: bool = True) -> None:
         from tokenizers import Tokenizer
 
         self.length, self._vocabulary, self._path = length, vocabulary, folder / TOKENIZER
@@ -39,7 +41,7 @@ class Prompt:
                 "the policy needs its tokenizer to read instructions",
                 found=f"no {TOKENIZER}",
                 where=str(folder),
-                fix=f"copy {TOKENIZER} of google/paligemma-3b-pt-224 into the folder",
+                fix=f"copy {TOKENIZER} of {source} into the folder",
             )
         try:
             self._tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf-8"))
@@ -48,14 +50,21 @@ class Prompt:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # an instruction cannot contain the token of a picture
-        name = _first_token(folder)
-        first = self._tokenizer.token_to_id(name)
-        if first is None or first >= vocabulary:
-            raise unreadable(f"no token {name} among the first {vocabulary} of the vocabulary", self._path)
-        self._first = int(first)
+        self._first = [self.token(_first_token(folder))] if first else []
 
     def __deepcopy__(self, memo: object) -> Prompt:
         return self  # it does not change, and copies of tokenizers lose options
+
+    def token(self, name: str) -> int:
+        """Return the id of a special token.
+
+        Raises:
+            UserError: the tokenizer does not have it, or the policy has no embedding for it.
+        """
+        token = self._tokenizer.token_to_id(name)
+        if token is None or token >= self._vocabulary:
+            raise unreadable(f"no token {name} among the first {self._vocabulary} of the vocabulary", self._path)
+        return int(token)
 
     def encode(self, text: str) -> Tensor:
         """Return the tokens [L] of an instruction, int64, padded with `PADDING` or cut.
@@ -64,7 +73,7 @@ class Prompt:
             DataError: the tokenizer gives a token without an embedding.
         """
         text = text if text.endswith("\n") else f"{text}\n"
-        tokens = [self._first, *self._tokenizer.encode(text, add_special_tokens=False).ids][: self.length]
+        tokens = [*self._first, *self._tokenizer.encode(text, add_special_tokens=False).ids][: self.length]
         if max(tokens) >= self._vocabulary:
             raise DataError(
                 f"tokens of an instruction must be below {self._vocabulary}",
