@@ -6,14 +6,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.errors import UserError
+from rlcore.runs.directory import last_checkpoint
 
 from rl_plugin_robotwin.phases.config import ExplorerConfig, NetworkConfig, PhaseConfig, StudentConfig
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
-READ = {"advantage", "loss"}
-"""Keys of ``[algorithm]`` that the phases read."""
+READ = {
+    "algorithm": {"advantage", "loss"},
+    "model": {"path", "builder", "device"},
+    "rollout": {"environment_timeout_s"},
+    "executor": {"id"},
+    "evaluation": set[str](),
+    "checkpoint": {"every", "keep"},
+}
+"""Keys of other tables that the phases read."""
+OWN = {
+    "algorithm": "trainer.entropy_weight and trainer.terms",
+    "executor": "trainer.num_envs, trainer.vector and trainer.steps_per_episode",
+    "evaluation": "trainer.evaluate_every and trainer.held_out",
+}
+"""The phases' own keys for the subject of a table."""
 
 
 def check(run: RunSession) -> list[str]:
@@ -34,6 +48,8 @@ def check(run: RunSession) -> list[str]:
             where=run.resolved.origin(("model", "builder", "codes")),
             fix=f"model.builder.codes={3 * network.patch**2}",
         )
+    if run.resume_from is None:
+        _check_unread(run)
     notes = []
     if isinstance(config, ExplorerConfig):
         notes += _check_explorer(run, config, network)
@@ -42,19 +58,44 @@ def check(run: RunSession) -> list[str]:
     return notes
 
 
+def _check_unread(run: RunSession) -> None:
+    """Refuse values of keys that the phases do not read, which would otherwise have no effect."""
+    for name, read in READ.items():
+        table = run.resolved.options.get(name) if name in ("algorithm", "executor") else getattr(run.config, name)
+        for key, field in type(table).model_fields.items() if table is not None else ():
+            value, plain = getattr(table, key), field.get_default(call_default_factory=True)
+            if key in read or value == plain or (name, key, value) == ("evaluation", "every", 0):
+                continue
+            keys = f"; {OWN[name]} are the keys of the phases" if name in OWN else ""
+            below = (origin for path, origin in run.resolved.origins.items() if path[:2] == (name, key))
+            where = next(below, run.resolved.origin((name, key)))
+            raise UserError(f"the phases do not read {name}.{key}", where=where, fix=f"remove it{keys}")
+    if any(one.rewards for one in run.resolved.environments):
+        raise UserError(
+            "the phases do not read [[reward]]",
+            where=run.resolved.origin(("reward",)),
+            fix="remove it; trainer.terms are the rewards of the explorer",
+        )
+
+
 def _check_explorer(run: RunSession, config: ExplorerConfig, network: NetworkConfig) -> list[str]:
     from rlcore_trainer.algorithms.config import AlgorithmConfig
+    from rlcore_trainer.algorithms.selected import advantage_traits
 
     algorithm: AlgorithmConfig = run.options("algorithm")
-    plain = AlgorithmConfig()
-    for key in AlgorithmConfig.model_fields.keys() - READ:
-        if getattr(algorithm, key) != getattr(plain, key):
-            fix = "remove it; trainer.entropy_weight and trainer.terms are the keys of the phases"
-            raise UserError(
-                f"the phases do not read algorithm.{key}", where=run.resolved.origin(("algorithm", key)), fix=fix
-            )
+    if not advantage_traits(run.load("advantage", algorithm.advantage.id)).needs_critic:
+        raise UserError(
+            "the explorer needs an advantage estimator that reads the values of its critic",
+            found=algorithm.advantage.id,
+            where=run.resolved.origin(("algorithm", "advantage", "id")),
+            fix="algorithm.advantage=gae",
+        )
     for index, term in enumerate(config.terms):
-        run.registry.load("reward_term", term.id)
+        try:
+            run.registry.load("reward_term", term.id)
+        except UserError as error:
+            where = run.resolved.origin(("trainer", "terms", str(index), "id"))
+            raise UserError(error.message, found=error.found, where=where, fix=error.fix) from error
         frozen = isinstance(config, StudentConfig) and not config.train_world_model
         if term.id == "learning_progress" and frozen:
             raise UserError(
@@ -68,12 +109,19 @@ def _check_explorer(run: RunSession, config: ExplorerConfig, network: NetworkCon
         if path is not None and not (Path(path).expanduser() / "model.pt").is_file():
             folder = Path(path).expanduser()
             found = "no such folder" if not folder.is_dir() else "no model.pt in it"
+            newest = _newest(folder)
             raise UserError(
                 f"trainer.{key} needs a checkpoint of a phase",
-                found=f"{path}: {found}",
+                found=f"{path or 'an empty name'}: {found}",
                 where=run.resolved.origin(("trainer", key)),
-                fix="give …/checkpoint-N of a run of phase 1, 2 or 3",
+                fix=f"trainer.{key}={newest}" if newest else "give …/checkpoint-N of a run of phase 1, 2 or 3",
             )
     if network.prediction == "latents" and any(term.id == "wm_uncertainty" for term in config.terms):
         notes.append("the term wm_uncertainty is 0 for latents; it needs model.builder.prediction=tokens")
     return notes
+
+
+def _newest(run: Path) -> Path | None:
+    """Return the newest checkpoint of a run of a phase; None if the folder is no such run."""
+    last = last_checkpoint(run) if run.is_dir() else None
+    return run / f"checkpoint-{int(last.name)}" if last is not None and (last / "model.pt").is_file() else None

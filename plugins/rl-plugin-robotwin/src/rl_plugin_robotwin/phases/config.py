@@ -12,6 +12,7 @@ Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Size = Annotated[int, Field(ge=1, le=65_536)]
 NonNegative = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
+Cameras = Annotated[list[str], Field(min_length=1)]
 
 
 class NetworkConfig(Table):
@@ -28,11 +29,11 @@ class NetworkConfig(Table):
     """Channels of the convolutions."""
     memory: Size = 96
     """Size of the memory, the hidden state of a GRU."""
-    cameras: list[str] = ["head_rgb", "left_wrist_rgb"]
+    cameras: Cameras = ["head_rgb", "left_wrist_rgb"]
     """Pictures that the world model sees, by their keys in the observation."""
     target: str = "head_rgb"
     """The picture whose next frame the world model predicts."""
-    explorer_cameras: list[str] = ["left_wrist_rgb"]
+    explorer_cameras: Cameras = ["left_wrist_rgb"]
     """Pictures that the explorer sees."""
 
 
@@ -56,7 +57,7 @@ class PhaseConfig(Table):
     """Number of environments in each process."""
     vector: Literal["auto", "sync", "async"] = "auto"
     """Whether the environments of a process run in it or in processes of their own; ``auto`` uses what is faster."""
-    batch_size: Positive = 8
+    batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
     """Episodes in an update of the world model."""
     bptt_length: Positive = 16
     """Steps over which gradients flow back through the memory. The memory itself is carried on to the next steps."""
@@ -78,7 +79,7 @@ class PhaseConfig(Table):
     """Number of episodes that are kept for training. The oldest are removed first."""
     buffer_steps: Positive = 10_000
     """Number of steps that are kept for training, in whole episodes."""
-    held_out: Positive = 4
+    held_out: Size = 4
     """Number of episodes on which the world model is evaluated and never trained."""
     evaluate_every: Positive = 10
     """Episodes between evaluations on the held-out episodes."""
@@ -86,9 +87,9 @@ class PhaseConfig(Table):
     """Episodes between logged metrics; checkpoints log them too. ``episode_metrics.jsonl`` has a line for every
     round."""
     sample_every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
-    """Episodes between pictures in ``samples/``; 0 writes none."""
+    """Episodes between pictures in ``samples/``, where the last round is always shown; 0 writes none."""
     video_every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
-    """Episodes between videos in ``videos/``; 0 writes none."""
+    """Episodes between videos in ``videos/``, where the last round is always shown; 0 writes none."""
     console_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     """Messages of the phase below this level are not printed. Metrics of steps have the level INFO. Processes other
     than the main one print only warnings and errors of their own."""
@@ -120,7 +121,7 @@ class TeacherConfig(PhaseConfig):
 class ExplorerConfig(PhaseConfig):
     """The explorer of the phases 2 and 3."""
 
-    terms: list[TermTable] = [TermTable(id="wm_error")]
+    terms: Annotated[list[TermTable], Field(min_length=1)] = [TermTable(id="wm_error")]
     """Terms of the reward, each logged. The reward is their weighted sum."""
     explorer_learning_rate: Rate = 1e-3
     """Learning rate of AdamW for the explorer, with the same schedule."""
@@ -162,5 +163,5 @@ class AdversarialConfig(ExplorerConfig):
     """Steps of the environments, all together, that are collected with random actions before the explorer learns."""
     collapse_error: NonNegative = 0.1
     """Error of the world model, relative to copying the last frame, below which the explorer is not updated."""
-    probe: Positive = 4
+    probe: Size = 4
     """Number of episodes of the fixed probe set, whose actions are random and held for several steps."""

@@ -7,9 +7,12 @@ K codes.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
+from rlcore.errors import UserError
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
@@ -20,6 +23,20 @@ GRID = 4
 """Width and height of the features from which the memory is updated."""
 LOG_STD = (-3.0, 0.7)
 """Limits of the logarithm of the explorer's standard deviation, before it is squashed."""
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Raise `UserError` where PyTorch cannot allocate memory, which on a CPU is a plain `RuntimeError`."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        text = str(error)
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in text:
+            raise
+        keys = "model.builder.channels, memory and codes, trainer.batch_size and trainer.bptt_length"
+        found = (text or "MemoryError").splitlines()[0].rpartition("DefaultCPUAllocator: ")[2]
+        raise UserError("the phase needs more memory than there is", found=found, fix=f"lower {keys}") from error
 
 
 class Sizes(NamedTuple):

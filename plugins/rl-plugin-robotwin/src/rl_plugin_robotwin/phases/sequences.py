@@ -72,10 +72,13 @@ class Interface:
         found = observation.spaces if isinstance(observation, spaces.Dict) else {}
         shapes = {name: found[name].shape for name in wanted if name in found}
         if missing := [name for name in wanted if name not in shapes]:
+            drawn = any(len(one.shape or ()) == 3 for one in found.values())
+            keys = "set model.builder.cameras, explorer_cameras and target to keys of its observations"
+            none = "add cameras, such as environment.cameras.head={width=64,height=64} of robotwin"
             raise UserError(
                 f"the environment has no picture {', '.join(missing)}",
                 found=f"its observations are {', '.join(found) or 'a single array'}",
-                fix="set model.builder.cameras, explorer_cameras and target to keys of its observations",
+                fix=keys if drawn else none,
             )
         size = next(iter(shapes.values()))
         assert size is not None

@@ -29,7 +29,7 @@ from rl_plugin_robotwin.phases import buffers, checkpoints
 from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
 from rl_plugin_robotwin.phases.explorer import RandomActing
 from rl_plugin_robotwin.phases.journal import Journal
-from rl_plugin_robotwin.phases.networks import Explorer, WorldModel
+from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, enough_memory
 from rl_plugin_robotwin.phases.pictures import finite, panels, write_sample
 from rl_plugin_robotwin.phases.sequences import Interface, Sequences, coverage, note_on_length
 from rl_plugin_robotwin.phases.world_model import Predictions, WorldModelTraining, evaluate, predictions
@@ -160,7 +160,7 @@ class PhaseTrainer(ABC):
                 metrics["fps"] = (self._steps - began) / (time.perf_counter() - started)
                 self._report(metrics)
                 saves = self._due(last, self._run.config.checkpoint.every)
-                if saves or self._due(last, self._config.log_every) or self._done == self._config.episodes:
+                if saves or self._due(last, self._config.log_every):
                     self._log(metrics)
                 if saves:
                     self._save()
@@ -171,6 +171,7 @@ class PhaseTrainer(ABC):
             self._environments.close()
         return metrics
 
+    @enough_memory()
     def _round(self) -> dict[str, float]:
         first = self._done
         slots = range(self._rank.index * self._config.num_envs, (self._rank.index + 1) * self._config.num_envs)
@@ -207,7 +208,7 @@ class PhaseTrainer(ABC):
         if not all(map(math.isfinite, metrics.values())):
             bad = [name for name, value in metrics.items() if not math.isfinite(value)]
             raise DivergenceError("training diverged", found=", ".join(bad), fix="lower the learning rates")
-        if self._due(first, self._config.evaluate_every) or self._done == self._config.episodes:
+        if self._due(first, self._config.evaluate_every):
             metrics |= self._evaluate()
         self._show(first, episodes)
         self._tell(f"round     episodes {first} to {self._done - 1}: {total['steps']:.0f} steps", level=logging.DEBUG)
@@ -288,8 +289,8 @@ class PhaseTrainer(ABC):
     # Outputs
 
     def _due(self, last: int, every: int) -> bool:
-        """Return whether a multiple of ``every`` lies between the last episode of the round before and of this one."""
-        return bool(every) and self._done // every > last // every
+        """Return whether the round passed a multiple of ``every`` episodes or is the last one; never if it is 0."""
+        return bool(every) and (self._done // every > last // every or self._done == self._config.episodes)
 
     def _tell(self, text: str, *, level: int) -> None:
         """Tell what is the same in all processes."""
@@ -387,6 +388,7 @@ class PhaseTrainer(ABC):
         buffers.restore(self._buffers, state["buffers"], self._strategy, where=str(folder))
         self._load_state(state)
 
+    @enough_memory()
     def _seeded(self, kind: Any, name: str) -> Any:
         """Return a new network with weights that follow from the run's seed."""
         with torch.random.fork_rng(devices=[]):

@@ -1,0 +1,105 @@
+"""Bad input of the phases: refused with its key and origin, before long work."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
+
+import rlcore
+import torch
+from rl_plugin_robotwin.phases.config import NetworkConfig
+from rl_plugin_robotwin.phases.networks import Sizes, WorldModel, enough_memory
+from rl_plugin_robotwin.phases.sequences import Interface
+from rlcore.cli import main
+from rlcore.errors import UserError
+
+SHORT = {
+    "trainer.episodes": 2,
+    "trainer.steps_per_episode": 3,
+    "trainer.held_out": 1,
+    "trainer.passes": 1,
+    "trainer.batch_size": 1,
+    "model.builder.channels": 8,
+    "model.builder.memory": 12,
+    "model.builder.codes": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run of phase 1."""
+    folder = tmp_path_factory.mktemp("teacher")
+    rlcore.train("robotwin", recipe="toy-teacher", runs=str(folder), name="t", **SHORT)
+    return folder / "t"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command line, and return its status and what it wrote to stderr."""
+
+    def of(line: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", shlex.split(line))
+        capsys.readouterr()
+        return main(), capsys.readouterr().err
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "key"),
+    [
+        ("teacher", "executor.vector=sync", "executor.vector"),
+        ("teacher", "executor.environments=4", "executor.environments"),
+        ("teacher", "rollout.group_size=4", "rollout.group_size"),
+        ("teacher", "evaluation.every=5", "evaluation.every"),
+        ("teacher", "model.dtype=bfloat16", "model.dtype"),
+        ("teacher", "checkpoint.best.metric=success", "checkpoint.best"),
+        ("teacher", "reward=control-success", "reward"),
+        ("teacher", "model.builder.cameras=[]", "model.builder.cameras"),
+        ("teacher", "trainer.batch_size=2000000", "trainer.batch_size"),
+        ("adversarial", "model.builder.explorer_cameras=[]", "model.builder.explorer_cameras"),
+        ("adversarial", "algorithm.entropy=0.5", "algorithm.entropy"),
+        ("adversarial", "algorithm.advantage=grpo", "algorithm.advantage"),
+        ("adversarial", "trainer.terms=[]", "trainer.terms"),
+        ("adversarial", "trainer.terms.0.id=nothing", "nothing"),
+    ],
+)
+def test_settings_without_an_effect_are_refused(command: Any, recipe: str, given: str, key: str) -> None:
+    status, told = command(f"rlcore run -p robotwin -r toy-{recipe} --dry-run {given}")
+    assert status == 2
+    assert key in told
+    assert f"command line: {given.partition('=')[0]}" in told
+
+
+def test_a_run_in_the_place_of_its_checkpoint_is_named(command: Any, teacher: Path) -> None:
+    status, told = command(f"rlcore run -p robotwin -r toy-student --dry-run trainer.teacher={teacher}")
+    assert status == 2
+    assert f"fix    trainer.teacher={teacher}/checkpoint-2" in told
+
+
+def test_the_last_round_is_shown(teacher: Path) -> None:
+    shown = [path.name for folder in ("samples", "videos") for path in (teacher / folder).iterdir()]
+    assert shown == ["episode_000002.png", "episode_000002.mp4"]
+
+
+def test_networks_that_do_not_fit_in_memory_are_refused() -> None:
+    with pytest.raises(UserError) as caught, enough_memory():
+        WorldModel(NetworkConfig(memory=65_536, channels=65_536), Sizes(2, 2))
+    assert "allocate" in str(caught.value.found)
+    assert "model.builder" in str(caught.value.fix)
+    with pytest.raises(RuntimeError, match="shapes"), enough_memory():
+        torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+def test_an_environment_without_pictures_is_told_how_to_get_them() -> None:
+    state = gymnasium.spaces.Dict({"state": gymnasium.spaces.Box(-1, 1, (2,), np.float32)})
+    with pytest.raises(UserError) as caught:
+        Interface(state, gymnasium.spaces.Box(-1, 1, (2,)), NetworkConfig())
+    assert "environment.cameras" in str(caught.value.fix)
