@@ -84,6 +84,12 @@ def test_a_run_in_the_place_of_its_checkpoint_is_named(command: Any, teacher: Pa
     assert f"fix    trainer.teacher={teacher}/checkpoint-2" in told
 
 
+def test_a_phase_cannot_be_evaluated_on_tasks(command: Any, teacher: Path) -> None:
+    status, told = command(f"rlcore eval {teacher}")
+    assert status == 2
+    assert "robotwin-teacher" in told
+
+
 def test_the_last_round_is_shown(teacher: Path) -> None:
     shown = [path.name for folder in ("samples", "videos") for path in (teacher / folder).iterdir()]
     assert shown == ["episode_000002.png", "episode_000002.mp4"]

@@ -196,10 +196,13 @@ def _resolved(request: Request, registry: Registry) -> tuple[Resolved, str]:
     if isinstance(base.tree.get("environment") if base is not None else None, list):
         tables.add("reward")  # in the tables of the environments
     if base is not None and (missing := [table for table in ("environment", "reward") if table not in tables]):
+        trainer = base.tree.get("trainer")
+        used = trainer.get("id", "its trainer") if isinstance(trainer, Mapping) else "its trainer"
         raise UserError(
             "the configuration of this run has no environment or reward",
-            found=f"no {' and no '.join(missing)}: the run was supervised training on conversations",
-            fix=f"give a plugin that provides them: rlcore eval -p PLUGIN model={_model_path(overrides)}",
+            found=f"no {' and no '.join(missing)}: {used} trains without them",
+            fix="if it trained a language model or a policy, give a plugin that provides them: "
+            f"rlcore eval -p PLUGIN model={_model_path(overrides)}",
         )
     return resolve(layered.layers, registry, recipe=layered.recipe, purpose="evaluation"), layered.recipe
 
