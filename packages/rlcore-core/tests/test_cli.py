@@ -150,6 +150,7 @@ def test_plugins_show_prints_components(acme: Path) -> None:
     assert "did you mean 'acme'?" in missing.stderr
 
 
+@pytest.mark.slow
 def test_doctor_reports_a_broken_plugin_with_a_fix(acme: Path) -> None:
     (acme / "acme_rl.py").write_text("raise ValueError('no licence')\n", encoding="utf-8")
     done = rlcore("doctor", "--json", path=acme, OMP_NUM_THREADS="4096", PYTHONDONTWRITEBYTECODE="1")
@@ -164,6 +165,7 @@ def test_doctor_reports_a_broken_plugin_with_a_fix(acme: Path) -> None:
     assert any(row["fix"] == "unset PYTHONDONTWRITEBYTECODE" for row in rows if row["check"] == "python")
 
 
+@pytest.mark.slow
 def test_doctor_reports_missing_parts_of_a_default_recipe(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = "from rlcore import RecipeSpec, hookimpl\n\n@hookimpl\ndef rlcore_recipes():\n"
     recipe += "    yield RecipeSpec(id='acme/default', target='acme_package:default.toml')\n"
