@@ -64,6 +64,14 @@ def test_meter_shows_the_last_state_and_costs_next_to_nothing() -> None:
     assert (shown[-1].done, shown[-1].ended) == (0, True)
 
 
+def test_a_restart_leaves_out_the_time_before() -> None:
+    shown: list[Progress] = []
+    with Meter("warm-up", 2, "step", shown.append) as meter:
+        time.sleep(0.3)
+        meter.restart()
+    assert shown[-1].elapsed_s < 0.3
+
+
 def test_a_session_shows_its_phases_in_a_display_of_ones_own(toy: object) -> None:
     shown: list[Progress] = []
     values = {

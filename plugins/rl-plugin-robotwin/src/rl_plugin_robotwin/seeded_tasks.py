@@ -42,9 +42,13 @@ class SeededTasks(ABC, Generic[Config]):
             UserError: the environment is not one of those that the dataset is for.
             DataError: the expert fails too often, or a file cannot be read.
         """
-        if len(self._shown) < count:
-            self._shown = list(self._demonstrations(count))
-        yield from self._shown[:count]
+        if len(self._shown) >= count:
+            yield from self._shown[:count]
+            return
+        self._shown = []
+        for shown in self._demonstrations(count):
+            self._shown.append(shown)
+            yield shown
 
     @abstractmethod
     def _demonstrations(self, count: int) -> Iterable[RecordedEpisode]:

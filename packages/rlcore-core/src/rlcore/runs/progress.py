@@ -76,6 +76,10 @@ class Meter:
         self._tokens += tokens
         self.refresh()
 
+    def restart(self) -> None:
+        """Measure times from now on: what took time before was not what is counted."""
+        self._started = time.monotonic()
+
     def refresh(self) -> None:
         """Show the time that has passed since the last call of `advance`."""
         now = time.monotonic()

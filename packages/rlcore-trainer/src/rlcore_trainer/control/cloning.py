@@ -7,7 +7,7 @@ of an action. An example is the observation of a step with the actions from ther
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -168,10 +168,14 @@ def clone(
         view = View.of(environment.observation_space, environment.action_space, inputs)
     finally:
         environment.close()
-    examples = examples_of(dataset.episodes(config.episodes, seed=derive_seed(seed, "warmup")), view, model)
+    with run.progress("demonstrations", config.episodes, "episode") as found:
+        episodes = _counting(dataset.episodes(config.episodes, seed=derive_seed(seed, "warmup")), found)
+        examples = examples_of(episodes, view, model)
     model.use_statistics(measure(_by_episode(examples)))
     say(f"warm-up   imitates {counted(int(examples.episode[-1]) + 1, 'episode')}, {counted(len(examples), 'step')}")
     policy.train()
+    if meter is not None:
+        meter.restart()  # some datasets record their episodes for minutes
     updates = 0
     for step in range(1, config.steps + 1):
         chosen = random.Random(derive_seed(seed, "cloning", step)).choices(
@@ -192,6 +196,13 @@ def clone(
             break
     policy.train(False)
     return updates
+
+
+def _counting(episodes: Iterable[RecordedEpisode], meter: Meter) -> Iterator[RecordedEpisode]:
+    """Yield the episodes, and count each of them: a dataset may record them one by one."""
+    for episode in episodes:
+        meter.advance()
+        yield episode
 
 
 def _gradient(
