@@ -303,8 +303,9 @@ def test_other_processes_print_only_warnings_to_stderr(capsys):
 
 
 def test_checkpoints_are_atomic_linked_and_strict(tmp_path, scene):
+    contents = {"world_model": scene.model.state_dict(), "network": {}, "sizes": [2, 2], "phase": "teacher"}
     for step in (10, 20, 30):
-        checkpoints.save(tmp_path, step, {"world_model": scene.model.state_dict()}, {"episode": step}, keep=2)
+        checkpoints.save(tmp_path, step, contents, {"episode": step}, keep=2)
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-20", "checkpoint-30"]
     folder = tmp_path / "checkpoint-30"
     model = checkpoints.read(folder, checkpoints.MODEL, where="--resume", device=CPU)
@@ -316,6 +317,8 @@ def test_checkpoints_are_atomic_linked_and_strict(tmp_path, scene):
     (folder / "model.pt").write_bytes(b"damaged")
     with pytest.raises(UserError, match="damaged"):
         checkpoints.read(folder, checkpoints.MODEL, where="--resume", device=CPU)
+    with pytest.raises(UserError, match="no buffers, optimiser"):
+        checkpoints.read(folder.parent / "checkpoint-20", checkpoints.STATE, where="--resume", device=CPU)
     with pytest.raises(UserError, match="no such folder"):
         checkpoints.read(tmp_path / "checkpoint-99", checkpoints.MODEL, where="--resume", device=CPU)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ SHORT = {
     "model.builder.memory": 12,
     "model.builder.codes": 8,
 }
+SIZES = " ".join(f"{key}={value}" for key, value in SHORT.items())
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,31 @@ def test_a_phase_cannot_be_evaluated_on_tasks(command: Any, teacher: Path) -> No
     status, told = command(f"rlcore eval {teacher}")
     assert status == 2
     assert "robotwin-teacher" in told
+
+
+def test_a_checkpoint_of_another_environment_is_refused(command: Any, teacher: Path) -> None:
+    status, told = command(f"rlcore run --resume {teacher} trainer.episodes=3 environment.size=64")
+    assert status == 2
+    assert "pictures of 32 x 32; this environment has" in told
+    assert str(teacher) in told
+
+
+def test_the_other_networks_of_a_checkpoint_are_named(command: Any, teacher: Path) -> None:
+    line = f"rlcore run -p robotwin -r toy-adversarial runs={teacher.parent} {SIZES}"
+    status, told = command(f"{line} trainer.student={teacher}/checkpoint-2")
+    assert status == 2
+    assert f"trainer.student={teacher}" in told
+    assert "the phase teacher" in told
+
+
+@pytest.mark.slow
+def test_a_student_is_resumed_after_its_teacher_was_deleted(tmp_path: Path, teacher: Path) -> None:
+    shutil.copytree(teacher, tmp_path / "t", symlinks=True)
+    settings = {**SHORT, "runs": str(tmp_path), "trainer.teacher": f"{tmp_path}/t/checkpoint-2"}
+    rlcore.train("robotwin", recipe="toy-student", name="s", **settings)
+    shutil.rmtree(tmp_path / "t")
+    found = rlcore.train(resume=tmp_path / "s", **{"trainer.episodes": 3})
+    assert (found.path / "checkpoint-3/model.pt").is_file()
 
 
 def test_the_last_round_is_shown(teacher: Path) -> None:

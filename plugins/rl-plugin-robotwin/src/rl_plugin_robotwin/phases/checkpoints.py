@@ -27,6 +27,11 @@ from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest, write_
 from torch import nn
 
 MODEL, STATE = "model.pt", "training_state.pt"
+KEYS = {
+    MODEL: {"world_model", "network", "sizes", "phase"},
+    STATE: {"episode", "total_steps", "updates", "optimiser", "buffers"},
+}
+"""What each file has at least."""
 
 
 def save(run: Path, step: int, model: Mapping[str, Any], state: Mapping[str, Any], *, keep: int) -> Path:
@@ -100,6 +105,8 @@ def read(folder: Path, name: str, *, where: str, device: torch.device) -> dict[s
         contents = torch.load(folder / name, map_location=device, weights_only=True)
         if not isinstance(contents, dict):
             raise TypeError(f"a {type(contents).__name__}")
+        if lacks := KEYS[name] - contents.keys():
+            raise UserError("parts are missing", found=f"no {', '.join(sorted(lacks))}")
     except Exception as error:  # PyTorch raises any for a file of another format
         told = error.found if isinstance(error, UserError) else type(error).__name__
         found = f"{told} in {folder / name}"

@@ -106,7 +106,7 @@ def _check_explorer(run: RunSession, config: ExplorerConfig, network: NetworkCon
     notes = []
     for key in ("teacher", "student"):
         path = getattr(config, key, None)
-        if path is not None and not (Path(path).expanduser() / "model.pt").is_file():
+        if path is not None and run.resume_from is None and not (Path(path).expanduser() / "model.pt").is_file():
             folder = Path(path).expanduser()
             found = "no such folder" if not folder.is_dir() else "no model.pt in it"
             newest = _newest(folder)

@@ -14,7 +14,7 @@ from torch import Tensor
 from rl_plugin_robotwin.phases import checkpoints
 from rl_plugin_robotwin.phases.config import ExplorerConfig, NetworkConfig
 from rl_plugin_robotwin.phases.explorer import Acting, ExplorerTraining
-from rl_plugin_robotwin.phases.loading import loaded_model
+from rl_plugin_robotwin.phases.loading import check_environment, loaded_model
 from rl_plugin_robotwin.phases.networks import Explorer
 from rl_plugin_robotwin.phases.normaliser import RewardNormaliser
 from rl_plugin_robotwin.phases.reward_terms import Round
@@ -36,17 +36,20 @@ class ExploringTrainer(PhaseTrainer):
         Raises:
             UserError: the run itself sets another size.
         """
-        teacher = getattr(self._config, "teacher", None)
+        teacher, resumed = getattr(self._config, "teacher", None), self._run.resume_from
+        if resumed is not None:  # its checkpoint has all that is needed of the teacher, which may be gone
+            teacher = str(resumed)
         if teacher is None:
             return network
-        _, found, _ = loaded_model(teacher, where="trainer.teacher", device=self._device)
+        where = "trainer.teacher" if resumed is None else "--resume"
+        _, found = loaded_model(teacher, where=where, device=self._device)
         for key in NetworkConfig.model_fields.keys() - {"explorer_cameras"}:
             own, its, origin = (
                 getattr(network, key),
                 getattr(found, key),
                 self._run.resolved.origin(("model", "builder", key)),
             )
-            if own != its and self._run.resume_from is None and not origin.startswith(("default", "recipe ")):
+            if own != its and resumed is None and not origin.startswith(("default", "recipe ")):
                 raise UserError(
                     "a phase uses the networks of its teacher",
                     found=f"model.builder.{key}={own}, but {its} in {teacher}",
@@ -63,10 +66,16 @@ class ExploringTrainer(PhaseTrainer):
             path = getattr(config, key, None)
             if path is None or run.resume_from is not None:
                 continue
-            model, _, _ = loaded_model(path, where=f"trainer.{key}", device=self._device)
+            where = f"trainer.{key}={path}"
+            model, _ = loaded_model(path, where=where, device=self._device)
+            check_environment(model, self.interface, where=where)
+            if name not in model:
+                found = f"a checkpoint of the phase {model['phase']}"
+                fix = "give one of the phases student or adversarial"
+                raise UserError(f"the checkpoint has no {name}", found=found, where=where, fix=fix)
             if name == "world_model":
                 self.world_model.code.resize(model[name], "code.")
-            checkpoints.restore(module, model.get(name, {}), what=name.replace("_", " "), where=f"trainer.{key}={path}")
+            checkpoints.restore(module, model[name], what=name.replace("_", " "), where=where)
         self._second = self._strategy.another()
         gamma = getattr(run.options("algorithm.advantage"), "gamma", 1.0)
         self._ppo = ExplorerTraining(

@@ -60,6 +60,7 @@ class Interface:
 
     Attributes:
         sizes: the sizes of an action and of the state
+        picture: height and width of the pictures
     """
 
     def __init__(self, observation: Space[Any], action: Space[Any], network: NetworkConfig) -> None:
@@ -93,6 +94,7 @@ class Interface:
             fix = "choose a control mode with limits, such as delta_qpos"
             raise UserError("the phases need actions with limits", found=str(action), fix=fix)
         self._cameras, self._low, self._high = wanted, action.low.ravel(), action.high.ravel()
+        self.picture = (size[0], size[1])
         self._shape, self._dtype = action.shape, action.dtype
         state = found.get("state")
         self.sizes = Sizes(len(self._low), 0 if state is None or state.shape is None else int(np.prod(state.shape)))

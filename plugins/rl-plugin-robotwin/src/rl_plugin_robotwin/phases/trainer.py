@@ -29,6 +29,7 @@ from rl_plugin_robotwin.phases import buffers, checkpoints
 from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
 from rl_plugin_robotwin.phases.explorer import RandomActing
 from rl_plugin_robotwin.phases.journal import Journal
+from rl_plugin_robotwin.phases.loading import check_environment
 from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, enough_memory
 from rl_plugin_robotwin.phases.pictures import finite, panels, write_sample
 from rl_plugin_robotwin.phases.sequences import Interface, Sequences, coverage, note_on_length
@@ -378,6 +379,7 @@ class PhaseTrainer(ABC):
         where = "--resume"
         model = checkpoints.read(folder, checkpoints.MODEL, where=where, device=self._device)
         state = checkpoints.read(folder, checkpoints.STATE, where=where, device=self._device)
+        check_environment(model, self.interface, where=str(folder))
         for name, module in self._modules().items():
             if name == "world_model":
                 self.world_model.code.resize(model[name], "code.")
