@@ -118,6 +118,36 @@ def test_unknown_model_lists_the_models_of_the_server(endpoint: Endpoint) -> Non
         only(endpoint)
 
 
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (Reply(status=307, body=b"", headers={"Location": "https://example.org/v1?token=12345678"}), "example.org/v1"),
+        (failing(405, "POST"), "405"),
+        (failing(501, "POST"), "501"),
+    ],
+)
+def test_url_that_is_no_endpoint_ends_everything_at_once(endpoint: Endpoint, answer: Reply, found: str) -> None:
+    endpoint.answers = [answer]
+    with pytest.raises(UserError) as error:
+        only(endpoint)
+    assert found in (error.value.found or "")
+    assert "12345678" not in str(error.value)
+    assert "base_url" in (error.value.fix or "")
+    assert len(endpoint.bodies) == 1
+
+
+def test_page_instead_of_every_answer_ends_everything(endpoint: Endpoint) -> None:
+    page = Reply(body=b"\n<html>Sign in</html>")
+    endpoint.answers = [page]
+    with pytest.raises(UserError, match="does not provide chat completions") as error:
+        only(endpoint, max_retries=0)
+    assert "Sign in" in (error.value.found or "")
+    endpoint.answers = [reply(), page]
+    first, second = ask(endpoint, 2, concurrency=1, max_retries=0)
+    assert isinstance(first, Answer)
+    assert isinstance(second, EndpointFailure), "it may only be busy"
+
+
 def test_server_that_is_not_there_is_reported_at_once(endpoint: Endpoint) -> None:
     with pytest.raises(UserError, match="does not respond"):
         only(endpoint, base_url=[f"http://127.0.0.1:{free_port()}/v1"], max_retries=50)

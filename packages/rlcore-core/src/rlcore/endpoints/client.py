@@ -34,6 +34,10 @@ UNANSWERED: frozenset[FailureKind] = frozenset({"connection", "time-out", "serve
 """Kinds of failures after which a server may be lost."""
 CROWDED = frozenset({429, 503})
 """Statuses after which all requests to an endpoint wait."""
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+NO_SUCH_URL = frozenset({404, 405, 501})
+"""Statuses of URLs that are no endpoint, or of an endpoint without the model."""
+NO_CHAT, FIX_URL = "the URL does not provide chat completions", "correct base_url: most URLs end with /v1"
 USED_UP = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Codes of errors that no retry changes."""
 
@@ -142,11 +146,13 @@ class ChatEndpoints:
                 with server.busy():
                     return await self._once(server, content)
             except _Unusable as problem:
-                failure = problem.failure
+                failure, is_page = problem.failure, problem.is_page
                 tried[server] += 1
                 wait_s = self._wait_s(server, problem, retries)
             late = asyncio.get_running_loop().time() + wait_s >= ends
             if failure.kind not in TRANSIENT or retries >= self._config.max_retries or late:
+                if is_page and not self._succeeded:  # it was not only busy
+                    self._refuse(NO_CHAT, str(failure), FIX_URL)
                 raise failure
             retries += 1
             self.retried[failure.kind] += 1
@@ -211,7 +217,7 @@ class ChatEndpoints:
         try:
             answer = read_answer(response.body)
         except EndpointFailure as failure:
-            raise _Unusable(failure) from None
+            raise _Unusable(failure, is_page=response.body.lstrip().startswith(b"<")) from None
         self._succeeded = True
         server.recover()
         return answer
@@ -227,11 +233,14 @@ class ChatEndpoints:
             self._refuse("the endpoint rejected the key", found, fix)
         if status == 402 or code in USED_UP:
             self._refuse("the quota of the endpoint is used up", found, "raise the quota, or use another endpoint")
-        if status == 404 and not self._succeeded:
-            models = await self._models(server)
+        if status in REDIRECTS and not self._succeeded:
+            place = response.headers.get("location", "").partition("?")[0]  # a query may have secrets
+            fix = f"set {self._prefix}base_url to the URL of the endpoint itself: redirects are not followed"
+            self._refuse("the endpoint redirects requests", f"{status} to {excerpt(place)}", fix)
+        if status in NO_SUCH_URL and not self._succeeded:
+            models = await self._models(server) if status == 404 else None
             if models is None:
-                fix = "correct base_url: most URLs end with /v1"
-                self._refuse("the URL does not provide chat completions", found, fix)
+                self._refuse(NO_CHAT, found, FIX_URL)
             offered = ", ".join(map(excerpt, models[:20])) or "none"
             found = f"{found}; available models: {offered}"
             fix = f"set {self._prefix}model to an available model"
@@ -267,6 +276,7 @@ class _Unusable(Exception):
         wait_s: how long the endpoint asks to wait; None if it does not say
         rests: whether all requests to this endpoint wait
         unreachable: whether there is no connection to the endpoint
+        is_page: whether the answer is a page for people, as from a URL that is no endpoint
     """
 
     def __init__(
@@ -276,6 +286,8 @@ class _Unusable(Exception):
         wait_s: float | None = None,
         rests: bool = False,
         unreachable: bool = False,
+        is_page: bool = False,
     ) -> None:
         super().__init__(str(failure))
         self.failure, self.wait_s, self.rests, self.unreachable = failure, wait_s, rests, unreachable
+        self.is_page = is_page
