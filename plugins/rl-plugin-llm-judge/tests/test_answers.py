@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rl_plugin_llm_judge.answers import UnusableTask, case_of, given_answer
+from rl_plugin_llm_judge.answers import UnusableTask, case_of, check_fields, given_answer
 from rl_plugin_llm_judge.config import Extract, JudgeConfig
+from rlcore.errors import DataError
 from rlcore.testing import make_trajectory
 from rlcore.types import Message, Task
 
@@ -72,6 +73,32 @@ def test_task_without_an_expected_answer_is_unusable(answer: Any) -> None:
         case({"answer": 10**5000})
     with pytest.raises(UnusableTask, match="'question'"):
         case({"answer": "a"}, question_field="question")
+
+
+def checked(*tasks: dict[str, Any], **options: Any) -> None:
+    check_fields([Task(id="1", messages=(USER,), fields=each) for each in tasks], JudgeConfig(**options), keys="r.")
+
+
+@pytest.mark.parametrize("option", ["field", "question_field", "aliases_field", "examples_field"])
+def test_field_that_no_task_has_is_refused_before_the_run(option: str) -> None:
+    more = {"examples_by": {"a": "chart"}} if option == "examples_field" else {}
+    checked({"answer": "a"}, {"answer": "b", "known": "c"}, **{option: "known"}, **more)
+    with pytest.raises(DataError, match="'knwon'") as error:
+        checked({"answer": "a", "known": "b"}, **{option: "knwon"}, **more)
+    assert "answer, known" in (error.value.found or "")
+    assert f"r.{option}" in (error.value.fix or "")
+
+
+def test_one_task_that_can_be_judged_is_enough_to_start() -> None:
+    checked({"answer": None}, {"answer": "a"})
+    with pytest.raises(DataError, match="no task can be judged"):
+        checked({"answer": None}, {"answer": []})
+
+
+@pytest.mark.parametrize("half", [{"examples_by": {"a": "chart"}}, {"examples_field": "data_source"}])
+def test_examples_by_value_need_both_options(half: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"examples_field.*examples_by|examples_by.*examples_field"):
+        JudgeConfig(**half)
 
 
 def test_equal_texts_differ_only_in_form() -> None:

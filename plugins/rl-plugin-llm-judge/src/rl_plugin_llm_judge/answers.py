@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlcore.containment import value_text
+from rlcore.errors import DataError
 from rlcore.types import Task, Trajectory
 
 from rl_plugin_llm_judge.config import Extract, JudgeConfig
@@ -53,6 +54,35 @@ def case_of(trajectory: Trajectory, task: Task, config: JudgeConfig) -> Case:
         expected=(*_expected(task, config.field), *_aliases(task, config.aliases_field)),
         answer=given_answer(trajectory, config.extract),
     )
+
+
+def check_fields(tasks: Sequence[Task], config: JudgeConfig, *, keys: str) -> None:
+    """Check that a task can be judged, and that the fields which the options name exist in a task.
+
+    Args:
+        tasks: of one split
+        config: the options that name fields
+        keys: what messages write before the names of options
+
+    Raises:
+        DataError: a field is in no task, or no task has a question and an expected answer.
+    """
+    for option in ("field", "question_field", "aliases_field", "examples_field"):
+        name = getattr(config, option)
+        if name and tasks and not any(name in task.fields for task in tasks):
+            found = f"no task has it; task {tasks[0].id!r} has {', '.join(sorted(tasks[0].fields)) or 'no fields'}"
+            raise DataError(f"the judge needs the field {name!r}", found=found, fix=f"correct {keys}{option}")
+    first = ""
+    for task in tasks:
+        try:
+            _question(task, config.question_field)
+            _expected(task, config.field)
+        except UnusableTask as error:
+            first = first or str(error)
+        else:
+            return
+    if first:
+        raise DataError("no task can be judged", found=first, fix=f"correct {keys}field and {keys}question_field")
 
 
 def given_answer(trajectory: Trajectory, extract: Extract = "auto") -> str:

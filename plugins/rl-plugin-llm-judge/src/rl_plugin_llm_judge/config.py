@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from rlcore.config.schema import LARGEST, Count
 from rlcore.endpoints.options import LONGEST_WAIT_S, BaseUrl, EndpointTable
 
@@ -58,3 +58,11 @@ class JudgeConfig(EndpointTable):
     """A longer answer scores 0 and is not judged."""
     compare_first: bool = True
     """An answer that equals the expected one as a text scores 1 and is not judged."""
+
+    @model_validator(mode="after")
+    def _examples_have_a_field(self) -> JudgeConfig:
+        if self.examples_by and not self.examples_field:
+            raise ValueError('examples_by needs examples_field, such as "data_source"; found no field')
+        if self.examples_field and not self.examples_by:
+            raise ValueError("examples_field needs examples_by, the examples of its values; found none")
+        return self

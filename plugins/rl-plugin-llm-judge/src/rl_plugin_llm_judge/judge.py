@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from rlcore.endpoints.options import read_key
 from rlcore.errors import UserError
 from rlcore.types import RewardResult, Task, Trajectory
 
-from rl_plugin_llm_judge.answers import UnusableTask, case_of
+from rl_plugin_llm_judge.answers import UnusableTask, case_of, check_fields
 from rl_plugin_llm_judge.cache import VerdictCache
 from rl_plugin_llm_judge.config import JudgeConfig
 from rl_plugin_llm_judge.templates import JudgePrompt, read_examples, read_template
@@ -66,6 +67,10 @@ class Judge:
     def refusal(self) -> UserError | None:
         """The reason why no question can be answered; None if there is none."""
         return next((client.refusal for client in self._clients.values() if client.refusal is not None), None)
+
+    def check_tasks(self, tasks: Sequence[Task]) -> None:
+        """Check that the tasks can be judged, before a run starts. Raises like `check_fields`."""
+        check_fields(tasks, self._config, keys=KEYS)
 
     async def __call__(self, trajectory: Trajectory, task: Task) -> RewardResult:
         """The verdict, from 0 to 1. Without a verdict, the trajectory is not scored."""
