@@ -162,7 +162,12 @@ def test_prompt_of_the_row_replaces_the_prompt_of_the_plugin(tmp_path: Path) -> 
         ({**QUESTION, "extra_info": "no object"}, "invalid row"),
         ({**QUESTION, "answer": {"text": "red"}}, "invalid row"),
         ({**QUESTION, "question": "x" * 100_001}, "invalid row"),
+        ({**QUESTION, "question": "a \ud800"}, "invalid row"),
+        ({**QUESTION, "answer": float("nan")}, "invalid row"),
+        ({**QUESTION, "options": [str(number) for number in range(27)]}, "invalid row"),
         ({**QUESTION, "prompt": [{"role": "assistant", "content": "red"}]}, "invalid row"),
+        ({**QUESTION, "prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "invalid row"),
+        ({}, "no question"),
         ({**QUESTION, "question": " "}, "no question"),
         ({**QUESTION, "answer": ""}, "no answer"),
         ({**QUESTION, "images": []}, "missing or unreadable picture"),
@@ -182,6 +187,7 @@ def test_unusable_row_stops_the_run_or_is_counted_by_its_reason(tmp_path: Path, 
         tasks_of(file)
     assert reason in raised.value.message
     assert "row 2" in str(raised.value.where)
+    assert ("data.images" in (raised.value.fix or "")) == ("picture" in reason)
     skipping = dataset(file, on_error="skip")
     assert len(skipping.tasks("train")) == 1
     assert (skipping.skipped("train"), dict(skipping.skipped_by_reason("train"))) == (1, {reason: 1})

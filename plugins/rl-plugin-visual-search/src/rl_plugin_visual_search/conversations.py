@@ -55,10 +55,9 @@ def conversation_of(value: Mapping[str, Any], reader: ImageReader) -> Demonstrat
         is_last = turn is messages[-1]
         if action.answer is not None if is_last else action.code is not None or turn.tool_calls:
             continue
-        wanted = "an answer" if is_last else "code"
-        raise UnusableRow(
-            Reason.TURN, f"turn {number} of {len(turns)} has no {wanted}: {action.problem or 'it answers'}"
-        )
+        wanted = "no answer" if is_last else "no code"
+        found = f"turn {number} of {len(turns)} has {wanted}: {action.problem or 'it answers'}"
+        raise UnusableRow(Reason.TURN, found)
     if messages[-1].role != "assistant":
         raise UnusableRow(Reason.TURN, f"the conversation ends with a message of role {messages[-1].role}")
     return replace(read, messages=messages)

@@ -165,7 +165,8 @@ class VisualSearchData:
                     yield self._row(path, number, value)
                 except UnusableRow as error:
                     if self._config.on_error == "raise":
-                        fix = "correct the row, or skip such rows with data.on_error=skip"
+                        folder = ", set data.images to the folder of paths" if error.reason is Reason.PICTURE else ""
+                        fix = f"correct the row{folder}, or skip such rows with data.on_error=skip"
                         where = f"{path}, row {number}"
                         raise DataError(
                             f"unusable row, {error.reason}", found=error.found, where=where, fix=fix

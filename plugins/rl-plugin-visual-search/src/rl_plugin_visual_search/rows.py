@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
 from rlcore import DataError
+from rlcore.containment import value_text
 from rlcore.data.row_images import ImageReader
 from rlcore.types import Role
 
 ROLES = ("system", "user")
 LONGEST_TEXT = 100_000
 MOST_OPTIONS = 26
+_HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
+"""A lone surrogate, which JSON can represent and UTF-8 cannot."""
 
 
 class Reason(StrEnum):
@@ -81,15 +86,17 @@ def row_of(value: object, id: str, reader: ImageReader) -> Row:
         UnusableRow: a field or a picture is missing or damaged.
     """
     if not isinstance(value, Mapping):
-        raise UnusableRow(Reason.INVALID, f"a {type(value).__name__} instead of an object")
+        raise UnusableRow(Reason.INVALID, f"{value_text(value)} instead of an object")
     extra, reward, hint = (_object(value, name) for name in ("extra_info", "reward_model", "mm_hint"))
     question = _first_text((extra, "question"), (value, "question"), (value, "text"))
     if not question:
-        raise UnusableRow(Reason.QUESTION, f"the fields {', '.join(map(str, value))}"[:200])
-    options = tuple(_texts(value.get("options"), "options"))[:MOST_OPTIONS]
+        raise UnusableRow(Reason.QUESTION, _named(value))
+    options = tuple(_texts(value.get("options"), "options"))
+    if len(options) > MOST_OPTIONS:
+        raise UnusableRow(Reason.INVALID, f"{len(options)} options, the limit is {MOST_OPTIONS}")
     answers = _answers(value, extra, reward) or list(options[:1])
     if not answers:
-        raise UnusableRow(Reason.ANSWER, f"the fields {', '.join(map(str, value))}"[:200])
+        raise UnusableRow(Reason.ANSWER, _named(value))
     return Row(
         id=id,
         question=question,
@@ -103,12 +110,16 @@ def row_of(value: object, id: str, reader: ImageReader) -> Row:
     )
 
 
+def _named(row: Mapping[Any, Any]) -> str:
+    return f"the fields {', '.join(map(str, row))}"[:200] if row else "no fields"
+
+
 def _object(row: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
     value = row.get(name)
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UnusableRow(Reason.INVALID, f"{name} is a {type(value).__name__} instead of an object")
+        raise UnusableRow(Reason.INVALID, f"{name} is {value_text(value)} instead of an object")
     return value
 
 
@@ -133,14 +144,17 @@ def _texts(value: object, name: str) -> list[str]:
     """A text, a number, or a list of them, as texts."""
     listed = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     for each in listed:
-        if not isinstance(each, (str, int, float)):
-            raise UnusableRow(Reason.INVALID, f"{name} contains a {type(each).__name__} instead of a text")
+        if not isinstance(each, (str, int, float)) or (isinstance(each, float) and not math.isfinite(each)):
+            raise UnusableRow(Reason.INVALID, f"{name} contains {value_text(each)} instead of a text or a number")
     return [_bounded(str(each).strip(), name) for each in listed]
 
 
 def _bounded(text: str, name: str) -> str:
     if len(text) > LONGEST_TEXT:
         raise UnusableRow(Reason.INVALID, f"{name} has {len(text):,} characters, the limit is {LONGEST_TEXT:,}")
+    if half := _HALF_OF_A_PAIR.search(text):
+        found = f"{name} contains {half[0]!r} at character {half.start()}, which is no character"
+        raise UnusableRow(Reason.INVALID, found)
     return text
 
 
@@ -169,7 +183,8 @@ def _prompt(value: object) -> tuple[tuple[Role, str], ...]:
     for entry in value:
         role, content = (entry.get("role"), entry.get("content")) if isinstance(entry, Mapping) else (None, None)
         if role not in ROLES or not isinstance(content, str):
-            raise UnusableRow(Reason.INVALID, f"prompt has a message of role {role!r}; system and user are supported")
+            found = f"prompt has a message of role {role!r} with {value_text(content)}"
+            raise UnusableRow(Reason.INVALID, f"{found}; texts of system and user are supported")
         messages.append((cast(Role, role), _bounded(content, "prompt")))
     return tuple(messages)
 
