@@ -10,12 +10,15 @@ import point_control
 import pytest
 import tiny_act
 import tiny_pi0
+import tiny_smolvla
+import torch
 from preloaded import rlcore_command
 from rlcore_trainer.control.models.loading import load_action_model
+from safetensors.torch import load_file
+from torch import Tensor
 
 SEEN_POINT = f"""
 [model]
-path = "pi0"
 device = "cpu"
 [environment]
 id = "{point_control.__file__}:SeenPoint"
@@ -79,7 +82,8 @@ def test_pi0_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
     tiny_pi0.write_transformers(tmp_path / "pi0", settings=settings)
     (tmp_path / "run.toml").write_text(SEEN_POINT, encoding="utf-8")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = rlcore_command(("run", "-c", "run.toml", "name=run"), tmp_path, environment=environment)
+    words = ("run", "-c", "run.toml", "name=run", "model.path=pi0")
+    done = rlcore_command(words, tmp_path, environment=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     run = tmp_path / "runs" / "run"
     trained = load_action_model(run / "checkpoints" / "last" / "model")
@@ -92,6 +96,30 @@ def test_pi0_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
     done = rlcore_command(("eval", "runs/run", "--json"), tmp_path, environment=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["reward"] < 0
+
+
+@pytest.mark.slow
+def test_smolvla_is_cloned_and_trained_and_resumes_exactly(tmp_path: Path) -> None:
+    tiny_smolvla.write(tmp_path / "smolvla", state=1, actions=1, cameras={"front": (20, 24)})
+    (tmp_path / "run.toml").write_text(SEEN_POINT, encoding="utf-8")
+
+    def weights(name: str, *words: str) -> dict[str, Tensor]:
+        done = rlcore_command(("run", *words), tmp_path, environment={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return load_file(tmp_path / "runs" / name / "checkpoints" / "last" / "model" / "model.safetensors")
+
+    given = ("-c", "run.toml", "model.path=smolvla")
+    before = load_file(tmp_path / "smolvla" / "model.safetensors")
+    whole = weights("whole", *given, "name=whole", "trainer.steps=2")
+    first = weights("parts", *given, "name=parts")
+    parts = weights("parts", "--resume", "runs/parts", "trainer.steps=2")
+    for one, other in ((before, first), (first, parts)):
+        changed = {part for part in one if not torch.equal(one[part], other[part])}
+        assert "model.action_out_proj.weight" in changed
+        assert any(".lm_expert." in part for part in changed)
+        assert not any(".vlm." in part for part in changed)  # as the folder says
+    assert parts.keys() == whole.keys()
+    assert all(torch.equal(parts[part], whole[part]) for part in whole)
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tiny_pi0
 import torch
+from flow_inputs import drawn, observed, start, write_statistics
 from made_up_weights import made_up
 from rlcore.errors import DataError, UserError
-from rlcore_trainer.control.models.action_model import ActionModel
 from rlcore_trainer.control.models.loading import load_action_model
 from rlcore_trainer.control.models.normalisation import Statistics
 from rlcore_trainer.control.models.published import pi0_folder
@@ -24,12 +24,6 @@ from torch import Tensor
 GOLDEN = Path(__file__).parent / "published" / "pi0.json"
 """Configuration, names and sizes of weights, and what LeRobot 0.6.1 computed with transformers 5.5.4 for the weights of
 `made_up`, the observations of `observed` and the first noise of `start`."""
-STATISTICS = {
-    "observation.state.mean": [0.5, -1.0, 2.0],
-    "observation.state.std": [1.0, 2.0, 0.5],
-    "action.mean": [0.1, 0.2],
-    "action.std": [0.5, 2.0],
-}
 FAMILIES = ("lerobot", "transformers")
 
 
@@ -47,9 +41,7 @@ def write_lerobot(folder: Path) -> dict[str, Any]:
     tiny_pi0.write_tokenizer(folder)
     (folder / "config.json").write_text(json.dumps(golden["config"]))
     save_file({name: made_up(name, size) for name, size in golden["weights"].items()}, folder / "model.safetensors")
-    step = {"registry_name": "normalizer_processor", "state_file": "policy_preprocessor_step_5.safetensors"}
-    (folder / "policy_preprocessor.json").write_text(json.dumps({"name": "policy_preprocessor", "steps": [step]}))
-    save_file({name: torch.tensor(one) for name, one in STATISTICS.items()}, folder / step["state_file"])
+    write_statistics(folder)
     return golden
 
 
@@ -61,24 +53,6 @@ def loaded(family: str, folder: Path) -> FlowPolicy:
     model = load_action_model(folder)
     assert isinstance(model, FlowPolicy)
     return model
-
-
-def observed(model: ActionModel, *, height: int = 20, width: int = 36) -> dict[str, Tensor]:
-    observation = {"state": torch.tensor([[0.0, 1.0, 2.0], [1.0, -1.0, 0.5]])}
-    observation["instruction"] = torch.stack([model.encode_instruction(text) for text in ("push the cube", "left\n")])
-    for number, camera in enumerate(("top", "wrist")):
-        pixels = (torch.arange(2 * height * width * 3) * (7 + number) // 11) % 256
-        observation[f"images/{camera}"] = pixels.to(torch.uint8).reshape(2, height, width, 3)
-    return observation
-
-
-def start() -> Tensor:
-    return torch.linspace(-2, 2, 2 * 5 * 4).reshape(2, 5, 4)
-
-
-def drawn(model: ActionModel, seed: int = 0) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(2, *shape, generator=generator) for name, (shape, _) in model.noise_shapes().items()}
 
 
 def test_actions_and_loss_are_those_of_lerobot(tmp_path: Path) -> None:

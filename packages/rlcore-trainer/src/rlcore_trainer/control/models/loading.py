@@ -14,6 +14,7 @@ from rlcore_trainer.control.models.config import TinyVLAConfig
 from rlcore_trainer.control.models.folder import CONFIG, WEIGHTS, check_version, read_config, read_weights, unreadable
 from rlcore_trainer.control.models.published.lerobot import read_act
 from rlcore_trainer.control.models.published.pi0 import read_pi0
+from rlcore_trainer.control.models.published.smolvla import read_smolvla
 from rlcore_trainer.control.models.spaces import Spaces
 from rlcore_trainer.control.models.vla import KIND, VisionLanguageAction
 
@@ -28,14 +29,18 @@ def load_action_model(folder: Path) -> ActionModel:
     described = read_config(folder)
     if described.get("model_type") == KIND:
         return _vla(described, folder)
-    if described.get("type") == "act" and "input_features" in described:
+    kind = described.get("type") if "input_features" in described else None
+    if kind == "act":
         return read_act(described, folder)
-    if described.get("model_type") == "pi0" or (described.get("type") == "pi0" and "input_features" in described):
+    if kind == "smolvla":
+        return read_smolvla(described, folder)
+    if described.get("model_type") == "pi0" or kind == "pi0":
         return read_pi0(described, folder)
     found = ", ".join(f"{key} {described[key]}" for key in ("type", "model_type") if key in described)
     raise UserError(
-        "a control policy must be of a family that rlcore computes: ACT of LeRobot (type act), pi0 of LeRobot (type "
-        f"pi0) or of transformers (model_type pi0), or a policy that rlcore saved (model_type {KIND})",
+        "a control policy must be of a family that rlcore computes: ACT or SmolVLA of LeRobot (type act or "
+        "smolvla), pi0 of LeRobot (type pi0) or of transformers (model_type pi0), or a policy that rlcore saved "
+        f"(model_type {KIND})",
         found=found or "neither type nor model_type",
         where=str(folder / CONFIG),
         fix="choose a policy of one of these families, or model.path=builtin:tiny-vla for a new one",

@@ -26,6 +26,7 @@ PREPROCESSOR = "policy_preprocessor.json"
 UNLIMITED = 1e6
 """Limit of an action where the folder has none. The environment cuts actions at its own limits."""
 _PICTURES = ("observation.images.", "observation.image")
+"""Starts of the names of pictures, as in ``observation.images.top`` and ``observation.image2``."""
 _SMALLEST = 1e-8
 _PAIRS = {
     "MEAN_STD": ("mean", "std"),
@@ -108,7 +109,7 @@ class Scale(nn.Module):
 
 def is_picture(name: str) -> bool:
     """Whether a feature is a picture."""
-    return name.startswith(_PICTURES[0]) or name == _PICTURES[1]
+    return name.startswith(_PICTURES)
 
 
 def is_statistic(name: str) -> bool:
@@ -137,15 +138,9 @@ def _scale(
     size = (shape[0], 1, 1) if kind == "VISUAL" else shape
     if mode == "IDENTITY":
         return Scale(torch.zeros(size), torch.ones(size))
-    pairs = {
-        "MEAN_STD": ("mean", "std"),
-        "MIN_MAX": ("min", "max"),
-        "QUANTILES": ("q01", "q99"),
-        "QUANTILE10": ("q10", "q90"),
-    }
-    if mode not in pairs:
+    if mode not in _PAIRS:
         raise unreadable(f"the normalisation {mode} of {name}", folder / CONFIG)
-    first, second = (_statistic(f"{name}.{which}", size, found, folder) for which in pairs[mode])
+    first, second = (_statistic(f"{name}.{which}", size, found, folder) for which in _PAIRS[mode])
     if mode == "MEAN_STD":
         return Scale(first, second + _SMALLEST)
     spread = torch.where(second == first, torch.tensor(_SMALLEST), second - first)
@@ -191,7 +186,7 @@ def _old_statistics(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             feature, _, statistic = name.removeprefix(start).rpartition(".")
             for prefix in (_PICTURES[0], *(f"{one}" for one in (STATE, ENVIRONMENT_STATE, ACTION, _PICTURES[1]))):
                 flat = prefix.replace(".", "_")
-                if feature == flat or (prefix == _PICTURES[0] and feature.startswith(flat)):
+                if feature == flat or (prefix in _PICTURES and feature.startswith(flat)):
                     found[f"{prefix}{feature.removeprefix(flat)}.{statistic}"] = value
                     break
     return found
