@@ -72,11 +72,15 @@ class Child:
         """The seconds that the present call of an environment may take from now on."""
         return float(max(self._began.value + self._timeout_s - time.monotonic(), 0.0))
 
-    def answers(self) -> dict[int, Any]:
-        """Return by number what the environments answered, or what went wrong. Empty while they have time left."""
+    def answers(self, ready: bool) -> dict[int, Any]:
+        """Return by number what the environments answered, or what went wrong. Empty while they have time left.
+
+        Args:
+            ready: whether there is something to receive
+        """
         assert self.pipe is not None
         try:
-            if self.pipe.poll():
+            if ready:
                 found = self.pipe.recv()
             elif self.remaining_s() > 0:
                 return {}
@@ -187,7 +191,8 @@ class AsyncEnvironments(Environments):
         self._failed.clear()
         busy = [child for child in self._children if child.busy]
         while busy and not found:
-            wait([child.pipe for child in busy if child.pipe], min(child.remaining_s() for child in busy))
+            pipes = [child.pipe for child in busy if child.pipe]
+            ready = wait(pipes, min(child.remaining_s() for child in busy))
             for child in busy:
-                found |= child.answers()
+                found |= child.answers(child.pipe in ready)
         return found
