@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -30,9 +32,11 @@ def test_a_replay_shows_every_step_until_the_end() -> None:
         logprobs=Logprobs([0.0] * count),
         arrays={EXECUTED: NumberArray.of(rows)},
     )
-    trajectory = Trajectory(task_id="3", sibling=0, segments=(segment,), stop=Stop.DONE)
+    trajectory = Trajectory(task_id="3", sibling=0, segments=(segment,), stop=Stop.DONE, metrics={"steps": steps})
     frames = list(replayed(environment, trajectory, seed=3))
     assert len(frames) == steps + 1
     assert frames[0].shape == (240, 320, 3)
     assert not np.array_equal(frames[0], frames[-1])
+    cut = dataclasses.replace(trajectory, metrics={"steps": 3.0})  # by executor.max_steps
+    assert np.array_equal(np.stack(list(replayed(environment, cut, seed=3))), np.stack(frames[:4]))
     environment.close()

@@ -78,7 +78,9 @@ def _watched(id: str, made: Any) -> gymnasium.Env[Any, Any] | None:
 
 
 def replayed(environment: gymnasium.Env[Any, Any], trajectory: Trajectory, *, seed: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield a picture (height, width, 3) of each step of an episode, which is executed again.
+    """Yield a picture (height, width, 3) of the start and of each step of an episode, which is executed again.
+
+    The last decision may have actions that were not executed, because the episode ended or was cut short.
 
     Args:
         environment: with a camera for people.
@@ -87,15 +89,19 @@ def replayed(environment: gymnasium.Env[Any, Any], trajectory: Trajectory, *, se
     """
     environment.reset(seed=seed)
     yield _picture(environment)
+    for action in islice(_actions(trajectory, environment), int(trajectory.metrics["steps"])):
+        environment.step(action)
+        yield _picture(environment)
+
+
+def _actions(trajectory: Trajectory, environment: gymnasium.Env[Any, Any]) -> Iterator[NDArray[Any]]:
+    """Yield the actions of all decisions, within the limits of the environment."""
     space = environment.action_space
     assert isinstance(space, Box)
     for segment in trajectory.segments:
         decisions = np.asarray(segment.arrays[EXECUTED])[np.asarray(segment.loss_mask.tolist(), bool)]
         for action in decisions.reshape(-1, *space.shape):
-            *_, terminated, truncated, _ = environment.step(np.clip(action, space.low, space.high))
-            yield _picture(environment)
-            if terminated or truncated:
-                return
+            yield np.clip(action, space.low, space.high)
 
 
 def _picture(environment: gymnasium.Env[Any, Any]) -> NDArray[np.uint8]:
