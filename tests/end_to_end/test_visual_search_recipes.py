@@ -98,8 +98,10 @@ def test_named_recipe_passes_a_dry_run(
     name: str, place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", name, "--dry-run", *DRAWN])
-    assert main() == 0, capsys.readouterr().err
-    assert "Qwen2.5-VL-7B" in capsys.readouterr().out
+    status, shown = main(), capsys.readouterr()
+    assert status == 0, shown.err
+    assert "Qwen2.5-VL-7B" in shown.out
+    assert "sandbox   " in shown.err
 
 
 def test_dry_run_rejects_a_tool_bonus_without_its_accuracy_reward(
@@ -127,8 +129,10 @@ def test_recipe_of_supervised_training_passes_a_dry_run(
     row = json.dumps({"messages": messages, "images": ["scene.png", "scene.png"]})
     Path("data/visual_search_conversations.jsonl").write_text(row + "\n", encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b-sft", "--dry-run"])
-    assert main() == 0, capsys.readouterr().err
-    assert "Qwen2.5-VL-7B" in capsys.readouterr().out
+    status, shown = main(), capsys.readouterr()
+    assert status == 0, shown.err
+    assert "Qwen2.5-VL-7B" in shown.out
+    assert "sandbox   " not in shown.err, "supervised training samples nothing"
 
 
 def test_conversation_in_the_readme_is_read(tmp_path: Path) -> None:

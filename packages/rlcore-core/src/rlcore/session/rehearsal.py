@@ -57,9 +57,11 @@ def _rehearse(trial: RunSession) -> Rehearsal:
     model = folder or shape_of_name(config.model.path)
     estimate = estimate_memory(trial, model) if model is not None else None
     if estimate is not None and not estimate.fits:
+        _tell_sandbox(trial)
         found = f"needs about {size_text(estimate.total)} of memory, and there are {size_text(estimate.available or 0)}"
         return Rehearsal(estimate=estimate, verdict=f"too large for this machine: {found}; the model was not loaded")
     if folder is None:
+        _tell_sandbox(trial)
         name = config.model.path
         return Rehearsal(
             estimate=estimate, verdict=f"ready, except for the model {name}, which the run downloads and then checks"
@@ -68,12 +70,19 @@ def _rehearse(trial: RunSession) -> Rehearsal:
     return Rehearsal(estimate=estimate, verdict=_ready(trial))
 
 
+def _samples(trial: RunSession) -> bool:
+    trainer = trial.registry.spec("trainer", trial.config.trainer.id)
+    return not isinstance(trainer, TrainerSpec) or trainer.needs_environment
+
+
+def _tell_sandbox(trial: RunSession) -> None:
+    """Print the sandbox as the executor does, which a dry run without the model does not create."""
+    if _samples(trial) and trial.runs_code:
+        trial.say(f"sandbox   {trial.sandbox_choice.line()}")
+
+
 def _ready(trial: RunSession) -> str:
-    engine, trainer = (
-        trial.registry.spec("engine", trial.config.rollout.engine),
-        trial.registry.spec("trainer", trial.config.trainer.id),
-    )
-    samples = not isinstance(trainer, TrainerSpec) or trainer.needs_environment
-    if samples and isinstance(engine, EngineSpec) and engine.starts:
+    engine = trial.registry.spec("engine", trial.config.rollout.engine)
+    if _samples(trial) and isinstance(engine, EngineSpec) and engine.starts:
         return f"ready; not checked: the start of {engine.starts}"
     return "ready: settings, data, model and trainer were loaded and checked"
