@@ -203,6 +203,14 @@ def test_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
         tasks_of(file)
 
 
+@pytest.mark.parametrize("images", ["nowhere", "rows.json"])
+def test_folder_of_pictures_must_exist_even_if_rows_are_skipped(tmp_path: Path, images: str) -> None:
+    file = written(tmp_path, [QUESTION])
+    with pytest.raises(DataError, match=r"data\.images") as raised:
+        dataset(file, images=str(tmp_path / images), on_error="skip").tasks("train")
+    assert images in str(raised.value.where)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -11,20 +11,26 @@ from rl_plugin_visual_search.grammar import END_OF_CODE
 
 
 def check(run: Any, environment: Any) -> list[str]:
-    """Warn about turns that do not end after their code.
+    """Warn about turns that do not end after their code, and about episodes without a turn for a tool.
 
     Args:
         run: a `rlcore.session.session.RunSession`
         environment: a `rlcore.config.environments.ResolvedEnvironment`
     """
-    if not isinstance(environment.data, DataConfig) or not environment.data.runs_code:
+    data, notes = environment.data, []
+    if not isinstance(data, DataConfig):
         return []
-    if any(text.endswith(END_OF_CODE) for text in run.config.rollout.stop):
-        return []
-    return [
-        f"generation does not stop after {END_OF_CODE}: a model may go on and write the output of its code itself, up "
-        f"to rollout.max_new_tokens; set rollout.stop='[\"{END_OF_CODE}\"]'"
-    ]
+    if data.tools != "none" and environment.options.max_turns == 1:
+        notes.append(
+            "environment.max_turns=1 leaves no turn for a tool, because nothing is run in the last turn; set it to 2 "
+            "or more, or set data.tools=none"
+        )
+    if data.runs_code and not any(text.endswith(END_OF_CODE) for text in run.config.rollout.stop):
+        notes.append(
+            f"generation does not stop after {END_OF_CODE}: a model may go on and write the output of its code itself, "
+            f"up to rollout.max_new_tokens; set rollout.stop='[\"{END_OF_CODE}\"]'"
+        )
+    return notes
 
 
 def check_tool_bonus(run: Any, environment: Any, index: int) -> list[str]:

@@ -19,7 +19,7 @@ from rl_plugin_visual_search.choices import choice_of
 from rl_plugin_visual_search.config import DataConfig
 from rl_plugin_visual_search.conversations import conversation_of, is_conversation
 from rl_plugin_visual_search.drawn.source import drawn_demonstrations, drawn_rows
-from rl_plugin_visual_search.files import files_of, rows_in
+from rl_plugin_visual_search.files import files_of, folder_of, rows_in
 from rl_plugin_visual_search.prompts import MODULES
 from rl_plugin_visual_search.rows import Reason, Row, UnusableRow, row_of
 from rl_plugin_visual_search.tasks import as_task
@@ -160,23 +160,23 @@ class VisualSearchData:
         for path in files_of(name, f"data.{split}"):
             if path not in self._names:
                 self._names[path] = path.name if path.name not in self._names.values() else str(path)
+            folder = folder_of(self._config.images, path, "data.images")
             for number, value in rows_in(path):
                 try:
-                    yield self._row(path, number, value)
+                    yield self._row(path, folder, number, value)
                 except UnusableRow as error:
                     if self._config.on_error == "raise":
-                        folder = ", set data.images to the folder of paths" if error.reason is Reason.PICTURE else ""
-                        fix = f"correct the row{folder}, or skip such rows with data.on_error=skip"
+                        other = ", set data.images to the folder of paths" if error.reason is Reason.PICTURE else ""
+                        fix = f"correct the row{other}, or skip such rows with data.on_error=skip"
                         where = f"{path}, row {number}"
                         raise DataError(
                             f"unusable row, {error.reason}", found=error.found, where=where, fix=fix
                         ) from None
                     skipped[error.reason] += 1
 
-    def _row(self, path: Path, number: int, value: object) -> Row | Demonstration:
+    def _row(self, path: Path, folder: Path, number: int, value: object) -> Row | Demonstration:
         if isinstance(value, UnusableRow):
             raise value
-        folder = Path(self._config.images).expanduser() if self._config.images is not None else path.parent
         reader = self._readers.setdefault(folder, ImageReader(folder))
         if is_conversation(value):
             return conversation_of(value, reader)  # type: ignore[arg-type]

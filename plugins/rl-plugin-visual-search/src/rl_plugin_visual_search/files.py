@@ -41,6 +41,26 @@ def files_of(name: str, where: str) -> list[Path]:
     return [path]
 
 
+def folder_of(images: str | None, file: Path, where: str) -> Path:
+    """Return the folder that paths of pictures in a file are relative to.
+
+    Args:
+        images: the configured folder; None is that of the file
+        file: the file of rows
+        where: the configuration key, for messages
+
+    Raises:
+        DataError: the configured folder does not exist.
+    """
+    if images is None:
+        return file.parent
+    folder = Path(images).expanduser()
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "no such folder"
+        raise DataError(f"{where} must be a folder", found=found, where=str(folder.absolute()), fix=f"correct {where}")
+    return folder
+
+
 def rows_in(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line or position of each row, from 1, and the row; or an `UnusableRow` for a line of invalid JSON.
 
@@ -91,4 +111,4 @@ def _formats() -> str:
     return f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
-__all__ = ["files_of", "rows_in"]
+__all__ = ["files_of", "folder_of", "rows_in"]

@@ -17,7 +17,7 @@ from rlcore.wording import counted
 
 from rl_plugin_visual_search.config import PrepareConfig
 from rl_plugin_visual_search.conversations import is_conversation
-from rl_plugin_visual_search.files import files_of, rows_in
+from rl_plugin_visual_search.files import files_of, folder_of, rows_in
 from rl_plugin_visual_search.parquet import RowWriter
 from rl_plugin_visual_search.rows import Reason, Row, UnusableRow, row_of
 
@@ -93,7 +93,7 @@ def _target(name: str, key: str, config: PrepareConfig) -> Path:
 def _rows(config: PrepareConfig, report: _Report) -> Iterator[Row]:
     """The usable rows, with ids ``FILE:ROW``. Others are reported."""
     for place, path in enumerate(path for name in config.source for path in files_of(name, "source")):
-        folder = Path(config.images).expanduser() if config.images is not None else path.parent
+        folder = folder_of(config.images, path, "images")
         for number, value in rows_in(path):
             try:
                 if isinstance(value, UnusableRow):
