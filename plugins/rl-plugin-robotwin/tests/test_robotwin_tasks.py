@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,9 @@ from rl_plugin_robotwin.evaluation.results import Candidate
 from rlcore.errors import EnvironmentFailure, UserError
 
 CHECKOUT, PYTHON = os.environ.get("RLCORE_ROBOTWIN"), os.environ.get("RLCORE_ROBOTWIN_PYTHON")
-TABLE = Path(__file__).resolve().parents[3] / "docs" / "results" / "robotwin-checkout.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+TABLE = DOCS / "results" / "robotwin-checkout.md"
+GUIDE = DOCS / "how-to" / "evaluate-on-robotwin.md"
 RANDOM_STEPS = 300
 COLLIDING = ("blocks_ranking_size", 100_009)
 """The expert's fingers graze a block here and push it. The task is done only if this is repeated exactly."""
@@ -30,6 +35,13 @@ pytestmark = [
     pytest.mark.timeout(7200),
     pytest.mark.skipif(not CHECKOUT or not PYTHON, reason="needs RLCORE_ROBOTWIN and RLCORE_ROBOTWIN_PYTHON"),
 ]
+CALM = """
+import numpy as np
+
+def calm(trajectory, task):
+    return 1 / (1 + float(np.abs(np.asarray(trajectory.segments[0].arrays["executed"])).mean()))
+"""
+"""A reward that differs between episodes, also of a policy that never succeeds."""
 FALLING = '''
 import sapien
 from ._base_task import Base_Task
@@ -173,6 +185,34 @@ def test_demonstrations_have_joint_positions_alone() -> None:
         next(iter(demonstrations(arena.environment, 1, seed=SHOWN)))
     assert caught.value.where == "environment.control"
     arena.close()
+
+
+def test_the_run_of_the_guide_clones_trains_and_films(tmp_path: Path) -> None:
+    imageio = pytest.importorskip("imageio_ffmpeg")
+    found = re.search(r"```toml\n(\[environment\]\n.+?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    (tmp_path / "blocks.toml").write_text(found[1])
+    (tmp_path / "calm.py").write_text(CALM)
+    (tmp_path / "more.toml").write_text('[[reward]]\nid = "control-success"\n[[reward]]\nid = "calm.py:calm"\n')
+    short = ["executor.max_steps=30", "warmup.episodes=1", "warmup.steps=10", "trainer.steps=1"]
+    short += ["trainer.tasks_per_step=1", "rollout.group_size=2", "data.evaluation=1", "evaluation.every=1"]
+    words = [sys.executable, "-m", "rlcore", "run", "-p", "robotwin", "-c", "blocks.toml", "-c", "more.toml"]
+    words += [f"environment.python={PYTHON}", *short]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = [float(loss) for loss in re.findall(r"warm-up +\d+/10 +loss +([\d.]+)", done.stdout)]
+    assert losses[-1] < losses[0] / 2
+    (run,) = (tmp_path / "runs").iterdir()
+    start, trained = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert (start["step"], trained["step"], trained["updates"]) == (0, 1, 1)
+    videos = sorted((run / "videos").glob("*.mp4"))
+    assert [video.name[:6] for video in videos] == ["000000", "000001"]
+    for video in videos:
+        read = [imageio.get_ffmpeg_exe(), "-v", "error", "-i", str(video), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+        content = subprocess.run(read, capture_output=True, check=True).stdout
+        pictures = np.frombuffer(content, np.uint8).reshape(-1, 240, 320, 3).astype(int)
+        assert len(pictures) == 31
+        assert np.abs(pictures[-1] - pictures[0]).max() > 50
 
 
 def test_unstable_seeds_are_named_and_bounded(tmp_path: Path) -> None:
