@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("sapien", reason="needs the extra sapien")
 
+from rl_plugin_robotwin.config import EnvironmentConfig
 from rl_plugin_robotwin.data_config import SHOWN, DataConfig, PrepareConfig
 from rl_plugin_robotwin.dataset import BundledTasks, recorded
 from rl_plugin_robotwin.demonstration_file import prepare, read
@@ -156,6 +158,44 @@ def test_prepared_files_hold_the_same_demonstrations(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists already"):
         prepare(PrepareConfig(out=out, count=2))
     environment.close()
+    with pytest.raises(DataError, match="another environment") as caught:
+        list(read(out, EnvironmentConfig(task="reach", control="delta_qpos")))
+    assert "environment.control=delta_ee, but delta_qpos" in str(caught.value.found)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("actions", lambda rows: np.where(np.arange(len(rows))[:, None] == 3, np.nan, rows), "not finite"),
+        ("actions", lambda rows: rows.astype(str), "isfinite"),
+        ("lengths", lambda lengths: lengths[:0], "zero-size"),
+        ("lengths", lambda lengths: lengths * [-1, 1] + [0, 2 * lengths[0]], "lengths"),
+        ("lengths", lambda lengths: lengths + 1, "lengths"),
+    ],
+)
+def test_damaged_demonstrations_are_refused(
+    tmp_path: Path, archive: dict[str, Any], name: str, change: Callable[[Any], Any], says: str
+) -> None:
+    np.savez(tmp_path / "changed.npz", **archive | {name: change(archive[name])})
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        list(read(tmp_path / "changed.npz"))
+    assert says in str(caught.value.found)
+    assert "data.demonstrations" in str(caught.value.where)
+
+
+def test_a_missing_file_of_demonstrations_is_told_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        BundledTasks(DataConfig(demonstrations=tmp_path / "nothing.npz")).tasks("train")
+    assert "nothing.npz" in str(caught.value.found)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The arrays of a file with two demonstrations."""
+    out = tmp_path_factory.mktemp("shown") / "reach.npz"
+    prepare(PrepareConfig(out=out, count=2, task="reach", control="delta_ee"))
+    with np.load(out) as found:
+        return dict(found)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", None])

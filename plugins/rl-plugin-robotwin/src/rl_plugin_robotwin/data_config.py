@@ -14,14 +14,16 @@ HELD_OUT = 2**30
 """First seed of the evaluation tasks."""
 SHOWN = 2**29
 """First seed of the demonstrations."""
+MOST = 2**20
+"""Largest number of tasks."""
 
 
 class SeedsConfig(Table):
     """``[data]``: seeds of the environment's task. Training, evaluation and demonstrations never share a seed."""
 
-    train: Annotated[int, Field(ge=1, le=SHOWN)] = 4096
+    train: Annotated[int, Field(ge=1, le=MOST)] = 4096
     """Number of training tasks, with the seeds from 0."""
-    evaluation: Annotated[int, Field(ge=1, le=SHOWN)] = 64
+    evaluation: Annotated[int, Field(ge=1, le=MOST)] = 64
     """Number of held-out tasks, with the seeds from 2³⁰."""
 
 

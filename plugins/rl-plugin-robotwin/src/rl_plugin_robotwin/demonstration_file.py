@@ -1,11 +1,12 @@
 """Demonstrations in a NumPy archive, which is read without unpickling anything.
 
 The archive has ``actions`` (N, A), ``observation/<key>`` (N, ...), ``lengths`` (E,), ``seeds`` (E,) and
-``instructions`` (E,), for E episodes with N steps together.
+``instructions`` (E,), for E episodes with N steps together, and ``environment``, a JSON text with `MEANING`.
 """
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from rl_plugin_robotwin.demonstrations import Demonstration, demonstrations
 from rl_plugin_robotwin.environment import BimanualEnvironment
 
 PREFIX = "observation/"
+MEANING = ("task", "control", "scales", "timing")
+"""Keys of the environment on which the meaning of actions depends."""
 
 
 def prepare(config: PrepareConfig) -> Mapping[str, object]:
@@ -40,7 +43,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
         shown = list(demonstrations(environment, config.count, seed=config.first_seed))
     finally:
         environment.close()
-    write(config.out, shown)
+    write(config.out, shown, environment.config)
     steps = sum(map(len, shown))
     last = max(one.seed for one in shown)
     return {
@@ -50,38 +53,57 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
     }
 
 
-def write(path: Path, shown: Sequence[Demonstration]) -> None:
+def write(path: Path, shown: Sequence[Demonstration], config: EnvironmentConfig) -> None:
     """Write an archive. The file is complete or absent."""
     arrays = {PREFIX + key: np.concatenate([one.observations[key] for one in shown]) for key in shown[0].observations}
     arrays["actions"] = np.concatenate([one.actions for one in shown])
     arrays["lengths"] = np.array([len(one) for one in shown])
     arrays["seeds"] = np.array([one.seed for one in shown])
     arrays["instructions"] = np.array([one.instruction for one in shown])
+    arrays["environment"] = np.array(json.dumps(config.model_dump(mode="json", include=set(MEANING))))
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as file:
         np.savez_compressed(file, **arrays)
 
 
-def read(path: Path) -> Iterator[Demonstration]:
+def read(path: Path, config: EnvironmentConfig | None = None) -> Iterator[Demonstration]:
     """The demonstrations of an archive.
 
+    Args:
+        path: the archive
+        config: the environment in which the actions are to be imitated; None does not compare it
+
     Raises:
-        DataError: the file is not there, not an archive of demonstrations, or damaged.
+        DataError: the file is not there, not an archive of demonstrations, damaged, or of another environment.
     """
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no .npz archive" if path.is_file() else "there is no such file")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        ends = np.cumsum(arrays.pop("lengths"))
+        made = json.loads(str(arrays.pop("environment", "{}")))
+        lengths = arrays.pop("lengths")
+        ends = np.cumsum(lengths)
         actions, seeds, words = (arrays.pop(name) for name in ("actions", "seeds", "instructions"))
-        if ends[-1] != len(actions) or any(len(rows) != len(actions) for rows in arrays.values()):
+        if lengths.min() < 1 or ends[-1] != len(actions) or any(len(rows) != len(actions) for rows in arrays.values()):
             raise ValueError("its arrays have different lengths")
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+        if not all(np.isfinite(rows).all() for rows in (actions, *arrays.values())):
+            raise ValueError("it has numbers that are not finite")
+    except (OSError, ValueError, TypeError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
             "demonstrations cannot be read",
-            found=f"{type(error).__name__}: {error}",
-            where=str(path),
+            found=str(error) or type(error).__name__,
+            where=f"data.demonstrations, {path}",
             fix="write the file with rlcore data prepare robotwin",
         ) from error
+    own = config.model_dump(mode="json") if config is not None else made
+    if other := [key for key in made if made[key] != own.get(key)]:
+        raise DataError(
+            "demonstrations of another environment cannot be imitated",
+            found=", ".join(f"environment.{key}={made[key]}, but {own.get(key)} in this run" for key in other),
+            where=f"data.demonstrations, {path}",
+            fix="record them with the same environment keys, or remove data.demonstrations",
+        )
     for end, start, seed, text in zip(ends, np.append(0, ends[:-1]), seeds, words, strict=True):
         yield Demonstration(
             seed=int(seed),
