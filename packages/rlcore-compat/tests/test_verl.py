@@ -290,6 +290,12 @@ def test_unknown_key_has_a_suggestion_if_similar() -> None:
     assert found[1][:2] == ("unknown key", "actor_rollout_ref.nothing.like_it")
 
 
+def test_misspelt_key_is_not_ignored_with_the_rest_of_its_table() -> None:
+    agent = "actor_rollout_ref.rollout.agent"
+    (found,) = problems_of(f"{agent}.max_turn=5", f"{agent}.num_workers=8")
+    assert found == ("unknown key", f"{agent}.max_turn", f"did you mean {agent}.max_turns ?")
+
+
 def test_unknown_secret_is_masked() -> None:
     (problem,) = read("agent.api_key=abc123").layer.problems
     assert "abc123" not in str(problem)

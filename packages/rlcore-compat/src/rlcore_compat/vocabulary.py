@@ -98,7 +98,7 @@ class Vocabulary:
         for text in overrides:
             name, _, value = text.partition("=")
             name = _plain(name)
-            if entry_of(name, self.meanings) is not None:
+            if (entry := entry_of(name, self.meanings)) is not None and not _is_misspelt(name, entry, self.meanings):
                 keys.append(ForeignKey(text, name, foreign_value(value), f"command line: {text}"))
             else:
                 (masked,) = mask_arguments([text])
@@ -119,6 +119,12 @@ def entry_of(key: str, meanings: Mapping[str, Meaning]) -> str | None:
     while table and f"{table}.*" not in meanings:
         table = table.rpartition(".")[0]
     return f"{table}.*" if table else None
+
+
+def _is_misspelt(key: str, entry: str, meanings: Mapping[str, Meaning]) -> bool:
+    """Whether a key that its whole table ignores looks like one of this table that is not ignored."""
+    near = _misspelt(key, meanings, alike=0.9) if entry != key and meanings[entry].ours is None else None
+    return near is not None and meanings[near].ours is not None
 
 
 def _plain(key: str) -> str:
@@ -248,11 +254,11 @@ def unknown_key(key: str, origin: str, system: str, known: Collection[str], *, n
     return Problem(kind="unknown key", path=key, origin=origin, reason=reason)
 
 
-def _misspelt(key: str, known: Collection[str]) -> str | None:
+def _misspelt(key: str, known: Collection[str], *, alike: float = 0.8) -> str | None:
     """The key of the same table that differs by a typing mistake. A key of another meaning is never suggested."""
     table, _, name = key.rpartition(".")
     siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == table}
-    near = get_close_matches(name, siblings, n=1, cutoff=0.8)
+    near = get_close_matches(name, siblings, n=1, cutoff=alike)
     return siblings[near[0]] if near else None
 
 
