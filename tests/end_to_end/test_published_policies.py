@@ -118,6 +118,9 @@ def test_smolvla_is_cloned_and_trained_and_resumes_exactly(tmp_path: Path) -> No
         assert "model.action_out_proj.weight" in changed
         assert any(".lm_expert." in part for part in changed)
         assert not any(".vlm." in part for part in changed)  # as the folder says
+    saved = tmp_path / "runs" / "parts" / "checkpoints" / "last" / "model"
+    statistics = load_file(saved / "policy_postprocessor_step_0_unnormalizer_processor.safetensors")
+    assert statistics["action.std"][0] > 0
     assert parts.keys() == whole.keys()
     assert all(torch.equal(parts[part], whole[part]) for part in whole)
 

@@ -38,7 +38,7 @@ def write_vlm(folder: Path) -> None:
 
 
 def write(folder: Path, *, state: int, actions: int, cameras: Mapping[str, tuple[int, int]], **changed: Any) -> None:
-    """Write a folder as LeRobot does, without statistics."""
+    """Write a folder as LeRobot does for a policy of several datasets: without statistics of states and actions."""
     write_vlm(folder)
     pictures = {f"observation.images.{name}": [3, *size] for name, size in cameras.items()}
     inputs = {"observation.state": {"type": "STATE", "shape": [state]}}
@@ -48,9 +48,13 @@ def write(folder: Path, *, state: int, actions: int, cameras: Mapping[str, tuple
         **SIZES,
         "input_features": inputs,
         "output_features": {"action": {"type": "ACTION", "shape": [actions]}},
+        "normalization_mapping": {"VISUAL": "IDENTITY", "STATE": "MEAN_STD", "ACTION": "MEAN_STD"},
         **changed,
     }
     (folder / "config.json").write_text(json.dumps(described))
+    for name, kind in (("policy_preprocessor", "normalizer"), ("policy_postprocessor", "unnormalizer")):
+        steps = [{"registry_name": f"{kind}_processor"}]
+        (folder / f"{name}.json").write_text(json.dumps({"name": name, "steps": steps}))
     sizes = Sizes.model_validate(described)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from flow_inputs import STATISTICS, drawn, observed, start, write_statistics
 from made_up_weights import made_up
 from rlcore.errors import DataError, UserError
 from rlcore_trainer.control.models.loading import load_action_model
+from rlcore_trainer.control.models.normalisation import Statistics
 from rlcore_trainer.control.models.published.flow_policy import FlowPolicy
 from rlcore_trainer.control.models.published.prompt import PADDING
 from rlcore_trainer.control.models.published.smolvla_folder import Sizes, vlm_config
@@ -83,6 +85,39 @@ def test_a_folder_before_processors_has_its_statistics_among_the_weights(tmp_pat
     torch.testing.assert_close(model.mode(observed(model)), torch.tensor(golden["mode"]), atol=1e-5, rtol=0)
     model.save(tmp_path / "again")
     assert load_file(tmp_path / "again" / "model.safetensors").keys() == weights.keys()
+
+
+def test_a_folder_of_several_datasets_takes_the_statistics_of_demonstrations(tmp_path: Path) -> None:
+    golden = write(tmp_path / "a")
+    file = "policy_preprocessor_step_5.safetensors"
+    others = {f"so100.buffer.{name}": torch.tensor(one) for name, one in STATISTICS.items()}
+    save_file(others, tmp_path / "a" / file)
+    step = {"registry_name": "unnormalizer_processor"}
+    (tmp_path / "a" / "policy_postprocessor.json").write_text(json.dumps({"steps": [step]}))
+    model = load_action_model(tmp_path / "a")
+    with pytest.raises(DataError, match=r"warmup\.steps"):
+        model.mode(observed(model))
+    statistics = Statistics(
+        state_mean_S=torch.tensor(STATISTICS["observation.state.mean"]),
+        state_std_S=torch.tensor(STATISTICS["observation.state.std"]),
+        action_low_A=torch.tensor([-0.4, -1.8]),
+        action_high_A=torch.tensor([0.6, 2.2]),
+    )
+    critic = copy.deepcopy(model)
+    model.use_statistics(statistics)
+    observation = observed(model)
+    critic.load_state_dict(model.state_dict())
+    assert torch.equal(critic.mode(observation), model.mode(observation))
+    torch.testing.assert_close(model.mode(observation), torch.tensor(golden["mode"]), atol=1e-5, rtol=0)
+    model.save(tmp_path / "b")
+    again = load_action_model(tmp_path / "b")
+    again.use_statistics(dataclasses.replace(statistics, state_mean_S=torch.zeros(3)))
+    assert torch.equal(again.mode(observation), model.mode(observation))
+    (after,) = json.loads((tmp_path / "b" / "policy_postprocessor.json").read_text())["steps"]
+    before, after = load_file(tmp_path / "b" / file), load_file(tmp_path / "b" / after["state_file"])
+    assert before.keys() == others.keys() | STATISTICS.keys()
+    assert after.keys() == STATISTICS.keys()
+    assert all(torch.allclose(after[name], torch.tensor(one)) for name, one in STATISTICS.items())
 
 
 def test_numbered_pictures_are_cameras(tmp_path: Path) -> None:

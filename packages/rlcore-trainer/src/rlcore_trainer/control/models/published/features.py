@@ -6,6 +6,7 @@ A folder has ``config.json`` and ``model.safetensors``. The statistics are in fi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rlcore_trainer.control.models.folder import CONFIG, unreadable
@@ -23,6 +24,8 @@ from rlcore_trainer.control.models.spaces import Spaces
 
 STATE, ENVIRONMENT_STATE, ACTION = "observation.state", "observation.environment_state", "action"
 PREPROCESSOR = "policy_preprocessor.json"
+_PROCESSORS = {PREPROCESSOR: "normalizer_processor", "policy_postprocessor.json": "unnormalizer_processor"}
+"""Files of processors, and the step of each that has statistics."""
 UNLIMITED = 1e6
 """Limit of an action where the folder has none. The environment cuts actions at its own limits."""
 _PICTURES = ("observation.images.", "observation.image")
@@ -95,8 +98,8 @@ class Scale(nn.Module):
 
     def __init__(self, offset: Tensor, spread: Tensor) -> None:
         super().__init__()
-        self.register_buffer("offset", offset, persistent=False)
-        self.register_buffer("spread", spread, persistent=False)
+        self.register_buffer("offset", offset)
+        self.register_buffer("spread", spread)
 
     def forward(self, value: Tensor) -> Tensor:
         """Return the normalised feature."""
@@ -118,32 +121,90 @@ def is_statistic(name: str) -> bool:
 
 
 def scales(
-    described: Mapping[str, Any], features: Features, folder: Path, weights: Mapping[str, Tensor]
+    described: Mapping[str, Any],
+    features: Features,
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    *,
+    known: bool = True,
 ) -> dict[str, Scale]:
     """Read how each feature is normalised.
+
+    Args:
+        described: ``config.json``
+        features: its features
+        folder: the folder
+        weights: its weights
+        known: whether there are statistics of states and actions; without them, these are not normalised
 
     Raises:
         UserError: a statistic is missing or damaged, or a normalisation is unknown.
     """
     found = _statistics(folder) or _old_statistics(weights)
-    modes = described.get("normalization_mapping") or {}
-    return {name: _scale(name, shape, modes, found, folder) for name, shape in features.shapes.items()}
+    modes = {name: _mode(described, name) if known or is_picture(name) else "IDENTITY" for name in features.shapes}
+    return {name: _scale(name, shape, modes[name], found, folder) for name, shape in features.shapes.items()}
 
 
-def _scale(
-    name: str, shape: tuple[int, ...], modes: Mapping[str, Any], found: Mapping[str, Tensor], folder: Path
-) -> Scale:
+def has_statistics(
+    described: Mapping[str, Any], features: Features, folder: Path, weights: Mapping[str, Tensor]
+) -> bool:
+    """Whether there are statistics of states or actions, or none are needed.
+
+    Policies that were trained on several datasets, such as ``smolvla_base``, have a preprocessor without them.
+
+    Raises:
+        UserError: the preprocessor is damaged.
+    """
+    names = [name for name in (STATE, ACTION) if name in features.shapes and _mode(described, name) in _PAIRS]
+    found = _statistics(folder) or _old_statistics(weights)
+    given = [one for one in found for name in names if one.startswith(f"{name}.")]
+    return bool(given) or not names or not (folder / PREPROCESSOR).is_file()
+
+
+def learned(described: Mapping[str, Any], name: str, offset: Tensor, spread: Tensor) -> tuple[dict[str, Tensor], Scale]:
+    """Return the statistics of a state or an action that is normalised in a certain way, and the scale of these."""
+    mode = _mode(described, name)
+    if mode not in _PAIRS:
+        return {}, Scale(torch.zeros_like(offset), torch.ones_like(spread))
+    pair = (offset, spread) if mode == "MEAN_STD" else (offset - spread, offset + spread)
+    found = {f"{name}.{which}": value.cpu() for which, value in zip(_PAIRS[mode], pair, strict=True)}
+    return found, _of_pair(mode, *pair)
+
+
+def write_statistics(folder: Path, statistics: Mapping[str, Tensor]) -> None:
+    """Add statistics to the processors of a folder."""
+    for file, kind in _PROCESSORS.items():
+        path = folder / file
+        if not path.is_file():
+            continue
+        tree = read_json(path)
+        for number, step in enumerate(tree["steps"]):
+            if step.get("registry_name") == kind:
+                name = step.setdefault("state_file", f"{path.stem}_step_{number}_{kind}.safetensors")
+                known = load_file(folder / name) if (folder / name).is_file() else {}
+                save_file({**known, **statistics}, folder / name)
+        path.write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
+
+
+def _mode(described: Mapping[str, Any], name: str) -> str:
     kind = "VISUAL" if is_picture(name) else {ACTION: "ACTION", ENVIRONMENT_STATE: "ENV"}.get(name, "STATE")
-    mode = modes.get(kind, "IDENTITY")
-    size = (shape[0], 1, 1) if kind == "VISUAL" else shape
+    return str((described.get("normalization_mapping") or {}).get(kind, "IDENTITY"))
+
+
+def _scale(name: str, shape: tuple[int, ...], mode: str, found: Mapping[str, Tensor], folder: Path) -> Scale:
+    size = (shape[0], 1, 1) if is_picture(name) else shape
     if mode == "IDENTITY":
         return Scale(torch.zeros(size), torch.ones(size))
     if mode not in _PAIRS:
         raise unreadable(f"the normalisation {mode} of {name}", folder / CONFIG)
     first, second = (_statistic(f"{name}.{which}", size, found, folder) for which in _PAIRS[mode])
+    return _of_pair(mode, first, second)
+
+
+def _of_pair(mode: str, first: Tensor, second: Tensor) -> Scale:
     if mode == "MEAN_STD":
         return Scale(first, second + _SMALLEST)
-    spread = torch.where(second == first, torch.tensor(_SMALLEST), second - first)
+    spread = torch.where(second == first, torch.full_like(first, _SMALLEST), second - first)
     return Scale(first + spread / 2, spread / 2)
 
 
@@ -167,7 +228,8 @@ def _statistics(folder: Path) -> dict[str, Tensor]:
         return {}
     try:
         steps = read_json(path)["steps"]
-        named = [one["state_file"] for one in steps if one.get("registry_name") == "normalizer_processor"]
+        kind = _PROCESSORS[PREPROCESSOR]
+        named = [one["state_file"] for one in steps if one.get("registry_name") == kind and "state_file" in one]
         found: dict[str, Tensor] = {}
         for name in named:
             if Path(name).name != name:

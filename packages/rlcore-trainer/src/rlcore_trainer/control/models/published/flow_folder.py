@@ -19,6 +19,7 @@ from rlcore_trainer.control.models.published.features import (
     STATE,
     Features,
     Scale,
+    has_statistics,
     scales,
 )
 from rlcore_trainer.control.models.spaces import Spaces
@@ -102,6 +103,8 @@ class FlowFolder:
     """Normalisation of ``state``, ``action`` and the picture of each camera, by its name after ``images/``."""
     keeps_statistics: bool
     """Whether states and actions are normalised as the folder says."""
+    needs_statistics: bool = False
+    """Whether the policy cannot act before it has statistics of states and actions."""
 
 
 def read_sizes(kind: type[SizesOfFamily], described: Mapping[str, Any], folder: Path) -> SizesOfFamily:
@@ -199,7 +202,8 @@ def lerobot_folder(
             where=str(folder / SETTINGS),
             fix=f"leave only noise_level in {SETTINGS}",
         )
-    found, spaces = scales(described, features, folder, weights), features.spaces()
+    known = has_statistics(described, features, folder, weights)
+    found, spaces = scales(described, features, folder, weights, known=known), features.spaces()
     cameras = {name: size for name, size in spaces.cameras.items() if not name.startswith(EMPTY_CAMERA)}
     own = {name: found[feature] for name, feature in features.pictures.items() if name in cameras}
     own["action"] = found[ACTION]
@@ -213,5 +217,6 @@ def lerobot_folder(
         chunk=min(sizes.n_action_steps or sizes.chunk_size, sizes.chunk_size),
         settings=settings,
         scales=own,
-        keeps_statistics=True,
+        keeps_statistics=known,
+        needs_statistics=not known,
     )

@@ -20,13 +20,22 @@ from rlcore_trainer.control.models.folder import CONFIG, WEIGHTS
 from rlcore_trainer.control.models.heads.flow_equations import sde_step, straight_path
 from rlcore_trainer.control.models.heads.gaussian import normal_entropy, normal_log_prob
 from rlcore_trainer.control.models.normalisation import Statistics
-from rlcore_trainer.control.models.published.features import Scale
+from rlcore_trainer.control.models.published.features import (
+    ACTION,
+    PREPROCESSOR,
+    STATE,
+    Scale,
+    learned,
+    write_statistics,
+)
 from rlcore_trainer.control.models.published.flow_folder import SETTINGS, FlowFolder, ScaleSettings
 from rlcore_trainer.control.models.published.flow_network import FlowNetwork
 from rlcore_trainer.control.models.published.names import Names
 from rlcore_trainer.control.models.published.prompt import Prompt
 from rlcore_trainer.control.models.spaces import IMAGES, Spaces
 
+FEATURES = {"state": STATE, "action": ACTION}
+"""LeRobot's names of what is normalised."""
 _COPIED = (
     *("tokenizer", "special_tokens_map", "added_tokens", "policy_", "vlm_config"),
     *("processor_config", "preprocessor_config"),
@@ -45,6 +54,9 @@ class FlowPolicy(ActionModel):
     Actions have no limits: the environment cuts them at its own.
     """
 
+    has_statistics: Tensor
+    """Whether states and actions are normalised with statistics that belong to the weights."""
+
     def __init__(
         self,
         described: Mapping[str, Any],
@@ -60,7 +72,8 @@ class FlowPolicy(ActionModel):
         self.network = network
         self._scales = dict(known.scales)
         self.scales = nn.ModuleList(self._scales.values())
-        self._keeps_statistics = known.keeps_statistics
+        self.register_buffer("has_statistics", torch.tensor(known.keeps_statistics))
+        self._learned: dict[str, Tensor] = {}
         self._steps, self._noise_level = known.steps, known.settings.noise_level
 
     @property
@@ -149,7 +162,7 @@ class FlowPolicy(ActionModel):
 
     def use_statistics(self, statistics: Statistics) -> None:
         """Take over statistics if the folder has none; otherwise, its weights belong to its own."""
-        if self._keeps_statistics:
+        if self.has_statistics:
             return
         found, wanted = (len(statistics.state_mean_S), len(statistics.action_low_A)), self.spaces
         if found != (wanted.state, wanted.actions):
@@ -159,9 +172,19 @@ class FlowPolicy(ActionModel):
                 fix="record the demonstrations in the environment of the run",
             )
         limits = torch.tensor(wanted.low_A), torch.tensor(wanted.high_A)
-        _set(self._scales["state"], statistics.state_mean_S, statistics.state_scale())
-        _set(self._scales["action"], *statistics.action_scale(*limits))
-        self._keeps_statistics = True
+        own = {
+            "state": (statistics.state_mean_S, statistics.state_scale()),
+            "action": statistics.action_scale(*limits),
+        }
+        for name, scale in self._scales.items():
+            if name in own:
+                offset, spread = own[name]
+                if self._known.needs_statistics:
+                    found_here, exact = learned(self._described, FEATURES[name], offset, spread)
+                    self._learned |= found_here
+                    offset, spread = exact.offset, exact.spread
+                _set(scale, offset, spread)
+        self.has_statistics.fill_(True)
 
     def save(self, folder: Path) -> None:
         """Write a folder that the library of the policy reads, too, with a file of rlcore for its own settings."""
@@ -170,11 +193,13 @@ class FlowPolicy(ActionModel):
         for name, data in self._files.items():
             (folder / name).write_bytes(data)
         settings = self._known.settings
-        if settings.state is not None and self._keeps_statistics:
+        if settings.state is not None and self.has_statistics:
             settings = settings.model_copy(
                 update={"normalisation": {name: _listed(self._scales[name]) for name in ("state", "action")}}
             )
         (folder / SETTINGS).write_text(settings.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
+        if self._learned:
+            write_statistics(folder, self._learned)
         self._names.save(self.network.weights(), folder / WEIGHTS)
 
     @property
@@ -220,6 +245,12 @@ class FlowPolicy(ActionModel):
         return logprob_B, entropy.expand(len(start_BCM)), features_BD
 
     def _look(self, observation: Observation) -> Any:
+        if self._known.needs_statistics and not self.has_statistics:
+            raise DataError(
+                "the policy needs statistics of states and actions",
+                found=f"none in {PREPROCESSOR} or the files that it names",
+                fix="set warmup.steps to use those of recorded episodes, or copy the statistics of the policy",
+            )
         wanted = [*(IMAGES + name for name in self.spaces.cameras), *(["state"] if self.spaces.state else [])]
         missing = [name for name in (*wanted, "instruction") if name not in observation]
         if missing or (self.spaces.state and observation["state"].shape[1] != self.spaces.state):
