@@ -75,6 +75,7 @@ def test_a_folder_before_processors_has_its_statistics_among_the_weights(tmp_pat
     golden = write(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights = {name.replace("model.", "model._orig_mod.", 1): one for name, one in weights.items()}
+    weights["normalize_inputs.so100_buffer_observation_state.mean"] = torch.zeros(3)  # of another dataset
     for name, values in STATISTICS.items():
         feature, _, which = name.rpartition(".")
         start_of_name = "unnormalize_outputs" if feature == "action" else "normalize_inputs"
@@ -95,8 +96,9 @@ def test_a_folder_of_several_datasets_takes_the_statistics_of_demonstrations(tmp
     step = {"registry_name": "unnormalizer_processor"}
     (tmp_path / "a" / "policy_postprocessor.json").write_text(json.dumps({"steps": [step]}))
     model = load_action_model(tmp_path / "a")
-    with pytest.raises(DataError, match=r"warmup\.steps"):
+    with pytest.raises(DataError, match=r"warmup\.steps") as caught:
         model.mode(observed(model))
+    assert caught.value.where == str(tmp_path / "a" / "policy_preprocessor.json")
     statistics = Statistics(
         state_mean_S=torch.tensor(STATISTICS["observation.state.mean"]),
         state_std_S=torch.tensor(STATISTICS["observation.state.std"]),

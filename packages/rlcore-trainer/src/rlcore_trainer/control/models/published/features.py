@@ -40,6 +40,8 @@ _PAIRS = {
 """The two statistics of each normalisation."""
 _OLD = ("normalize_inputs.buffer_", "unnormalize_outputs.buffer_", "normalize_targets.buffer_")
 """Start of the names of statistics among the weights."""
+_OLD_MODULES = tuple(one.removesuffix("buffer_") for one in _OLD)
+"""The same for policies of several datasets, as in ``normalize_inputs.so100_buffer_observation_state.mean``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +119,7 @@ def is_picture(name: str) -> bool:
 
 def is_statistic(name: str) -> bool:
     """Whether a weight is a statistic, as in folders before LeRobot 0.4."""
-    return name.startswith(_OLD)
+    return name.startswith(_OLD_MODULES)
 
 
 def scales(
@@ -246,7 +248,7 @@ def _old_statistics(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         start = next((one for one in _OLD if name.startswith(one)), None)
         if start is not None:
             feature, _, statistic = name.removeprefix(start).rpartition(".")
-            for prefix in (_PICTURES[0], *(f"{one}" for one in (STATE, ENVIRONMENT_STATE, ACTION, _PICTURES[1]))):
+            for prefix in (_PICTURES[0], STATE, ENVIRONMENT_STATE, ACTION, _PICTURES[1]):
                 flat = prefix.replace(".", "_")
                 if feature == flat or (prefix in _PICTURES and feature.startswith(flat)):
                     found[f"{prefix}{feature.removeprefix(flat)}.{statistic}"] = value

@@ -90,6 +90,7 @@ SizesOfFamily = TypeVar("SizesOfFamily", bound=FlowSizes)
 class FlowFolder:
     """What a folder says about a policy."""
 
+    folder: Path
     config: Any
     """The configuration of the networks that transformers computes."""
     sizes: FlowSizes
@@ -210,6 +211,7 @@ def lerobot_folder(
     if STATE in found:
         own["state"] = found[STATE]
     return FlowFolder(
+        folder=folder,
         config=config,
         sizes=sizes,
         steps=steps,

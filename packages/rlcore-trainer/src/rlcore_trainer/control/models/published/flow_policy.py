@@ -248,7 +248,8 @@ class FlowPolicy(ActionModel):
         if self._known.needs_statistics and not self.has_statistics:
             raise DataError(
                 "the policy needs statistics of states and actions",
-                found=f"none in {PREPROCESSOR} or the files that it names",
+                found="none in this file or those that it names",
+                where=str(self._known.folder / PREPROCESSOR),
                 fix="set warmup.steps to use those of recorded episodes, or copy the statistics of the policy",
             )
         wanted = [*(IMAGES + name for name in self.spaces.cameras), *(["state"] if self.spaces.state else [])]

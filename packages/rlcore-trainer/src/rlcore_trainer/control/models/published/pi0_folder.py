@@ -122,6 +122,7 @@ def read_transformers(described: Mapping[str, Any], folder: Path) -> FlowFolder:
             raise unreadable(f"normalisation of another size than {name}", folder / SETTINGS)
         found[name] = Scale(torch.tensor(given.offset), torch.tensor(given.spread))
     return FlowFolder(
+        folder=folder,
         config=config,
         sizes=sizes,
         steps=sizes.num_inference_steps,
