@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
-from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
+from rlcore.errors import NotInstalledError, PluginError, UserError, WriteError, did_you_mean
 from rlcore.plugins.discovery import Plugin, State
 from rlcore.plugins.installed import Offer, Plugins
 from rlcore.plugins.loading import load_attribute, pip_line, resource
-from rlcore.plugins.registry import KINDS, Registry
+from rlcore.plugins.registry import KINDS, Registry, asked
 from rlcore.specs import AlgorithmSpec, EnvironmentSpec, RecipeSpec, RewardSpec, Spec, TrackerSpec
 
 
@@ -278,3 +280,14 @@ def test_an_unknown_recipe_lists_those_of_its_plugin():
     with pytest.raises(PluginError) as caught:
         registry.spec("recipe", "nobody/banana")
     assert "other/default" in str(caught.value.found)
+
+
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+def test_a_component_on_a_full_disk_is_not_blamed(kind: type[Exception]) -> None:
+    def build() -> None:
+        raise kind(f"cannot serialize: {os.strerror(errno.ENOSPC)}")
+
+    with pytest.raises(WriteError) as caught:
+        asked("model 'tiny'", build)
+    assert "tiny" in caught.value.message
+    assert "disk space" in str(caught.value.fix)

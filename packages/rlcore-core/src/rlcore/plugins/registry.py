@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rlcore import specs as spec_types
 from rlcore.containment import error_text, plugin_code, value_text
-from rlcore.errors import PluginError, RlcoreError, UserError, did_you_mean
+from rlcore.errors import PluginError, RlcoreError, UserError, WriteError, did_you_mean
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
 from rlcore.plugins.forms import mistake_in
 from rlcore.plugins.hosted import any_options, hosted_spec
@@ -303,6 +305,7 @@ def asked(what: str, function: Callable[..., Value], *arguments: Any, **keywords
 
     Raises:
         PluginError: it raised an exception other than `RlcoreError`.
+        WriteError: the disk is full.
     """
     return _asked(what, what, function, *arguments, **keywords)
 
@@ -319,6 +322,9 @@ def _asked(what: str, slow: str, function: Callable[..., Value], *arguments: Any
     except RlcoreError:
         raise
     except Exception as error:
+        if os.strerror(errno.ENOSPC) in str(error):  # also in a type of a library
+            text, room = str(error).splitlines()[0], "free disk space, or use another folder"
+            raise WriteError(f"{what} cannot write its files", found=text, fix=room) from error
         line = source_line(error)
         fix = f"edit {line}" if line else None
         raise PluginError(f"{what} failed", found=error_text(error), where=line, fix=fix) from error
