@@ -165,6 +165,8 @@ def test_hard_varies_the_looks_of_the_same_seed() -> None:
         (["raech"], "did you mean 'reach'?"),
         (["reach", "cameras=5"], "environment.cameras"),
         (["reach", "speed=2"], "environment.speed"),
+        (["reach", "--python", "python3"], "--python"),
+        (["reach", "lift", "--checkout", "RoboTwin"], "--checkout"),
         (["reach", "timing=topp"], "use control=qpos or control=ee"),
         (["reach", "--policy", "random", "control=ee", "--no-expert-filter"], "control"),
     ],
@@ -260,6 +262,15 @@ def test_a_run_without_checkpoints_has_no_policy(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="no checkpoint"):
         open_policy(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["model.pt", "notes.txt"])
+def test_a_folder_without_a_policy_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match="no policy") as caught:
+        open_policy(str(tmp_path))
+    assert ("networks of a phase" in str(caught.value.found)) == (name == "model.pt")
+    assert caught.value.where == "--policy"
 
 
 def test_a_video_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shlex
 import shutil
 from pathlib import Path
@@ -15,11 +16,12 @@ pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
 
 import rlcore
 import torch
+from rl_plugin_robotwin.phases import checkpoints
 from rl_plugin_robotwin.phases.config import NetworkConfig
 from rl_plugin_robotwin.phases.networks import Sizes, WorldModel, enough_memory
 from rl_plugin_robotwin.phases.sequences import Interface
 from rlcore.cli import main
-from rlcore.errors import UserError
+from rlcore.errors import UserError, WriteError
 
 SHORT = {
     "trainer.episodes": 2,
@@ -105,6 +107,26 @@ def test_the_other_networks_of_a_checkpoint_are_named(command: Any, teacher: Pat
     assert status == 2
     assert f"trainer.student={teacher}" in told
     assert "the phase teacher" in told
+
+
+def test_a_run_of_another_phase_is_not_resumed(command: Any, teacher: Path) -> None:
+    for folder in (teacher, teacher / "checkpoint-2"):
+        status, told = command(f"rlcore robotwin train student --resume {folder}")
+        assert status == 2
+        assert "trainer.id=robotwin-teacher" in told
+        assert str(folder) in told
+
+
+def test_a_checkpoint_on_a_full_disk_is_explained(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(WriteError, match="checkpoint") as caught:
+            checkpoints.save(tmp_path, 1, {"world_model": torch.zeros(100_000)}, {}, keep=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "PyTorch could not write" in str(caught.value.found)
+    assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,6 +56,7 @@ def evaluate(words: tuple[str, ...], **given: Any) -> None:
     from rl_plugin_robotwin.evaluation.policies import tables_of_run
 
     tasks = tasks_of([word for word in words if "=" not in word])
+    _check_checkout(tasks, given)
     options = options_of([word for word in words if "=" in word and not word.startswith(INPUTS)])
     environment, inputs = tables_of_run(given["policy"])
     inputs |= options_of([word.removeprefix(INPUTS) for word in words if word.startswith(INPUTS)])
@@ -92,6 +94,16 @@ def evaluate(words: tuple[str, ...], **given: Any) -> None:
         first = next(one["exception"] for one in found["tasks"][failed[0]]["list"] if one["exception"])
         fix = "correct what raised it; with --out, results.json has the exceptions of all episodes"
         raise NotScoredError(f"no episode of {', '.join(failed)} has a result", found=first, fix=fix)
+
+
+def _check_checkout(tasks: list[str], given: Mapping[str, Any]) -> None:
+    """Refuse options that only RoboTwin's own tasks read."""
+    from rl_plugin_robotwin.evaluation.arenas import bundled_tasks
+
+    for name in ("checkout", "python"):
+        if given[name] is not None and set(tasks) <= set(bundled_tasks()):
+            fix = f"remove it, or name tasks of the checkout, such as {BLOCKS[0]}"
+            raise UserError(f"bundled tasks do not read --{name}", found=given[name], where=f"--{name}", fix=fix)
 
 
 def tasks_of(words: list[str]) -> list[str]:

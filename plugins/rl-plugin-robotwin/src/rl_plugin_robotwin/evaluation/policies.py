@@ -165,14 +165,18 @@ def model_folder(name: str) -> Path:
     if not path.is_dir():
         fix = f"use {', '.join(CONTROLS)}, or the folder of a run or of a model"
         raise UserError("there is no such policy", found=name, where="--policy", fix=fix)
-    found = run_of(path)
-    if found is None:
-        return path
-    run, checkpoint = found
-    checkpoint = checkpoint or best_checkpoint(run) or last_checkpoint(run)
-    if checkpoint is None:
-        raise UserError("the run has no checkpoint", found=name, where="--policy", fix="train it with checkpoint.every")
-    return checkpoint / "model" if (checkpoint / "model").is_dir() else checkpoint
+    if (found := run_of(path)) is not None:
+        run, checkpoint = found
+        checkpoint = checkpoint or best_checkpoint(run) or last_checkpoint(run)
+        if checkpoint is None:
+            fix = "train it with checkpoint.every"
+            raise UserError("the run has no checkpoint", found=name, where="--policy", fix=fix)
+        path = checkpoint / "model" if (checkpoint / "model").is_dir() else checkpoint
+    if not (path / "config.json").is_file():
+        what = "the networks of a phase" if (path / "model.pt").is_file() else "no config.json"
+        fix = "give a run that trains a policy, such as rlcore run -p robotwin, or the folder of a model"
+        raise UserError("the folder has no policy of a task", found=f"{what} in {path}", where="--policy", fix=fix)
+    return path
 
 
 def tables_of_run(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

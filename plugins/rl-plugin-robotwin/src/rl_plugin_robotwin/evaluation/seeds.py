@@ -83,7 +83,10 @@ def read_seeds(path: Path, key: Mapping[str, Any]) -> dict[str, list[Candidate]]
         found = {task: [Candidate(**one) for one in listed] for task, listed in content["tasks"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(
-            "this is not a list of seeds", found=f"{type(error).__name__}: {error}", where=str(path), fix="remove it"
+            "this is not a list of seeds",
+            found=f"{type(error).__name__}: {error}",
+            where=str(path),
+            fix="name another file: a new one is written",
         ) from error
     for name, value in {"protocol": PROTOCOL, **key}.items():
         if own.get(name) != value:

@@ -75,6 +75,8 @@ def save(run: Path, step: int, model: Mapping[str, Any], state: Mapping[str, Any
 def not_written(what: str, path: Path, error: BaseException) -> WriteError:
     """Return the error for a file that cannot be written, with the space that is left."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
+    if "inline_container" in first:  # PyTorch names neither the file nor the cause
+        first = "PyTorch could not write all of it"
     room = next(folder for folder in path.absolute().parents if folder.is_dir())
     return WriteError(
         f"{what} cannot be written",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ import click
 from rlcore.cli.run import run
 from rlcore.config.write import toml_value
 from rlcore.errors import UserError
+from rlcore.runs.directory import run_of
 from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
@@ -75,10 +77,23 @@ def train(context: click.Context, /, phase: str, words: tuple[str, ...], dry_run
             raise UserError(f"{name} is given twice", found=f"{number} and --{name} {given[name]}", fix="give it once")
         given[name] = int(number)
     found = translated(ALIASES[phase], given, overrides)
+    if found.resume is not None:
+        _check_phase(Path(found.resume).expanduser(), ALIASES[phase])
     if speaks_first():
         say(*found.lines, err=True)
     status = _start(context, found, overrides, dry_run=dry_run)
     context.exit(status or 0)
+
+
+def _check_phase(path: Path, phase: str) -> None:
+    """Refuse to resume a run of another phase. What is no run is left to ``rlcore run``."""
+    run = run_of(path) if path.is_dir() else None
+    if run is None:
+        return
+    trainer = tomllib.loads((run[0] / "config.toml").read_text(encoding="utf-8")).get("trainer", {}).get("id")
+    if trainer != f"robotwin-{phase}":
+        fix = f"rlcore run --resume {run[0]}, or give a run of the phase {phase}"
+        raise UserError("this run is not one of the phase", found=f"trainer.id={trainer}", where=str(path), fix=fix)
 
 
 def _start(context: click.Context, found: Translated, overrides: list[str], *, dry_run: bool) -> int | None:
