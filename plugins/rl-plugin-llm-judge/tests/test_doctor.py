@@ -44,11 +44,16 @@ def test_doctor_judges_a_right_and_a_wrong_answer_with_each_server(server: Endpo
 
 @pytest.mark.parametrize(
     ("answer", "fix"),
-    [(reply("Judgement: 1"), "larger model"), (reply("perhaps"), "max_tokens"), (failing(400), "log of the server")],
+    [
+        (reply("Judgement: 1"), "larger model"),
+        (reply("perhaps"), "max_tokens"),
+        (failing(500), "log of the server"),
+        (failing(400), "server refuses"),
+    ],
 )
 def test_doctor_names_a_judge_that_cannot_judge(server: Endpoint, answer: Any, fix: str) -> None:
     server.answer = lambda body: answer
-    (found,) = doctor(f"reward.0.base_url={server.url}")
+    (found,) = doctor(f"reward.0.base_url={server.url}", "reward.0.max_retries=0")
     assert found.status == "fail"
     assert fix in found.fix
 

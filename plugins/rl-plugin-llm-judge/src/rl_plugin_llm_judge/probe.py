@@ -66,4 +66,6 @@ async def _verdicts(judge: Judge) -> list[RewardResult]:
 def _fix(kind: str) -> str:
     if kind == "unclear verdict":
         return "use another model or template, or a higher max_tokens for one that reasons"
+    if kind in {"rejected request", "content filter"}:
+        return "correct what the server refuses, such as a max_tokens or a question that is too long for it"
     return "check the log of the server, or set a higher timeout_s and deadline_s"
