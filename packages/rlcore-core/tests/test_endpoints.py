@@ -313,12 +313,20 @@ def test_proxy_is_a_setting_of_the_client(endpoint: Endpoint, monkeypatch: pytes
     before = dict(os.environ)
     options = {"base_url": ["http://judge.invalid/v1"], "api_key_env": "", "max_retries": 0}
     if proxy == "none":
-        with pytest.raises(UserError, match="does not respond"):
+        with pytest.raises(UserError, match="does not respond") as error:
             only(endpoint, **options, proxy="none")
+        assert "proxy" not in (error.value.fix or "")
     else:
         only(endpoint, **options, **({"proxy": endpoint.url.removesuffix("/v1")} if proxy == "url" else {}))
     assert len(endpoint.bodies) == (0 if proxy == "none" else 1)
     assert dict(os.environ) == before
+
+
+def test_proxy_that_is_not_there_is_named(endpoint: Endpoint) -> None:
+    gone = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(UserError, match="does not respond") as error:
+        only(endpoint, base_url=["http://judge.invalid/v1"], api_key_env="", max_retries=0, proxy=gone)
+    assert "proxy=none" in (error.value.fix or "")
 
 
 def test_endpoint_on_this_machine_is_reached_without_a_proxy(

@@ -188,6 +188,8 @@ class ChatEndpoints:
             server.lose(unreachable=True)
             if self._servers.unreachable and not self._succeeded:
                 fix = f"start the endpoint, or correct {self._prefix}base_url"
+                if any(map(self._connections.may_use_proxy, self._config.base_url)):
+                    fix += f", or the proxy: {self._prefix}proxy=none connects without one"
                 self._refuse("the endpoint does not respond", str(problem.failure), fix)
             return self._servers.rest_s()
         wait_s = backoff_s(retries) if problem.wait_s is None else problem.wait_s

@@ -58,6 +58,10 @@ class Connections:
         self._routes: dict[str, _Route] = {}
         self._clients: list[httpx2.AsyncClient] = []
 
+    def may_use_proxy(self, url: str) -> bool:
+        """Whether a request can go through a proxy; the environment decides for which hosts it does."""
+        return not (self._needs_no_proxy or is_local(url))
+
     async def post(self, url: str, content: bytes) -> Response:
         """Send JSON, and receive the whole response.
 
@@ -65,7 +69,7 @@ class Connections:
             ConnectionLost: there is no complete response.
             EndpointFailure: the response is too long, or damaged.
         """
-        if self._needs_no_proxy or is_local(url):
+        if not self.may_use_proxy(url):
             if url not in self._routes:
                 self._routes[url] = self._new_route(url)
             return await self._routes[url].post(content)
