@@ -198,12 +198,12 @@ class PhaseTrainer(ABC):
         self._steps += int(total["steps"])
         metrics = self._learn(batch, [one.number for one in episodes], before)
         metrics |= {
-            "episode_reward": total["reward"] / total["episodes"],
-            "success": total["success"] / total["episodes"],
-            "environment/failures": total["failures"],
             "world_model/new_error": total["error"] / total["steps"],
             "world_model/new_accuracy": total["right"] / total["steps"],
             "coverage": coverage(self.interface, self._strategy, episodes),
+            "episode_reward": total["reward"] / total["episodes"],
+            "success": total["success"] / total["episodes"],
+            "environment/failures": total["failures"],
             "total_steps": float(self._steps),
         }
         if not all(map(math.isfinite, metrics.values())):
