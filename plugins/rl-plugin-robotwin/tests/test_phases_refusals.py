@@ -82,6 +82,12 @@ def test_settings_without_an_effect_are_refused(command: Any, recipe: str, given
     assert f"command line: {given.partition('=')[0]}" in told
 
 
+def test_keys_that_contradict_each_other_are_named_where_they_were_given(command: Any) -> None:
+    status, told = command("rlcore run -p robotwin -r teacher --dry-run environment.timing=topp")
+    assert status == 2
+    assert "from command line: environment.timing=topp" in told
+
+
 def test_a_run_in_the_place_of_its_checkpoint_is_named(command: Any, teacher: Path) -> None:
     status, told = command(f"rlcore run -p robotwin -r toy-student --dry-run trainer.teacher={teacher}")
     assert status == 2

@@ -17,7 +17,7 @@ from rlcore.config.fields import (
     non_finite,
     number_type,
 )
-from rlcore.config.layers import BARE_WORD, DEFAULT, KeyPath, Layer, Merged, leaves, merge_layers
+from rlcore.config.layers import BARE_WORD, DEFAULT, OVERRIDES, KeyPath, Layer, Merged, leaves, merge_layers
 from rlcore.config.masking import is_secret_field, remember_secret_fields
 from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, most_similar, nearest_key
 from rlcore.config.schema import Table
@@ -156,7 +156,7 @@ class TableValidator:
     def bad(self, path: KeyPath, value: object, reason: str, doc: str | None = None, *, secret: bool = False) -> None:
         """Report an invalid value. A secret is masked, and so is the override that sets it."""
         secret = secret or is_secret(".".join(path))
-        origin = self.merged.origin(path)
+        origin = self._origin(path) if isinstance(value, Mapping) else self.merged.origin(path)
         shown = MASK if secret else repr(redacted(value))
         shown = shown if len(shown) <= 80 else shown[:79] + "…"
         problem = Problem(
@@ -168,6 +168,15 @@ class TableValidator:
             doc=doc,
         )
         self.problems.append(problem)
+
+    def _origin(self, path: KeyPath) -> str:
+        """The overrides within a table, which contradict what was valid before; without them, its origin."""
+        found = {
+            origin.partition("=")[0] if is_secret(".".join(key)) else origin
+            for key, origin in self.merged.origins.items()
+            if key[: len(path)] == path and origin.startswith(OVERRIDES)
+        }
+        return ", ".join(sorted(found)) or self.merged.origin(path)
 
     def not_found(self, path: KeyPath, reason: str, value: str | None = None) -> None:
         """Report that something named by the value at ``path`` does not exist."""
