@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -171,6 +172,14 @@ def test_a_process_that_ends_or_is_silent_is_a_failure(
     with pytest.raises(EnvironmentFailure, match=reason):
         other.call(f"{functions}:{name}", timeout_s=1 if name == "stops" else 30)
     assert time.monotonic() - started < 20
+
+
+def test_a_process_that_was_killed_between_two_calls_is_named(other: Interpreter, functions: Path) -> None:
+    child = other.call("os:getpid", timeout_s=30)
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(EnvironmentFailure, match="was ended by SIGKILL"):
+        other.call(f"{functions}:echo", value=1, timeout_s=30)
 
 
 def test_an_interpreter_of_another_version_is_named(tmp_path: Path) -> None:

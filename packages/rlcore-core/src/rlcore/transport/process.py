@@ -132,8 +132,20 @@ class ChildProcess:
             return count
 
     def unread(self) -> bool:
-        """Whether there are bytes that were not asked for, or the connection is closed."""
-        return any(descriptor == self._connection.fileno() for descriptor, _ in self._reading.poll(0))
+        """Whether there are bytes that were not asked for.
+
+        Raises:
+            Ended: the connection is closed.
+        """
+        try:
+            found = self._connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            found = b""
+        if not found:
+            raise Ended(self._how_ended())
+        return True
 
     def _wait(self, poll: select.poll, deadline: float) -> None:
         """Wait until the connection is ready. What the process prints is read meanwhile, so that it never blocks."""
