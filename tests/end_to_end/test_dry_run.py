@@ -88,6 +88,14 @@ def test_dry_run_of_a_given_model_is_ready_and_leaves_nothing(built: Path, tmp_p
     assert verdict == "# verdict   ready: settings, data, model and trainer were loaded and checked"
 
 
+def test_dry_run_reads_the_size_of_a_built_control_policy_from_its_weights(tmp_path: Path) -> None:
+    done = rlcore_command(["run", "-p", "gymnasium", "-r", "control", "--dry-run"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    memory = done.stdout.splitlines()[-3]
+    assert memory.startswith("# memory")
+    assert "model's name" not in memory
+
+
 def test_dry_run_says_that_a_model_is_too_large(tmp_path: Path) -> None:
     done = rlcore_command([*RUN, "model=acme-test/Large-9000B", "--dry-run"], tmp_path)
     assert done.returncode in (0, 2)  # with a network, the hub answers that there is no such model

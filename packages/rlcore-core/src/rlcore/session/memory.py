@@ -110,7 +110,7 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
         checkpoint=needs.checkpoint,
         checkpoints=keep,
         free_disk=free_bytes(Path(run.config.runs).expanduser()),
-        exact=shape.layers > 0,
+        exact=isinstance(model, Path) or shape.layers > 0,
     )
 
 
