@@ -113,6 +113,34 @@ def test_an_exception_fails_one_episode_and_spares_the_others():
     assert len(collect(vector, [3, 4, 5], constant, seed=0, limit=9).episodes) == 3
 
 
+class Broken(Counting):
+    """Returns NaN in the second step of the episode with seed 1, or in its reset."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self._part = part
+
+    def reset(self, **keywords):
+        observation, info = super().reset(**keywords)
+        if self._part == "reset" and self._seed == 1:
+            observation["state"][0] = np.nan
+        return observation, info
+
+    def step(self, action):
+        observation, reward, *others = super().step(action)
+        if (self._seed, self._step) == (1, 2):
+            observation["state"][0] = np.inf if self._part == "state" else 0
+            reward = np.nan if self._part == "reward" else reward
+        return observation, reward, *others
+
+
+@pytest.mark.parametrize(("part", "named"), [("reset", "state"), ("state", "state"), ("reward", "reward")])
+def test_numbers_that_are_not_finite_fail_their_episode(part, named):
+    found = collect(SyncEnvironments([partial(Broken, part)] * 3), [0, 1, 2], constant, seed=0, limit=9)
+    assert [one.number for one in found.episodes] == [0, 2]
+    assert f"infinite numbers: {named}" in str(found.failures[1])
+
+
 def test_a_dead_process_fails_the_episodes_of_its_environments_and_starts_again():
     vector = AsyncEnvironments([partial(Counting, dies_at=2)] * 4, processes=2)
     try:

@@ -33,6 +33,22 @@ SHORT = {
     "model.builder.memory": 12,
     "model.builder.codes": 8,
 }
+FAILING = """
+from rl_plugin_robotwin.toy.environment import ToyArm
+
+resets = 0
+
+
+class Failing(ToyArm):
+    action = "control"
+
+    def reset(self, *, seed=None, options=None):
+        global resets
+        resets += 1
+        if resets > 4:  # those that the code of the patches is made from
+            raise RuntimeError("a motor is hot")
+        return super().reset(seed=seed, options=options)
+"""
 SIZES = " ".join(f"{key}={value}" for key, value in SHORT.items())
 
 
@@ -133,6 +149,14 @@ def test_a_checkpoint_on_a_full_disk_is_explained(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "PyTorch could not write" in str(caught.value.found)
     assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_held_out_episodes_that_all_fail_are_an_explained_error(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    settings = {**SHORT, "environment.id": f"{tmp_path}/failing.py:Failing", "runs": str(tmp_path)}
+    with pytest.raises(UserError, match="no episode") as caught:
+        rlcore.train("robotwin", recipe="toy-teacher", **settings)
+    assert "a motor is hot" in str(caught.value.found)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import numpy as np
 from rlcore.errors import EnvironmentFailure
 
 from rlcore_trainer.control.environments import Environments
-from rlcore_trainer.control.steps import Array, Observation, Outcome
+from rlcore_trainer.control.steps import Array, Observation, Outcome, Start
 from rlcore_trainer.control.vector import episode_seed
 
 
@@ -147,23 +147,35 @@ def collect(environments: Environments, numbers: Sequence[int], decide: Decide, 
     recorders: dict[int, Recorder] = {}
     starts = environments.reset({i: episode_seed(seed, number) for i, number in enumerate(numbers)})
     for i, start in starts.items():
-        if isinstance(start, EnvironmentFailure):
-            failures[numbers[i]] = start
-        else:
+        if failure := failure_of(start):
+            failures[numbers[i]] = failure
+        elif isinstance(start, Start):
             recorders[i] = Recorder(numbers[i], episode_seed(seed, numbers[i]), start.observation, start.info)
     active, done = dict(recorders), dict[int, Episode]()
     while active:
         slots = sorted(active)
         choices = dict(zip(slots, decide([active[i] for i in slots]), strict=True))
         for i, outcome in environments.step({i: choices[i].action for i in slots}).items():
-            if isinstance(outcome, EnvironmentFailure):
-                failures[active.pop(i).number] = outcome
+            if failure := failure_of(outcome):
+                failures[active.pop(i).number] = failure
                 continue
+            assert isinstance(outcome, Outcome)
             recorder = active[i]
             recorder.add(choices[i].action, outcome, choices[i].stored)
             if outcome.ended or recorder.step >= limit:
                 done[active.pop(i).number] = recorder.finish()
     return Collected([done[number] for number in sorted(done)], failures)
+
+
+def failure_of(answer: Start | Outcome | EnvironmentFailure) -> EnvironmentFailure | None:
+    """Return the failure of an environment; numbers that are not finite are one, too."""
+    if isinstance(answer, EnvironmentFailure):
+        return answer
+    numbers = {name: value for name, value in answer.observation.items() if value.dtype.kind == "f"}
+    if isinstance(answer, Outcome):
+        numbers["reward"] = np.array(answer.reward)
+    bad = [name for name, value in numbers.items() if not np.isfinite(value).all()]
+    return EnvironmentFailure(f"the environment returned NaN or infinite numbers: {', '.join(bad)}") if bad else None
 
 
 def transitions(episode: Episode) -> Iterator[tuple[dict[str, Array], Array, dict[str, Array]]]:

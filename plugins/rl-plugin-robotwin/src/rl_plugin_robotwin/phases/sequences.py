@@ -5,7 +5,7 @@ Axes: B episodes, T steps, S values of the state, A values of an action. Observa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,3 +172,9 @@ def note_on_length(batches: Sequence[Sequences], wanted: int) -> str | None:
         return None
     text = f"note      episodes end after {longest} steps, before trainer.steps_per_episode={wanted}"
     return f"{text}: environment.max_steps may be the limit"
+
+
+def no_episode(failures: Mapping[int, Exception]) -> UserError:
+    """Return the error for a round or a fixed set without any episode, with one of this process's failures."""
+    found = str(next(iter(failures.values()), "failures in other processes"))
+    return UserError("no episode could be collected", found=found, fix="check the environment")

@@ -32,7 +32,7 @@ from rl_plugin_robotwin.phases.journal import Journal
 from rl_plugin_robotwin.phases.loading import check_environment
 from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, enough_memory
 from rl_plugin_robotwin.phases.pictures import finite, panels, write_sample
-from rl_plugin_robotwin.phases.sequences import Interface, Sequences, coverage, note_on_length
+from rl_plugin_robotwin.phases.sequences import Interface, Sequences, coverage, no_episode, note_on_length
 from rl_plugin_robotwin.phases.world_model import Predictions, WorldModelTraining, evaluate, predictions
 from rl_plugin_robotwin.videos import write_video
 
@@ -192,8 +192,7 @@ class PhaseTrainer(ABC):
         }
         total = self._strategy.sum(sums)
         if not total["episodes"]:
-            found = str(next(iter(collected.failures.values()), "in other processes"))
-            raise UserError("no episode could be collected", found=found, fix="check the environment")
+            raise no_episode(self._failures)
         self._done = min(first + self._slots, self._config.episodes)
         self._steps += int(total["steps"])
         metrics = self._learn(batch, [one.number for one in episodes], before)
@@ -219,6 +218,7 @@ class PhaseTrainer(ABC):
         found = collect(self._environments, numbers, decide, seed=seed, limit=self._config.steps_per_episode)
         for number, failure in found.failures.items():
             self._journal.tell(logging.WARNING, f"episode {number} failed: {failure}")
+        self._failures = found.failures or getattr(self, "_failures", {})
         return found
 
     def _fixed(self, name: str, count: int, decide: Decide) -> list[Sequences]:
@@ -230,6 +230,8 @@ class PhaseTrainer(ABC):
             found = self._collect(numbers[start : start + self._config.num_envs], decide, seed)
             if found.episodes:
                 batches.append(self.interface.sequences(found.episodes, self._device))
+        if not self._strategy.sum({"batches": float(len(batches))})["batches"]:
+            raise no_episode(self._failures)
         return batches
 
     def _random(self, *, hold: int) -> RandomActing:
@@ -247,7 +249,7 @@ class PhaseTrainer(ABC):
                 numbers = list(range(start, min(CALIBRATION, start + self._config.num_envs)))
                 found += self._collect(numbers, self._random(hold=4), seed).episodes
             if not found:
-                raise UserError("no episode could be collected", fix="check the environment")
+                raise no_episode(self._failures)
             rows = [torch.from_numpy(one.observations[self.network.target]) for one in found]
             pairs = (torch.cat([row[:-1] for row in rows]), torch.cat([row[1:] for row in rows]))
             code.cpu().fit(torch.cat(rows), pairs, seed=seed)
