@@ -114,6 +114,12 @@ def test_training_on_one_machine_passes_a_dry_run(tmp_path: Path) -> None:
     assert "Qwen2.5-VL-7B" in done.stdout
 
 
+def test_head_writes_no_address_without_a_valid_port(tmp_path: Path) -> None:
+    done = subprocess.run(["bash", str(FOLDER / "head.sh"), "head:29400"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "usage" in done.stderr
+
+
 @pytest.mark.slow
 def test_workers_meet_at_the_head_and_pass_a_dry_run(tmp_path: Path) -> None:
     environment = surroundings(tmp_path, HEAD_HOST="127.0.0.1", NODES="2", GPUS="1")

@@ -16,14 +16,21 @@ port=${1:-29400}
 file=${HEAD_FILE:-head.address}
 host=${HEAD_HOST:-$(hostname --fqdn)}
 
-printf '%s:%s\n' "$host" "$port" >"$file"
-exec python - "$port" <<'PYTHON'
+if [[ ! $port =~ ^[0-9]+$ ]]; then
+    echo "usage: sbatch head.sh [PORT]; found the port $port" >&2
+    exit 2
+fi
+
+exec python - "$host" "$port" "$file" <<'PYTHON'
+import pathlib
 import sys
 import threading
 
 from torch.distributed import TCPStore
 
-store = TCPStore("0.0.0.0", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+host, port, file = sys.argv[1:]
+store = TCPStore("0.0.0.0", int(port), is_master=True, wait_for_workers=False)
+pathlib.Path(file).write_text(f"{host}:{port}\n")
 print(f"listening on port {store.port}", flush=True)
 threading.Event().wait()  # until the job is cancelled
 PYTHON
