@@ -101,6 +101,11 @@ def test_existing_and_unusual_outputs_are_errors(tmp_path: Path) -> None:
         prepared(tmp_path, source=out, out=out, overwrite=True)
     with pytest.raises(DataError, match="no row"):
         prepared(tmp_path, out=str(tmp_path / "a.parquet"), subset=str(tmp_path / "b.parquet"))
+    with pytest.raises(UserError, match="folder of out") as raised:
+        prepared(tmp_path, out=f"{out}/train.parquet")
+    assert out in (raised.value.found or "")
+    with pytest.raises(ValueError, match="subset_size needs subset"):
+        prepared(tmp_path, subset_size=3, overwrite=True)
 
 
 def test_command_prepares_the_real_sample(

@@ -129,3 +129,9 @@ class PrepareConfig(Table):
     """Write nothing and fail if a row cannot be used. Otherwise such rows are counted and left out."""
     overwrite: bool = False
     """Replace existing files."""
+
+    @model_validator(mode="after")
+    def _held_out_questions_have_a_file(self) -> PrepareConfig:
+        if self.subset is None and "subset_size" in self.model_fields_set:
+            raise ValueError("subset_size needs subset, the file for the held-out questions; found none")
+        return self

@@ -52,7 +52,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
 
     Raises:
         DataError: a file cannot be read, no row can be used, or a row cannot be used and ``strict`` is set.
-        UserError: a file exists already.
+        UserError: a file exists already, or its folder cannot be created.
     """
     out = _target(config.out, "out", config)
     subset = _target(config.subset, "subset", config) if config.subset is not None else None
@@ -86,7 +86,11 @@ def _target(name: str, key: str, config: PrepareConfig) -> Path:
         raise UserError(f"{key} exists already", found=str(path), fix="choose another name, or set overwrite=true")
     if any(path.resolve() == file.resolve() for source in config.source for file in files_of(source, "source")):
         raise UserError(f"{key} is one of the files of source", found=str(path), fix="choose another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        found = f"{error.strerror}: {path.parent}"
+        raise UserError(f"the folder of {key} cannot be created", found=found, fix=f"change {key}") from None
     return path
 
 
