@@ -150,3 +150,18 @@ def test_refused_arguments_are_named_with_their_reasons(
     assert "torchrun --nnodes=2 --nproc-per-node=8" in capsys.readouterr().err
     assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", *arguments("ranked")) == 2
     assert "leave out hasimage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("max_turns=5", "environment.max_turns"),
+        ("single_response_max_tokens=64", "actor_rollout_ref.rollout.agent.single_response_max_tokens"),
+        ("filter_groups.enable=True", "algorithm.filter_groups"),
+    ],
+)
+def test_name_of_a_key_without_its_table_has_a_suggestion(
+    word: str, meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", word) == 2
+    assert f"did you mean {meant} ?" in capsys.readouterr().err

@@ -118,6 +118,7 @@ def test_nearest_dialect_key_of_an_unknown_key(notes: Callable[..., None]) -> No
     assert nearest_dialect_key(Registry(), "notes.seed") == "notes.seeds"
     assert nearest_dialect_key(Registry(), "Note") == "notes"
     assert nearest_dialect_key(Registry(), "trainer.steps") is None
+    assert nearest_dialect_key(Registry(), "seeds") == "notes.seeds"
 
 
 def test_conflicting_dialects_are_an_error(notes: Callable[..., None], tmp_path: Path) -> None:

@@ -147,10 +147,13 @@ def install_hint(registry: Registry) -> str | None:
 
 
 def nearest_dialect_key(registry: Registry, key: str) -> str | None:
-    """The key of an installed dialect that is closest to an unknown key."""
+    """The key or table of an installed dialect that is closest to an unknown key, or ends with it."""
     keys = [known for offer, dialect in _override_dialects(registry) for known in _keys(offer, dialect)]
     if near := get_close_matches(key, keys, n=1, cutoff=0.85):
         return near[0]
+    if longer := [known for known in keys if f".{key}." in f"{known}."]:
+        first = min(longer, key=len)
+        return first[: first.index(f".{key}") + len(key) + 1]
     names = {names[0].upper(): names[0] for _, spec in _offers(registry) for names in spec.files if len(names) == 1}
     near = get_close_matches(key.upper(), names, n=1, cutoff=0.75)
     return names[near[0]] if near else None

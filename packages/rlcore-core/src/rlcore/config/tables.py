@@ -205,7 +205,8 @@ class TableValidator:
                 continue
             shown = ".".join(path)
             own = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
-            near = most_similar(shown, (own, self.nearest_dialect_key(shown)))
+            has_its_name = own is not None and own.rpartition(".")[2] == shown.rpartition(".")[2]
+            near = own if has_its_name else most_similar(shown, (own, self.nearest_dialect_key(shown)))
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if shown in self.renamed:
