@@ -232,8 +232,8 @@ def available(config: HttpSandboxConfig | None) -> SandboxSupport:
         return SandboxSupport(reason=text, fix="start the service, or change sandbox.base_url")
     if result.value != "42":
         return SandboxSupport(
-            reason=f"{config.base_url} runs code, but not as expected: {result.error or result.value}",
-            fix="use a service with Python 3.10 or newer",
+            reason=f"{config.base_url} did not answer 6 * 7 with 42: {result.error or result.value}",
+            fix="check sandbox.base_url, and use a service with Python 3.10 or newer",
         )
     return SandboxSupport(
         guarantees=(f"code runs on the machines of {config.base_url}, isolated as its operator has configured", *HOLDS),
