@@ -78,7 +78,7 @@ def bare(pictures: int, work_s: float) -> Callable[[], object]:
 def comparisons(*, smoke: bool = False) -> list[Comparison]:
     """State alone and three 64x64 cameras, with the work of a simulator."""
     steps, found = 5 if smoke else 1000, []
-    for pictures, name, floors in ((0, "state", (0.65, 0.75)), (3, "three-cameras", (0.8, 0.85))):
+    for pictures, name, floors in ((0, "state", (0.6, 0.7)), (3, "three-cameras", (0.75, 0.8))):
         arguments = {"pictures": pictures, "work_s": WORK_S[pictures]}
         there = control_environment(sys.executable, f"{simulators.__file__}:Arm", arguments)
         ours = measured(stepped(there), steps)

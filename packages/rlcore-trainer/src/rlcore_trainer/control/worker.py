@@ -15,9 +15,8 @@ from rlcore.errors import EnvironmentFailure
 from rlcore_trainer.control.environments import answer
 from rlcore_trainer.control.slot import Slot
 
-EVERY_S = 10e-3
-"""Answers are sent after this time, in seconds, while further calls wait. Then the parent can send the next calls in
-time, and a message costs little in comparison."""
+EVERY_S = 2e-3
+"""While further calls wait, answers are sent at most this often, in seconds: a message then costs little."""
 
 
 def work(pipe: Connection, makes: Mapping[int, bytes], began: Any) -> None:
@@ -60,6 +59,7 @@ def _serve(pipe: Connection, slots: Mapping[int, Slot], began: Any) -> None:
         number, call = waiting.popleft()
         began.value = time.monotonic()
         answers[number] = answer(slots[number], *call)
-        if not waiting or time.monotonic() - sent > EVERY_S:
+        # While half of the calls wait, the parent has time to send the next ones, even if it must wait for a core.
+        if not waiting or (len(answers) >= len(waiting) and time.monotonic() - sent > EVERY_S):
             pipe.send(answers)
             answers, sent = {}, time.monotonic()
