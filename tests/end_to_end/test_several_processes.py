@@ -245,6 +245,7 @@ def test_processes_stop_when_the_launcher_is_killed(tmp_path: Path) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "environment", "sentence"),
     [

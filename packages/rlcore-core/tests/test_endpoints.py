@@ -180,7 +180,7 @@ def test_busy_server_rests_while_another_answers(endpoint: Endpoint) -> None:
         Reply(body=b"<html>please wait"),
         Reply(body=reply().body, drops=True),
         Reply(body=reply().body, headers={"Content_Encoding": "gzip"}),
-        Reply(body=b"{}", after_s=600),
+        pytest.param(Reply(body=b"{}", after_s=600), marks=pytest.mark.slow),
     ],
     ids=["429", "500", "503", "html", "dropped", "undecodable", "hangs"],
 )
@@ -251,6 +251,7 @@ def test_waits_grow_and_differ_and_retry_after_is_read() -> None:
     assert [retry_after_s({"retry-after": text}) for text in ("soon", "nan", "inf", "")] == [None] * 4
 
 
+@pytest.mark.slow
 def test_deadline_includes_the_wait_for_other_questions(endpoint: Endpoint) -> None:
     endpoint.answer = lambda body: Reply(body=reply().body, after_s=0.8)
     found = ask(endpoint, 4, concurrency=1, deadline_s=2.0)
@@ -284,6 +285,7 @@ def test_retry_goes_to_a_server_that_has_answered_others(endpoint: Endpoint) -> 
     assert all(isinstance(answer, Answer) for answer in found)
 
 
+@pytest.mark.slow
 def test_lost_server_is_asked_whether_it_is_alive_and_used_again(endpoint: Endpoint) -> None:
     broken = Endpoint()
     broken.answers = [failing(500)] * 8 + [reply()]
@@ -296,6 +298,7 @@ def test_lost_server_is_asked_whether_it_is_alive_and_used_again(endpoint: Endpo
         broken.close()
 
 
+@pytest.mark.slow
 def test_questions_to_dead_servers_end_at_their_deadline(endpoint: Endpoint) -> None:
     answers = iter([reply()])
     endpoint.answer = lambda body: next(answers, Reply(body=b"{}", after_s=600))

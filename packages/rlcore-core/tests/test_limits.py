@@ -74,6 +74,7 @@ def test_nul_character_is_a_bad_value(rlcore: Call, key: str) -> None:
     assert f"bad value    {key}" in done.err
 
 
+@pytest.mark.slow
 def test_integer_with_too_many_digits_for_python_is_a_bad_value(rlcore: Call) -> None:
     done = rlcore("run", "-p", "toy", f"trainer.steps={'9' * 5000}")
     assert done.status == 2

@@ -211,6 +211,7 @@ def test_secrets_of_this_process_are_not_passed_on(
     assert found == [None, "C", "table"]
 
 
+@pytest.mark.slow
 def test_processes_end_with_a_killed_parent(functions: Path) -> None:
     code = f"""
         import os, sys, time

@@ -243,7 +243,7 @@ def test_answers_without_text_are_counted_and_never_stored(endpoint: Endpoint, t
         (failing(500), "server error"),
         (Reply(body=b'{"choices": ['), "unreadable answer"),
         (Reply(body=reply().body, drops=True), "connection"),
-        (Reply(body=b"", after_s=600), "time-out"),
+        pytest.param(Reply(body=b"", after_s=600), "time-out", marks=pytest.mark.slow),
     ],
 )
 def test_step_without_a_response_is_null_until_the_next_run(

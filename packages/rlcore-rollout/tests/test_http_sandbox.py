@@ -83,6 +83,7 @@ def test_earlier_cells_are_repeated_without_their_output(server: FusionServer) -
     assert (third.stdout, third.value, third.reset) == ("(5, 4)\n", "2", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [

@@ -363,6 +363,7 @@ def test_closing_the_sandbox_ends_everything() -> None:
     assert ends(asyncio.run(whole()))
 
 
+@pytest.mark.slow
 def test_a_busy_event_loop_does_not_make_cells_late() -> None:
     limits = SandboxLimits(cell_s=1.0)
 

@@ -170,6 +170,7 @@ def test_environments_of_a_dead_process_are_reset_one_by_one():
         vector.close()
 
 
+@pytest.mark.slow
 def test_an_environment_that_hangs_is_a_failure_and_its_process_starts_again():
     vector, _ = environments([Hanging] * 2, "async", timeout_s=1.0)
     try:
@@ -181,6 +182,7 @@ def test_an_environment_that_hangs_is_a_failure_and_its_process_starts_again():
         vector.close()
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_that_of_one_environment_and_not_of_its_process():
     vector = AsyncEnvironments([partial(Counting, delay_s=0.3)] * 5, processes=1, timeout_s=1.0)
     try:

@@ -118,6 +118,7 @@ def test_equal_questions_are_asked_once(server: Endpoint) -> None:
     assert sum(result.components["cached"] for result in found) == 14
 
 
+@pytest.mark.slow
 def test_answers_are_judged_at_the_same_time(server: Endpoint) -> None:
     server.answer = lambda body: Reply(body=judged(body).body, after_s=0.3)
     assert values(scores(server, [f"it is pink {number}" for number in range(12)])) == [1.0] * 12
@@ -220,7 +221,9 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "time-out")) for name in FAILURES]
+)
 def test_failure_of_the_server_is_not_a_zero_and_has_a_kind(server: Endpoint, name: str) -> None:
     answer, kind = FAILURES[name]
     server.answer = lambda body: answer
@@ -287,6 +290,7 @@ def test_slow_stream_ends_at_the_time_limit(server: Endpoint) -> None:
     assert (found.value, found.error_kind) == (None, "time-out")
 
 
+@pytest.mark.slow
 def test_other_servers_take_over(server: Endpoint) -> None:
     hung = Endpoint()
     hung.answer = lambda body: HUNG

@@ -72,6 +72,7 @@ def last(rows: list[dict[str, float]], name: str, count: int = 1) -> float:
     return sum(values) / len(values)
 
 
+@pytest.mark.slow
 def test_a_teacher_of_another_size_or_a_damaged_one_is_refused(tmp_path):
     short = {"trainer.episodes": 4, "trainer.steps_per_episode": 3}
     run(tmp_path, "teacher", "t", **short)

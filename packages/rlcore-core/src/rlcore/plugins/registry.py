@@ -322,8 +322,8 @@ def _asked(what: str, slow: str, function: Callable[..., Value], *arguments: Any
     except RlcoreError:
         raise
     except Exception as error:
-        if os.strerror(errno.ENOSPC) in str(error):  # also in a type of a library
-            text, room = str(error).splitlines()[0], "free disk space, or use another folder"
+        if os.strerror(errno.ENOSPC) in (text := error_text(error)):  # libraries have types of their own for it
+            room = "free disk space, or use another folder"
             raise WriteError(f"{what} cannot write its files", found=text, fix=room) from error
         line = source_line(error)
         fix = f"edit {line}" if line else None
