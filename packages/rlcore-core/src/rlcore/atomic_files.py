@@ -6,13 +6,24 @@ so an existing partial file is left over from a killed process.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from rlcore.containment import error_text
 from rlcore.errors import WriteError
+
+FREE_DISK_SPACE = "free disk space, or use another folder"
+"""What to do about a full disk."""
+
+
+def is_full_disk(error: Exception) -> bool:
+    """Whether an error is that of a full disk, for which some libraries have types of their own."""
+    return os.strerror(errno.ENOSPC) in error_text(error)
 
 
 def beside(path: Path) -> Path:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import sys
 
 import click
 
+from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.cli.interrupts import interrupts_handled
 from rlcore.cli.stray import stray_messages_escaped
 from rlcore.cli.text import examples
@@ -135,7 +135,7 @@ def cli() -> None:
 
 
 MACHINE_ERRORS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free disk space, or use another folder"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), FREE_DISK_SPACE),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "change the permissions, or use another folder"),
     errno.ENAMETOOLONG: "use a shorter name: file systems allow 255 bytes for a name, and 4,096 for a path",
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "give another path"),
@@ -147,8 +147,8 @@ def _machine_failure(error: BaseException) -> UserError | None:
     """An error of the file system as bad input, whichever library raised it; None for other errors."""
     if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
         return UserError(str(error), fix=MACHINE_ERRORS[error.errno])
-    if isinstance(error, Exception) and os.strerror(errno.ENOSPC) in str(error):  # a type of a library
-        return UserError(str(error).splitlines()[0], fix=MACHINE_ERRORS[errno.ENOSPC])
+    if isinstance(error, Exception) and is_full_disk(error):
+        return UserError(str(error).splitlines()[0], fix=FREE_DISK_SPACE)
     return None
 
 

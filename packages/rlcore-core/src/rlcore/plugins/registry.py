@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rlcore import specs as spec_types
+from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import PluginError, RlcoreError, UserError, WriteError, did_you_mean
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
@@ -322,12 +321,12 @@ def _asked(what: str, slow: str, function: Callable[..., Value], *arguments: Any
     except RlcoreError:
         raise
     except Exception as error:
-        if os.strerror(errno.ENOSPC) in (text := error_text(error)):  # libraries have types of their own for it
-            room = "free disk space, or use another folder"
-            raise WriteError(f"{what} cannot write its files", found=text, fix=room) from error
+        found = error_text(error)
+        if is_full_disk(error):
+            raise WriteError(f"{what} cannot write its files", found=found, fix=FREE_DISK_SPACE) from error
         line = source_line(error)
         fix = f"edit {line}" if line else None
-        raise PluginError(f"{what} failed", found=error_text(error), where=line, fix=fix) from error
+        raise PluginError(f"{what} failed", found=found, where=line, fix=fix) from error
 
 
 def _hint(id: str, known: list[str]) -> str | None:

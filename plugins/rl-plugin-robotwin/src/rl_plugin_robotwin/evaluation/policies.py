@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rlcore.errors import UserError
 from rlcore.runs.checkpoints import best_checkpoint, last_checkpoint, run_of
+from rlcore.runs.directory import config_layer
 
 from rl_plugin_robotwin.evaluation.arenas import Arena
 from rl_plugin_robotwin.evaluation.results import Candidate
@@ -184,13 +185,11 @@ def tables_of_run(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
     Empty for other policies, and without an environment of this plugin.
     """
-    import tomllib
-
     path = Path(name).expanduser()
     found = run_of(path) if name not in CONTROLS and path.is_dir() else None
     if found is None:
         return {}, {}
-    tree = tomllib.loads((found[0] / "config.toml").read_text(encoding="utf-8"))
+    tree = config_layer(found[0]).tree
     environment = dict(tree.get("environment", {}))
     if environment.get("id") not in ("robotwin", "robotwin-checkout"):
         environment = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import click
 from rlcore.cli.run import run
 from rlcore.config.write import toml_value
 from rlcore.errors import UserError
-from rlcore.runs.directory import run_of
+from rlcore.runs.directory import config_layer, run_of
 from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
@@ -90,7 +89,7 @@ def _check_phase(path: Path, phase: str) -> None:
     run = run_of(path) if path.is_dir() else None
     if run is None:
         return
-    trainer = tomllib.loads((run[0] / "config.toml").read_text(encoding="utf-8")).get("trainer", {}).get("id")
+    trainer = config_layer(run[0]).tree.get("trainer", {}).get("id")
     if trainer != f"robotwin-{phase}":
         fix = f"rlcore run --resume {run[0]}, or give a run of the phase {phase}"
         raise UserError("this run is not one of the phase", found=f"trainer.id={trainer}", where=str(path), fix=fix)

@@ -78,8 +78,8 @@ class PhaseTrainer(ABC):
             raise UserError("a phase needs an environment", fix="set environment.id, such as robotwin or robotwin-toy")
         self.network = self._network(run.options("builder") or NetworkConfig())
         self._slots = self._rank.world_size * config.num_envs
-        name = run.environments[0].name
-        self._environments, how = environments_of_run(run, name, config.num_envs, config.vector)
+        self._environments, how = environments_of_run(run, run.environments[0].name, config.num_envs, config.vector)
+        self._failures: Mapping[int, Exception] = {}
         self._tell(f"envs      {how}", level=logging.INFO)
         vector = self._environments
         self.interface = Interface(vector.observation_space, vector.action_space, self.network)
@@ -218,7 +218,7 @@ class PhaseTrainer(ABC):
         found = collect(self._environments, numbers, decide, seed=seed, limit=self._config.steps_per_episode)
         for number, failure in found.failures.items():
             self._journal.tell(logging.WARNING, f"episode {number} failed: {failure}")
-        self._failures = found.failures or getattr(self, "_failures", {})
+        self._failures = found.failures or self._failures
         return found
 
     def _fixed(self, name: str, count: int, decide: Decide) -> list[Sequences]:
