@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tiny_pi0
 import torch
-from flow_inputs import drawn, observed, start, write_statistics
+from flow_inputs import check_density_of_chain, check_golden, drawn, observed, start, write_statistics
 from made_up_weights import made_up
 from rlcore.errors import DataError, UserError
 from rlcore_trainer.control.models.loading import load_action_model
@@ -57,19 +57,7 @@ def loaded(family: str, folder: Path) -> FlowPolicy:
 
 def test_actions_and_loss_are_those_of_lerobot(tmp_path: Path) -> None:
     golden = write_lerobot(tmp_path)
-    model = load_action_model(tmp_path)
-    assert isinstance(model, FlowPolicy)
-    observation = observed(model)
-    assert model.chunk == 3
-    assert sorted(model.spaces.cameras) == ["top", "wrist"]
-    with torch.no_grad():
-        actions_BHA = model.without_noise(observation, start())
-    torch.testing.assert_close(actions_BHA, torch.tensor(golden["actions"]), atol=2e-5, rtol=0)
-    torch.testing.assert_close(model.mode(observation), torch.tensor(golden["mode"]), atol=2e-5, rtol=0)
-    action_BHA = torch.linspace(-1, 1, 40).reshape(2, 5, 4)[:, :3, :2] * torch.tensor([0.5, 2.0])
-    noise = {"start": start(), "time": torch.tensor([[0.3], [0.9]])}
-    loss_B = model.cloning_loss(observation, action_BHA + torch.tensor([0.1, 0.2]), torch.ones(2, 3).bool(), noise)
-    torch.testing.assert_close(loss_B, torch.tensor(golden["loss"]), atol=2e-5, rtol=0)
+    check_golden(load_action_model(tmp_path), golden, atol=2e-5)
 
 
 def reference(model: FlowPolicy, observation: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -127,19 +115,7 @@ def test_a_choice_has_the_same_density_when_it_is_evaluated(family: str, tmp_pat
 
 
 def test_the_chain_has_the_density_of_its_noise(tmp_path: Path) -> None:
-    model = loaded("transformers", tmp_path)
-    observation, noise = observed(model), drawn(model)
-    one = {name: rows[:1] for name, rows in observation.items()}
-
-    def chain(steps: Tensor) -> Tensor:
-        return model.sample(one, {"start": noise["start"][:1], "steps": steps}).choice["chain"]
-
-    jacobian = torch.autograd.functional.jacobian(chain, noise["steps"][:1])
-    size = noise["steps"][0].numel()
-    _, volume = torch.linalg.slogdet(jacobian.reshape(size, size))
-    standard = torch.distributions.Normal(0.0, 1.0).log_prob(noise["steps"][:1]).sum()
-    logprob_B = model.sample(one, {name: rows[:1] for name, rows in noise.items()}).logprob_B
-    torch.testing.assert_close(logprob_B[0], standard - volume, atol=1e-3, rtol=1e-4)
+    check_density_of_chain(loaded("transformers", tmp_path))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
