@@ -164,12 +164,13 @@ class Sampler:
 
     @torch.no_grad()
     def generate(self, prompt: Any, sampling: Any) -> Completion:
-        assert sampling.temperature == 0
+        generator = torch.Generator().manual_seed(sampling.seed)
         tokens, logprobs = list(prompt.token_ids), []
         for _ in range(sampling.max_new_tokens):
             logprobs_V = self.policy(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1].log_softmax(-1)
-            tokens.append(int(logprobs_V.argmax()))
-            logprobs.append(float(logprobs_V.max()))
+            weights_V = (logprobs_V / sampling.temperature).softmax(-1)
+            tokens.append(int(torch.multinomial(weights_V, 1, generator=generator)))
+            logprobs.append(float(logprobs_V[tokens[-1]]))
         made = tuple(tokens[len(prompt) :])
         return Completion(token_ids=made, logprobs=tuple(logprobs), finish_reason="length", policy_version=self.version)
 

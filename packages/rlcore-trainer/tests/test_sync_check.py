@@ -126,7 +126,7 @@ def test_failed_transfer_after_an_update_leaves_a_checkpoint(bandit: Make, tmp_p
     whole.train()
     cut = bandit(
         directory="cut", sync_fails=lambda transfer: transfer == 2 + 2, **tables
-    )  # two prove, two follow steps
+    )  # two verify the transfer, two follow steps
     with pytest.raises(EngineError, match="did not take the weights"):
         PolicyGradientTrainer(cut).train()
     assert sorted(cut.logged) == [1, 2]

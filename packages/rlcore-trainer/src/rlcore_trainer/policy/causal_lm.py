@@ -6,7 +6,7 @@ import copy
 import math
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -22,12 +22,13 @@ from rlcore_trainer.policy.forward import Forward, PackedForward, choose_forward
 from rlcore_trainer.policy.logprobs import LossOfChunk
 from rlcore_trainer.policy.lora import description, has_adapter, read_values, save_adapter, values_of
 from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy
+from rlcore_trainer.policy.perturbed_weights import parts_of, perturbed_weights
 from rlcore_trainer.policy.policy import PolicyLoss, Reference
 from rlcore_trainer.policy.references import AdapterReference, FrozenReference
 from rlcore_trainer.policy.second_model import load_second
-from rlcore_trainer.policy.upside_down import upside_down
 from rlcore_trainer.policy.vision import description as vision_description
 from rlcore_trainer.policy.vision import freeze_tower, image_inputs, is_tower_frozen
+from rlcore_trainer.policy.widened import computed_in_float32
 
 
 class Trunk:
@@ -195,16 +196,14 @@ class CausalLanguageModel(Trunk):
         return Trunk(model, forward)
 
     @torch.no_grad()
-    def continuation(self, prompt: Prompt, token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of the tokens and of the most likely tokens at their positions; both float64 [T]."""
+    def continuation(self, prompt: Prompt, token_ids: Sequence[int], *, rounded: bool = True) -> Tensor:
+        """Return log-probabilities of the tokens, float64 [T]; see `rlcore_trainer.policy.policy.TokenPolicy`."""
         ids_1T = torch.tensor([[*prompt.token_ids, *token_ids]], device=self.device)
         inputs = image_inputs(prompt, ids_1T[:, :-1], self._folder) if prompt.media else {}
-        logits_TV = self._model(input_ids=ids_1T[:, :-1], use_cache=False, **inputs).logits[0, len(prompt) - 1 :]
-        logprobs_TV = logits_TV.float().log_softmax(-1)
-        own_T = logprobs_TV.gather(1, ids_1T[0, len(prompt) :, None])[:, 0]
-        for span in prompt.media:
-            logprobs_TV[:, prompt.token_ids[span.offset]] = -math.inf
-        return own_T.double().cpu(), logprobs_TV.max(dim=-1).values.double().cpu()
+        with nullcontext() if rounded else computed_in_float32(self._model):
+            logits_TV = self._model(input_ids=ids_1T[:, :-1], use_cache=False, **inputs).logits[0, len(prompt) - 1 :]
+        logprobs_T: Tensor = logits_TV.float().log_softmax(-1).gather(1, ids_1T[0, len(prompt) :, None])[:, 0]
+        return logprobs_T.double().cpu()
 
     @torch.no_grad()
     def largest_token(self) -> int:
@@ -213,9 +212,14 @@ class CausalLanguageModel(Trunk):
         assert isinstance(weight_VD, Tensor)
         return int(torch.linalg.vector_norm(weight_VD, ord=math.inf, dim=1).argmax())
 
-    def turned(self) -> AbstractContextManager[None]:
-        """Return a context manager in which every trained tensor is modified by `upside_down`."""
-        return upside_down(self._model)
+    @property
+    def perturbations(self) -> int:
+        """The number of ways in which `perturbed` modifies the weights."""
+        return parts_of(self._model)
+
+    def perturbed(self, number: int) -> AbstractContextManager[None]:
+        """Return a context manager in which every trained tensor is modified by `perturbed_weights`."""
+        return perturbed_weights(self._model, number)
 
 
 def _recompute_activations(model: PreTrainedModel) -> None:

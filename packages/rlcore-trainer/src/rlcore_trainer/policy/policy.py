@@ -183,10 +183,15 @@ class TokenPolicy(Policy, Protocol):
         """Whether prompts may have images."""
         ...
 
-    def continuation(self, prompt: Prompt, token_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities ``own_T`` of the tokens, and ``best_T`` of the most likely tokens there, in float64.
+    def continuation(self, prompt: Prompt, token_ids: Sequence[int], *, rounded: bool = True) -> Tensor:
+        """Return the log-probabilities of tokens after a prompt in nats, float64 [T].
 
-        Computed without packing, as in engines. Placeholders of images do not count as most likely tokens.
+        Computed without packing, as in engines.
+
+        Args:
+            prompt: the prompt, with its images
+            token_ids: the tokens
+            rounded: compute in the precision of the weights; otherwise in float32, with the same weights
         """
         ...
 
@@ -194,8 +199,13 @@ class TokenPolicy(Policy, Protocol):
         """Return the token whose embedding contains the largest absolute number, or NaN."""
         ...
 
-    def turned(self) -> AbstractContextManager[None]:
-        """Temporarily modify all trained weights so that each affects sampling; they are restored exactly."""
+    @property
+    def perturbations(self) -> int:
+        """The number of ways in which `perturbed` modifies the weights. Each weight affects sampling in one of them."""
+        ...
+
+    def perturbed(self, number: int) -> AbstractContextManager[None]:
+        """Temporarily modify all trained weights; they are restored exactly."""
         ...
 
 

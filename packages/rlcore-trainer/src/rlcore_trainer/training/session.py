@@ -218,7 +218,7 @@ class TrainingSession:
         prompt = fixed_prompt(self.policy)
         placeholders = {prompt.token_ids[span.offset] for span in prompt.media}
         first, *others = (token for token in prompt.token_ids if token not in placeholders)
-        logprobs_T, _ = self.policy.continuation(prompt, [first, self.policy.largest_token(), first, *others[:2]])
+        logprobs_T = self.policy.continuation(prompt, [first, self.policy.largest_token(), first, *others[:2]])
         worst = next((one for one in logprobs_T.tolist() if not math.isfinite(one)), 0.0)
         require_finite({"log-probability of a fixed token": worst}, when, kept=self.last_checkpoint)
 

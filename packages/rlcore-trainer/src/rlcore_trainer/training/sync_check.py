@@ -1,4 +1,4 @@
-"""Check that the engine has the policy's weights by comparing tokens and log-probabilities on a fixed prompt.
+"""Check that the engine has the policy's weights by comparing log-probabilities on a fixed prompt.
 
 A weight transfer can fail silently for a single tensor, such as a tied output layer or a packed copy. Training would
 then continue on samples from mixed weights.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
+import math
 
 import torch
 from rlcore.contracts import TokenExecutor
@@ -18,11 +20,18 @@ from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds
 from rlcore_trainer.policy.policy import TokenPolicy
 
 PROMPT_TOKENS = 8
-NEW_TOKENS = 4
+NEW_TOKENS = 16
+TEMPERATURE = 5.0
+"""High, because log-probabilities of likely tokens hardly change if the model is sure of them."""
 PICTURE = 2, 3
 """Rows and columns of the visual tokens of the picture."""
-TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}
-"""Maximum mean difference of log-probabilities in nats: above rounding errors, below that of stale weights."""
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.02, torch.float16: 0.005}
+"""Difference of log-probabilities in nats that is always accepted."""
+ROUNDING = 3.0
+"""Differences up to this multiple of the policy's own rounding are accepted. The engine rounds other numbers by about
+as much, while a stale tensor makes a difference of at least 5 times the rounding."""
+UNCLEAR = 0.5
+"""Rounding of the policy in nats above which a difference proves nothing."""
 
 
 def fixed_prompt(policy: TokenPolicy) -> Prompt:
@@ -52,29 +61,36 @@ def fixed_prompt(policy: TokenPolicy) -> Prompt:
 def compare(executor: TokenExecutor, policy: TokenPolicy) -> float:
     """Return the mean difference in nats between the log-probabilities of engine and policy on the fixed prompt.
 
+    In half precision, the difference is that from the policy computed in float32, and is judged by how much the
+    policy's own computation differs from that on the same tokens.
+
     Raises:
-        EngineError: the difference is too large, the tokens are not greedy under the policy, or the engine reports a
-            different weight version.
+        EngineError: the difference is too large, or the engine reports a different weight version.
     """
     version = policy.version
     prompt = fixed_prompt(policy)
     placeholders = {prompt.token_ids[span.offset] for span in prompt.media}
-    sampling = Sampling(max_new_tokens=NEW_TOKENS, temperature=0.0, suppressed_token_ids=tuple(placeholders))
+    sampling = Sampling(
+        max_new_tokens=NEW_TOKENS, temperature=TEMPERATURE, seed=1, suppressed_token_ids=tuple(placeholders)
+    )
     answer = executor.generate(prompt, sampling)
-    own_T, best_T = policy.continuation(prompt, answer.token_ids)
-    engine_T = torch.tensor(answer.logprobs, dtype=torch.float64)
-    gap = float((engine_T - own_T).abs().mean())
-    behind = float((best_T - own_T).max())
-    tolerance = TOLERANCE[policy.dtype]
     if answer.policy_version != version:
         raise EngineError(f"the engine has version {answer.policy_version} of the weights, expected {version}")
-    if not (gap <= tolerance and behind <= 2 * tolerance):
-        raise EngineError(
-            f"the engine does not have version {version} of the policy's weights: on a fixed prompt, its "
-            f"log-probabilities differ by {gap:.3g} nats on average (tolerance {tolerance:g}), and its greedy tokens "
-            f"are up to {behind:.3g} nats less likely than the policy's"
-        )
-    return gap
+    engine_T = torch.tensor(answer.logprobs, dtype=torch.float64)
+    own_T = policy.continuation(prompt, answer.token_ids)
+    exact_T = own_T if policy.dtype == torch.float32 else policy.continuation(prompt, answer.token_ids, rounded=False)
+    gap, rounding = (float((one_T - exact_T).abs().mean()) for one_T in (engine_T, own_T))
+    tolerance = max(TOLERANCE[policy.dtype], ROUNDING * rounding)
+    if gap <= tolerance:
+        return gap
+    found = (
+        f"on a fixed prompt, its log-probabilities differ by {gap:.3g} nats on average (tolerance {tolerance:.3g}, "
+        f"rounding of the policy {rounding:.3g})"
+    )
+    if rounding > UNCLEAR and math.isfinite(gap):
+        logging.getLogger(__name__).warning("the weights of the engine cannot be verified: %s", found)
+        return gap
+    raise EngineError(f"the engine does not have version {version} of the policy's weights: {found}")
 
 
 def prove(executor: TokenExecutor, policy: TokenPolicy) -> None:
@@ -82,10 +98,11 @@ def prove(executor: TokenExecutor, policy: TokenPolicy) -> None:
 
     Without the modification, an engine that loaded the same folder as the trainer would pass without any transfer.
     """
-    with policy.turned():
-        executor.sync_weights(policy)
-        try:
-            compare(executor, policy)
-        except EngineError as error:
-            raise EngineError(f"the weight transfer to the engine failed: {error}") from error
+    for number in range(policy.perturbations):
+        with policy.perturbed(number):
+            executor.sync_weights(policy)
+            try:
+                compare(executor, policy)
+            except EngineError as error:
+                raise EngineError(f"the weight transfer to the engine failed: {error}") from error
     executor.sync_weights(policy)
