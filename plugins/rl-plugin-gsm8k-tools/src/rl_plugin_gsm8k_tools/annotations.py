@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from rlcore.errors import UserError
 from rlcore.types import ToolCall
@@ -15,14 +16,14 @@ _ANNOTATION = re.compile(r"<<([^<>\n]*)(>>)?")
 
 
 class AnnotationParser:
-    """Parses every ``<<expression>>`` of a turn as a call of the calculator. An annotation that is not closed has an error."""
+    """Parses every ``<<expression>>`` of a turn as a call of the calculator; one that is not closed has an error."""
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text without the calls, and all calls in order."""
         found = list(_ANNOTATION.finditer(text))[:MOST_CALLS]
         if not found:
             return text, ()
-        pieces = [text[end.end() : start.start()] for end, start in zip(found[:-1], found[1:], strict=True)]
+        pieces = [text[end.end() : start.start()] for end, start in pairwise(found)]
         pieces = [text[: found[0].start()], *pieces, text[found[-1].end() :]]
         calls = tuple(_call(match, index) for index, match in enumerate(found))
         return "\n".join(piece for piece in map(str.strip, pieces) if piece), calls
