@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 from rl_plugin_gsm8k_tools.annotations import MOST_CALLS, AnnotationParser
 from rl_plugin_gsm8k_tools.calculator import evaluate
+from rl_plugin_gsm8k_tools.config import DataConfig
+from rl_plugin_gsm8k_tools.dataset import Gsm8kData
 from rlcore.errors import UserError
 from rlcore.types import ToolCall
 
@@ -59,3 +63,22 @@ def test_hostile_text_is_parsed_quickly(text: str) -> None:
     _, calls = PARSER.parse(text)
     assert time.process_time() - started < 2
     assert len(calls) <= MOST_CALLS
+
+
+def test_every_turn_of_gsm8k_is_parsed_as_it_was_written() -> None:
+    folder = os.environ.get("RLCORE_DATA")
+    if not folder:
+        pytest.skip("RLCORE_DATA is not set")
+    data = Gsm8kData(DataConfig(train=[str(Path(folder, "gsm8k", "test.jsonl"))]))
+    turns = [
+        message
+        for shown in data.demonstrations(1301, seed=0)
+        for message in shown.messages
+        if message.role == "assistant"
+    ]
+    assert len(turns) > 4000
+    for turn in turns:
+        written = "\n".join([turn.text, *map(PARSER.render, turn.tool_calls)])
+        content, calls = PARSER.parse(written)
+        assert content == turn.text
+        assert [call.arguments for call in calls] == [call.arguments for call in turn.tool_calls]
