@@ -93,7 +93,7 @@ def test_small_models_are_copied_and_large_ones_shared(monkeypatch: pytest.Monke
     weights = read_weights(model)
     own = {parameter.data_ptr() for parameter in model.parameters()}
     layer = weights.layers[0]
-    projections = (*layer.query_key_value, *layer.gate_up, layer.down, layer.attention_output, weights.head)
+    projections = (*layer.query_key_value, *layer.gate_up, layer.down, layer.attention_output, weights.head.projection)
     assert all(projection.weight_OI.data_ptr() in own for projection in projections)
 
 

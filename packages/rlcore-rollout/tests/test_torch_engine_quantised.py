@@ -46,7 +46,7 @@ def test_quantised_weights_are_read_in_place(base: Path) -> None:
     own = {parameter.data_ptr() for parameter in model.parameters()}
     weights = read_weights(model)
     assert weights.dtype == torch.float32
-    assert weights.head.quantised is None
+    assert weights.head.projection.quantised is None
     for layer in weights.layers:
         for projection in (*layer.query_key_value, *layer.gate_up, layer.down, layer.attention_output):
             assert projection.quantised is not None

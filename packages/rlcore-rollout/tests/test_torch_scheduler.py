@@ -12,11 +12,13 @@ pytest.importorskip("transformers")
 
 from rlcore.errors import EngineError  # noqa: E402
 from rlcore.types import Completion, MediaSpan, Prompt, Sampling, TokenIds  # noqa: E402
+from rlcore_rollout.engines.torch.decoder import Decoder  # noqa: E402
+from rlcore_rollout.engines.torch.prefill import CHUNK, TOKEN_PAD  # noqa: E402
 from rlcore_rollout.engines.torch.prompts import LANES  # noqa: E402
 from rlcore_rollout.engines.torch.scheduler import Scheduler  # noqa: E402
 from rlcore_rollout.engines.torch.sequences import Sequence, Session, common_prefix  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
-from torch_models import build, prompts  # noqa: E402
+from torch_models import build, needs_equal_rows, prompts  # noqa: E402
 
 PAD = 7
 PICTURE = (1, 2, PAD, PAD, PAD, 3)
@@ -95,3 +97,56 @@ def test_positions_are_reused_up_to_the_first_different_image(sha256: str | None
     media = () if sha256 is None else (span(sha256, offset),)
     prompt = Prompt(token_ids=TokenIds(range(12)), media=(*media, span("bird", 9)))
     assert common_prefix(session, prompt) == expected
+
+
+def with_a_common_start(common: int = 150) -> list[Prompt]:
+    """Prompts of different lengths that begin with the same tokens, one of which ends with a chunk."""
+    (start,) = prompts(1, seed=6, shortest=common, longest=common)
+    ends = [(), *prompts(3, seed=7, shortest=20, longest=70)]
+    return [Prompt(token_ids=TokenIds([*start, *end])) for end in (*ends, start[: 2 * CHUNK - common % CHUNK])]
+
+
+def answers(calls: Calls, asked: list[Prompt]) -> list[Any]:
+    """The tokens and log-probabilities of new sessions."""
+    sequences = calls(*((f"{len(calls.results)}-{n}", prompt) for n, prompt in enumerate(asked)))
+    return [(sequence.tokens, sequence.logprobs) for sequence in sequences]
+
+
+@needs_equal_rows
+def test_prompts_with_a_common_start_have_the_bits_that_they_have_alone() -> None:
+    asked = with_a_common_start()
+    together, later = answers(Calls(), asked), Calls()
+    for n, prompt in enumerate(asked):
+        alone = answers(Calls(), [prompt])[0]
+        assert together[n] == alone
+        assert answers(later, [prompt])[0] == alone, "continues a prefix of an earlier prompt"
+
+
+def test_common_start_of_prompts_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+    extend = Decoder.extend
+
+    def counted(self: Decoder, tokens_BT: Any, *others: Any) -> Any:
+        computed.append(tokens_BT.numel())
+        return extend(self, tokens_BT, *others)
+
+    monkeypatch.setattr(Decoder, "extend", counted)
+    asked, calls = with_a_common_start(), Calls()
+    answers(calls, asked)
+    shared = 150 // CHUNK * CHUNK
+    apart = sum(-(-(len(prompt) - shared) // TOKEN_PAD) * TOKEN_PAD for prompt in asked)
+    assert sum(computed) == shared + apart
+    computed.clear()
+    answers(calls, [Prompt(token_ids=TokenIds([*asked[0].token_ids, 5]))])
+    assert sum(computed) == TOKEN_PAD * -(-(151 - shared) // TOKEN_PAD)
+
+
+def test_start_with_another_image_is_not_shared() -> None:
+    ids = (*PICTURE, *prompts(1, seed=8, shortest=100, longest=100)[0])
+    calls = Calls()
+    one, other, equal = calls(
+        ("a", picture("cat", ids)), ("b", picture("dog", ids)), ("c", picture("cat", (*ids, 9))), steps=1
+    )
+    assert one.shared is not None
+    assert one.shared.prefix(other.prompt, CHUNK) == 0
+    assert one.shared.prefix(equal.prompt, CHUNK) == CHUNK

@@ -1,5 +1,8 @@
 """Attention within the sequences of a packed row, for all models that use transformers' attention interface.
 
+In half precision, the sums over the layers (the residual stream) are kept in float32. Every layer would otherwise round
+them again, which is the largest part of the difference between the log-probabilities of engine and trainer.
+
 Axes: ``N`` the tokens of the packed row, ``H`` heads, ``D`` the size of a head, ``B`` the sequences of a bucket,
 ``L`` the longest sequence of a bucket.
 """
@@ -14,10 +17,12 @@ import torch
 from rlcore.images.tower import is_vision_language, text_model
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, PreTrainedModel
 
 from rlcore_trainer.batching.packed_layout import PackedLayout
 from rlcore_trainer.policy.shared_attention import shared_attention
+from rlcore_trainer.policy.widened import HALF
 
 NAME = "rlcore_packed"
 
@@ -47,9 +52,10 @@ def packed_attention(
     """
     if softcap is not None or s_aux is not None:
         raise ValueError(f"packed attention computes no {'limit of scores' if s_aux is None else 'attention sinks'}")
-    query_NHD, key_NHD, value_NHD = (x[0].transpose(0, 1) for x in (query, key, value))
+    # Rotary positions are float32 where the sums over the layers are, and make queries and keys float32.
+    query_NHD, key_NHD, value_NHD = (x[0].to(value.dtype).transpose(0, 1) for x in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    half = query.dtype in (torch.float16, torch.bfloat16)
+    half = value.dtype in HALF
     flash = query.device.type == "cpu" or (query.is_cuda and half)
     if flash and not dropout and not (sliding_window and packed.longest > sliding_window):
         return shared_attention(query_NHD, key_NHD, value_NHD, packed, scale)[None], None
@@ -107,7 +113,31 @@ def packed_attention_of(model: PreTrainedModel) -> Iterator[None]:
     assert isinstance(layers, PreTrainedModel)
     before = layers.config._attn_implementation
     layers.set_attn_implementation(NAME)
+    hooks = _float32_sums(text_model(model))
     try:
         yield
     finally:
         layers.set_attn_implementation(before)
+        for hook in hooks:
+            hook.remove()
+
+
+def _float32_sums(model: torch.nn.Module) -> list[RemovableHandle]:
+    """Make a model of half precision add the outputs of its layers in float32, and return the hooks that do so.
+
+    The sum begins with the embeddings, and each norm rounds its result for the products after it. A norm other than
+    RMSNorm does not accept inputs of another precision than its weights; such a model is left as it is.
+    """
+    embeddings: torch.nn.Module = model.get_input_embeddings()  # type: ignore[operator]
+    norms = [module for module in model.modules() if "norm" in type(module).__name__.lower()]
+    if next(embeddings.parameters()).dtype not in HALF:
+        return []
+    if not all(type(norm).__name__.endswith("RMSNorm") for norm in norms):
+        return []
+    # First among the hooks, so that weights that `computed_in_float32` has converted are still float32.
+    rounded = [norm.register_forward_hook(_round_to_weight, prepend=True) for norm in norms]
+    return [embeddings.register_forward_hook(lambda _, inputs, output: output.float()), *rounded]
+
+
+def _round_to_weight(norm: torch.nn.Module, _: Any, output: Tensor) -> Tensor:
+    return output.to(next(norm.parameters()).dtype)

@@ -25,6 +25,7 @@ from rlcore_trainer.policy.logprobs import LossOfChunk, fused_loss, logprobs_and
 from rlcore_trainer.policy.model import not_finite, output_head
 from rlcore_trainer.policy.policy import PolicyLoss
 from rlcore_trainer.policy.probes import image_processor, one_by_one, probes, vocabulary
+from rlcore_trainer.policy.widened import computed_in_float32
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
 """Types of layers that packed attention computes. Others, such as linear attention, carry a state between tokens."""
@@ -202,15 +203,18 @@ def choose_forward(model: PreTrainedModel, folder: Path) -> Forward:
     processor = image_processor(model, folder)
     sequences = probes(model, processor)
     (batch,) = pack(sequences, 1000, model.device)
-    expected_M = one_by_one(model, sequences, batch, processor)
+    with computed_in_float32(model):
+        expected_M = one_by_one(model, sequences, batch, processor)
     if not bool(expected_M.isfinite().all()):
         raise not_finite("log-probabilities of nan", folder)
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5
+    # The computation in float32 shows what both compute without the rounding of half precision. Only the patches of
+    # images are rounded nevertheless.
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.05
     reason = _unpackable(model)
     if reason is None:
         packed = PackedForward(processor)
         try:
-            with packed.computing(model):
+            with computed_in_float32(model), packed.computing(model):
                 worst = float((packed.evaluate(model, batch, 1.0)[0].float() - expected_M).abs().max())
             if worst < tolerance:
                 return packed
@@ -227,7 +231,8 @@ def choose_forward(model: PreTrainedModel, folder: Path) -> Forward:
         )
     plain = PlainForward(f"forward   plain: {name} is computed with padding and without shared prompts ({reason})")
     try:
-        found, worst = None, float((plain.evaluate(model, batch, 1.0)[0].float() - expected_M).abs().max())
+        with computed_in_float32(model):
+            found, worst = None, float((plain.evaluate(model, batch, 1.0)[0].float() - expected_M).abs().max())
     except Exception as error:  # as above
         found, worst = f"{name} raises {type(error).__name__}: {error}", float("inf")
     if not worst < tolerance:

@@ -46,10 +46,12 @@ class Tiles:
         memory = self._first if memory is None else memory
         logits_CB = memory[: len(hidden_CD) * (tile.stop - tile.start)].view(len(hidden_CD), -1)
         head_BD = self._head_VD[tile]
-        if logits_CB.dtype == hidden_CD.dtype:
+        if head_BD.dtype == hidden_CD.dtype == self.dtype:
             torch.mm(hidden_CD, head_BD.T, out=logits_CB)
-        else:
-            logits_CB.copy_(hidden_CD @ head_BD.T)
+        elif head_BD.dtype == hidden_CD.dtype and logits_CB.is_cuda:
+            torch.mm(hidden_CD, head_BD.T, out_dtype=self.dtype, out=logits_CB)
+        else:  # sums in float32: rounded to bfloat16, logits between 8 and 16 have steps of 0.06
+            torch.mm(hidden_CD.to(self.dtype), head_BD.to(self.dtype).T, out=logits_CB)
         return logits_CB if temperature == 1.0 else logits_CB.div_(temperature)
 
     def beside(self, logits_CB: Tensor) -> Tensor:

@@ -32,15 +32,15 @@ class Part(NamedTuple):
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Part:
-    """Compute ``softmax(query keys^T + mask) values`` for [N, M, E] against [N, S, E], by blocks of keys.
+    """Compute ``softmax(query keys + mask) values`` for [N, M, E] against [N, E, S] and [N, S, E], by blocks of keys.
 
     The query is already scaled. The mask covers the last positions; all queries see the positions before them.
     """
-    scores = torch.bmm(query, keys.transpose(1, 2))
+    scores = torch.bmm(query, keys)
     scores[:, :, scores.shape[2] - mask.shape[2] :] += mask
     weights = torch.softmax(scores, dim=-1)
     mixed = torch.bmm(weights[:, :, :KEY_BLOCK], values[:, :KEY_BLOCK])
-    for start in range(KEY_BLOCK, keys.shape[1], KEY_BLOCK):
+    for start in range(KEY_BLOCK, values.shape[1], KEY_BLOCK):
         mixed += torch.bmm(weights[:, :, start : start + KEY_BLOCK], values[:, start : start + KEY_BLOCK])
     return Part(mixed, scores.amax(-1, keepdim=True), weights.amax(-1, keepdim=True))
 

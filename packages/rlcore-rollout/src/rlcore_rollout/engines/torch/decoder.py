@@ -87,8 +87,7 @@ class Decoder:
         return self._logits(hidden_ND[functional.pad(picked_B, (0, -count % 8))])
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:
-        normed = functional.rms_norm(hidden_ND, hidden_ND.shape[-1:], self.weights.norm, self.weights.shape.epsilon)
-        return self.weights.head(normed).float()
+        return self.weights.head(rms_norm(hidden_ND, self.weights.norm, self.weights.shape.epsilon))
 
     def _blocks(
         self,
@@ -116,23 +115,19 @@ class Decoder:
         rotation_N = self._rotation(room, positions)[:, None]
         seen = min(-(-(longest + 1) // KEY_PAD) * KEY_PAD, cache.capacity)
         mask = self._mask(places_BT, seen, key_heads, group)
-        key_head_K = torch.arange(key_heads, device=tokens_BT.device)
-        slots_BKT = (rows_B[:, None, None] * key_heads + key_head_K[:, None]) * cache.capacity + places_BT[:, None]
-        slots = slots_BKT.flatten()
-        hidden = functional.embedding(tokens_BT.flatten(), self.weights.embedding)
+        rows_N, places_N = rows_B.repeat_interleave(width), places_BT.flatten()
+        # The sums over the layers are float32, since each one would otherwise be rounded to half precision.
+        hidden = functional.embedding(tokens_BT.flatten(), self.weights.embedding).float()
         if visual is not None:
-            hidden.index_copy_(0, visual.places_K, visual.features_KD)
+            hidden.index_copy_(0, visual.places_K, visual.features_KD.float())
         for index, layer in enumerate(self.weights.layers):
-            normed = functional.rms_norm(hidden, (shape.width,), layer.attention_norm, shape.epsilon)
+            normed = rms_norm(hidden, layer.attention_norm, shape.epsilon)
             projected = self._query_key_value(normed, layer, both)
             turned = self._rotate(projected[:, :both].view(count * width, -1, head_width), rotation_N, layer, heads)
             query = turned[:, :heads].view(count, width, key_heads, group, head_width)
-            key = turned[:, heads:].view(count, width, key_heads, head_width).transpose(1, 2)
-            value = projected[:, both:].view(count, width, key_heads, head_width).transpose(1, 2)
-            keys, values = cache.keys[index], cache.values[index]
-            keys.view(-1, head_width).index_copy_(0, slots, key.reshape(-1, head_width))
-            values.view(-1, head_width).index_copy_(0, slots, value.reshape(-1, head_width))
-            keys, values = keys[:, :, :seen], values[:, :, :seen]
+            value = projected[:, both:].view(count * width, key_heads, head_width)
+            cache.write(index, rows_N, places_N, turned[:, heads:], value)
+            keys, values = cache.keys[index, :, :, :, :seen], cache.values[index, :, :, :seen]
             if every_row:
                 keys, values = keys[:count], values[:count]
             else:
@@ -142,11 +137,11 @@ class Decoder:
             mixed = own.mixed if shared is None else join(self._attend_shared(query, index, shared, there, back), own)
             mixed = mixed.view(count, heads, width, head_width).transpose(1, 2).reshape(count * width, queries)
             hidden = hidden + layer.attention_output(mixed)
-            normed = functional.rms_norm(hidden, (shape.width,), layer.mlp_norm, shape.epsilon)
+            normed = rms_norm(hidden, layer.mlp_norm, shape.epsilon)
             gate, up = _project(normed, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + layer.down(functional.silu(gate) * up)
             if visual is not None and index < len(visual.deepstack):
-                hidden.index_add_(0, visual.places_K, visual.deepstack[index])
+                hidden.index_add_(0, visual.places_K, visual.deepstack[index].float())
         return hidden
 
     def _attend_shared(self, query: Tensor, index: int, shared: Shared, there: Tensor, back: Tensor) -> Part:
@@ -168,8 +163,8 @@ class Decoder:
         """Apply rotary positions (RoFormer, arXiv:2104.09864, eq. 34): rotate adjacent pairs as complex numbers."""
         epsilon = self.weights.shape.epsilon
         if layer.query_norm is not None and layer.key_norm is not None:
-            query = functional.rms_norm(heads_NHE[:, :heads], heads_NHE.shape[-1:], layer.query_norm, epsilon)
-            key = functional.rms_norm(heads_NHE[:, heads:], heads_NHE.shape[-1:], layer.key_norm, epsilon)
+            query = rms_norm(heads_NHE[:, :heads], layer.query_norm, epsilon)
+            key = rms_norm(heads_NHE[:, heads:], layer.key_norm, epsilon)
             heads_NHE = torch.cat((query, key), dim=1)
         pairs = torch.view_as_complex(heads_NHE.float().view(*heads_NHE.shape[:2], -1, 2))
         return torch.view_as_real(pairs * rotation_N).flatten(2).to(heads_NHE.dtype)
@@ -214,6 +209,20 @@ def _lanes(shared: Shared, key_heads: int, each: int) -> tuple[Tensor, Tensor]:
     prompt_B11, lane_B11 = (shared.lanes_B // lanes)[:, None, None], (shared.lanes_B % lanes)[:, None, None]
     back = (prompt_B11 * key_heads + key_head_K1) * there.shape[2] + lane_B11 * each + query
     return there.flatten(), back.flatten()
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Return ``x / sqrt(mean(x²) + epsilon) * weight`` over the last axis (Zhang and Sennrich, arXiv:1910.07467).
+
+    Computed in float32, and rounded to the type of the weight.
+
+    Three times as fast on a CPU as the same function of torch, which consists of more operations there.
+    """
+    whole = x.float()
+    norm = torch.linalg.vector_norm(whole, dim=-1, keepdim=True)
+    scale = norm.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+    normed: Tensor = (whole * scale).mul_(weight).to(weight.dtype)
+    return normed
 
 
 def _project(x: Tensor, projections: tuple[Projection, ...]) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from rlcore.types import MediaSpan
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,8 +20,10 @@ from rlcore_rollout.engines.torch.vision import Encoded, positions_of, visual_to
 
 TOKEN_PAD = 16
 """New tokens of a prompt are padded to a multiple of this and computed together with others of that length."""
-CHUNK = 256
-"""A longer prompt is computed in chunks of this many tokens, which may split the tokens of an image."""
+CHUNK = 64
+"""A longer prompt is computed in chunks of this many tokens, which may split the tokens of an image. Prompts that begin
+with the same chunks, such as a system prompt with the descriptions of tools, share their computation. A chunk is
+computed alike for every prompt, so sharing does not change its bits."""
 BATCH_TOKENS = 2048
 """Maximum number of prompt tokens that are computed together."""
 
@@ -54,9 +57,11 @@ class Prefill:
         }
         while pieces:
             by_width: dict[int, list[Piece]] = {}
+            followers = _followers(pieces)
             for sequence, start in pieces:
-                new = min(len(sequence.prompt) - start, CHUNK)
-                by_width.setdefault(-(-new // TOKEN_PAD) * TOKEN_PAD, []).append((sequence, start))
+                if sequence not in followers:
+                    new = min(len(sequence.prompt) - start, CHUNK)
+                    by_width.setdefault(-(-new // TOKEN_PAD) * TOKEN_PAD, []).append((sequence, start))
             pieces = []
             for width, members in sorted(by_width.items()):
                 size = max(1, BATCH_TOKENS // width)
@@ -69,6 +74,12 @@ class Prefill:
                             pieces.append((sequence, end))
                         else:
                             done.append((sequence, logits_V))
+            for follower, (leader, start) in followers.items():
+                assert follower.seat is not None
+                assert leader.seat is not None
+                cache, end = self._prompt_rows.cache, start + CHUNK
+                cache.put(follower.seat, cache.take(leader.seat, start, end), start)
+                pieces.append((follower, end))
         return done
 
     def _sees(self, sequence: Sequence, start: int) -> bool:
@@ -108,6 +119,20 @@ class Prefill:
 
     def _integers(self, values: list[int] | list[list[int]]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._weights.device)
+
+
+def _followers(pieces: list[Piece]) -> dict[Sequence, Piece]:
+    """Return the first calls whose next chunk another one computes, with that one."""
+    leaders: dict[tuple[bytes, tuple[MediaSpan, ...]], Piece] = {}
+    followers: dict[Sequence, Piece] = {}
+    for sequence, start in pieces:
+        prompt, end = sequence.prompt, start + CHUNK
+        if sequence.shared is None and end < len(prompt):
+            media = tuple(span for span in prompt.media if span.offset < end)
+            leader = leaders.setdefault((prompt.token_ids[:end].tobytes(), media), (sequence, start))
+            if leader[0] is not sequence:
+                followers[sequence] = leader
+    return followers
 
 
 def _rotary(batch: list[Piece], width: int, positions: Mapping[Sequence, Tensor]) -> Tensor:

@@ -8,13 +8,17 @@ LoRA (Hu et al. 2021, arXiv:2106.09685, section 4.1): ``W' = W + s·B·A``; DoRA
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+HEAD_ROWS = 6144
+"""Rows of the output layer that are converted to float32 at a time on a CPU, so that they stay in its cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,50 @@ class Projection:
         if change.magnitude_O is not None:
             output_NO *= change.magnitude_O
         return output_NO if bias_O is None else output_NO.add_(bias_O)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLayer:
+    """The output layer. Its logits are sums in float32 that are not rounded to half precision.
+
+    bfloat16 has steps of 0.06 between 8 and 16, so rounded logits would differ from the trainer's by much more than the
+    hidden states do.
+    """
+
+    projection: Projection
+
+    def __call__(self, hidden_ND: Tensor) -> Tensor:
+        """Compute the logits [N, V], float32."""
+        whole, weight_VD = self.projection, self.projection.weight_OI
+        plain = whole.low_rank is None and whole.quantised is None and whole.bias_O is None
+        if not plain or weight_VD.dtype not in (torch.bfloat16, torch.float16):
+            return whole(hidden_ND).float()
+        if weight_VD.is_cuda:
+            return torch.mm(hidden_ND, weight_VD.T, out_dtype=torch.float32)
+        logits_NV = hidden_ND.new_empty((len(hidden_ND), len(weight_VD)), dtype=torch.float32)
+        hidden_ND = hidden_ND.float()
+        memory_VD = weight_VD.new_empty((min(HEAD_ROWS, len(weight_VD)), weight_VD.shape[1]), dtype=torch.float32)
+        with _bfloat16_products():
+            for rows in range(0, len(weight_VD), HEAD_ROWS):
+                part_VD = weight_VD[rows : rows + HEAD_ROWS]
+                float_VD = memory_VD[: len(part_VD)].copy_(part_VD)
+                torch.mm(hidden_ND, float_VD.T, out=logits_NV[:, rows : rows + HEAD_ROWS])
+        return logits_NV
+
+
+@contextmanager
+def _bfloat16_products() -> Iterator[None]:
+    """Let oneDNN multiply float32 matrices in bfloat16, summed in float32: exact for values that fit in bfloat16.
+
+    A processor without such instructions ignores the setting. It applies to all threads, so it is set for single
+    products only.
+    """
+    matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
 
 
 def projection(linear: Any, *, folded: bool, dtype: torch.dtype) -> Projection:

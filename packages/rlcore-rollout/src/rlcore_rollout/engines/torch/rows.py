@@ -8,12 +8,13 @@ multiples of 8, queries that attend to a shared prompt are padded to such a mult
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.attention import Part, attend, join
 from rlcore_rollout.engines.torch.decoder import QUERY_PAD
-from rlcore_rollout.engines.torch.projections import Projection
 from rlcore_rollout.engines.torch.prompts import LANES
 from rlcore_rollout.engines.torch.weights import Weights
 
@@ -22,9 +23,10 @@ from rlcore_rollout.engines.torch.weights import Weights
 def rows_are_independent(weights: Weights, slots: int) -> bool:
     """Return whether rows of the model's projections and of attention are bitwise equal in different batches."""
     layer = weights.layers[0]
-    projections = (*layer.query_key_value, layer.attention_output, *layer.gate_up, layer.down, weights.head)
+    projections = (*layer.query_key_value, layer.attention_output, *layer.gate_up, layer.down)
     return (
-        all(_agree(projection, slots, weights.dtype) for projection in projections)
+        all(_agree(projection, projection.inputs, slots, weights) for projection in projections)
+        and _agree(weights.head, weights.shape.width, slots, weights)
         and _masked_keys_do_not_matter(weights)
         and _siblings_do_not_matter(weights)
     )
@@ -41,8 +43,9 @@ def _masked_keys_do_not_matter(weights: Weights) -> bool:
     mask = torch.where(torch.arange(320, device=weights.device) > 140, float("-inf"), 0.0).to(weights.dtype)[None, None]
     for rows in (group, 16 * group):
         query = keys.repeat(1, rows, 1)[:, 3 : 3 + rows] * weights.shape.head_width**-0.5
-        whole = attend(query, keys, keys, mask)
-        if not all(_equal(attend(query, keys[:, :n], keys[:, :n], mask[:, :, :n]), whole) for n in (160, 192)):
+        turned = keys.transpose(1, 2).contiguous()
+        whole = attend(query, turned, keys, mask)
+        if not all(_equal(attend(query, turned[:, :, :n], keys[:, :n], mask[:, :, :n]), whole) for n in (160, 192)):
             return False
     return True
 
@@ -52,11 +55,12 @@ def _siblings_do_not_matter(weights: Weights) -> bool:
     most = -(-LANES * group // QUERY_PAD) * QUERY_PAD
     query = keys.repeat(1, most, 1)[:, 3 : 3 + most] * weights.shape.head_width**-0.5
     nothing = keys.new_zeros(1, 1, 0)
-    whole = attend(query, keys, keys, nothing)
+    turned = keys.transpose(1, 2).contiguous()
+    whole = attend(query, turned, keys, nothing)
     joined = join(whole, whole)
     for size in range(QUERY_PAD, most + 1, QUERY_PAD):
         for chosen in (slice(0, size), slice(most - size, most)):
-            part = attend(query[:, chosen].contiguous(), keys, keys, nothing)
+            part = attend(query[:, chosen].contiguous(), turned, keys, nothing)
             if not _equal(part, Part(*(tensor[:, chosen] for tensor in whole))):
                 return False
             if not torch.equal(join(part, part), joined[:, chosen]):
@@ -68,11 +72,10 @@ def _equal(one: Part, other: Part) -> bool:
     return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
 
 
-def _agree(projection: Projection, slots: int, dtype: torch.dtype) -> bool:
-    weight, inputs = projection.weight_OI, projection.inputs
+def _agree(projection: Callable[[Tensor], Tensor], inputs: int, slots: int, weights: Weights) -> bool:
     count = max(32, -(-slots // 8) * 8)
-    steps = torch.arange(count * inputs, device=weight.device, dtype=torch.float32)
-    x = torch.sin(steps).view(count, -1).to(dtype)
+    steps = torch.arange(count * inputs, device=weights.device, dtype=torch.float32)
+    x = torch.sin(steps).view(count, -1).to(weights.dtype)
     whole = projection(x)
     parts = [projection(x[first : first + size]) for first, size in ((0, 8), (8, 16), (1, 24))]
     return all(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.decoder import Decoder
-from rlcore_rollout.engines.torch.prefill import Features, Prefill
+from rlcore_rollout.engines.torch.prefill import CHUNK, Features, Prefill
 from rlcore_rollout.engines.torch.prompts import PromptRows, SharedPrompt
 from rlcore_rollout.engines.torch.sampling import draw
 from rlcore_rollout.engines.torch.sequences import PromptKey, Sequence, Session, common_prefix, key_of
@@ -163,12 +163,15 @@ class Scheduler:
     def _start(self, fresh: dict[PromptKey, list[Sequence]], features: Features) -> list[tuple[Sequence, Tensor]]:
         """Return first calls, grouped by prompt, with the logits after it. Each unknown prompt is computed once."""
         leaders = {key: siblings[0] for key, siblings in fresh.items() if key not in self._prompts}
+        pieces = []
         for leader in leaders.values():
             leader.seat = self._prompt_rows.free(len(leader.prompt), self._seated())
-        computed = dict(self._prefill([(leader, 0) for leader in leaders.values()], features))
+            start = self._prompt_rows.begin(leader.seat, leader.prompt, self._prompts.values(), CHUNK)
+            pieces.append((leader, start))
+        computed = dict(self._prefill(pieces, features))
         for key, leader in leaders.items():
             assert leader.seat is not None
-            leader.shared = self._prompt_rows.keep(leader.seat, leader.prompt.token_ids, computed[leader])
+            leader.shared = self._prompt_rows.keep(leader.seat, leader.prompt, computed[leader])
             self._prompts[key] = leader.shared
         ready = []
         for key, siblings in fresh.items():
@@ -235,7 +238,7 @@ class Scheduler:
     def _park(self, session: Session) -> int:
         assert session.row is not None
         row = session.row
-        session.parked = self._cache.take(row, session.place)
+        session.parked = self._cache.take(row, 0, session.place)
         session.row = None
         del self._owners[row]
         self._forget_oldest()
@@ -254,7 +257,7 @@ class Scheduler:
         """Return the number of positions that these sessions keep. A prompt shared by several counts once."""
         sessions = [self._sessions[name] for name in names]
         prompts = {session.shared for session in sessions}
-        return sum(session.place for session in sessions) + sum(len(prompt.tokens) for prompt in prompts)
+        return sum(session.place for session in sessions) + sum(len(shared.prompt) for shared in prompts)
 
     def _gather(self) -> int:
         """Move active sequences to the low rows if that makes steps smaller. Returns the number of rows in a step."""
@@ -320,4 +323,4 @@ class Scheduler:
 
 def _continues(session: Session, prompt: Prompt) -> bool:
     """Return whether a session's computed tokens can be reused for a prompt."""
-    return common_prefix(session, prompt) >= len(session.shared.tokens)
+    return common_prefix(session, prompt) >= len(session.shared.prompt)

@@ -89,7 +89,7 @@ class Sequence:
     @property
     def shared_length(self) -> int:
         """Number of positions before the first position of its row."""
-        return 0 if self.shared is None else len(self.shared.tokens)
+        return 0 if self.shared is None else len(self.shared.prompt)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -109,7 +109,7 @@ class Session:
     @property
     def place(self) -> int:
         """Position of the next token in its row."""
-        return len(self.tokens) - len(self.shared.tokens)
+        return len(self.tokens) - len(self.shared.prompt)
 
 
 def common_prefix(session: Session, prompt: Prompt) -> int:

@@ -23,7 +23,14 @@ from rlcore.models.weights import check_loaded, check_types, limit_threads
 from rlcore.plugins.loading import pip_line
 from torch import Tensor
 
-from rlcore_rollout.engines.torch.projections import Projection, concatenate, interleave, pair_rows, projection
+from rlcore_rollout.engines.torch.projections import (
+    OutputLayer,
+    Projection,
+    concatenate,
+    interleave,
+    pair_rows,
+    projection,
+)
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -80,7 +87,7 @@ class Weights:
     embedding: Tensor
     layers: tuple[Layer, ...]
     norm: Tensor
-    head: Projection
+    head: OutputLayer
     frequencies: Tensor
     """Radians per position of each rotated pair, float32 [head_width / 2]."""
     rotation_scale: float
@@ -224,7 +231,7 @@ def read_weights(module: torch.nn.Module) -> Weights:
         embedding=embedding.detach(),
         layers=tuple(_layer(block, shape, fused, embedding.dtype) for block in text.layers),
         norm=text.norm.weight.detach(),
-        head=projection(model.lm_head, folded=fused, dtype=embedding.dtype),
+        head=OutputLayer(projection(model.lm_head, folded=fused, dtype=embedding.dtype)),
         frequencies=rotary.inv_freq.detach().float(),
         rotation_scale=float(getattr(rotary, "attention_scaling", 1.0)),
         axes_F=_rotary_axes(module, rotary) if type(module).__name__ in VISION_FAMILIES else None,
