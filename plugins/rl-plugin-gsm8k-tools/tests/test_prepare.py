@@ -10,6 +10,7 @@ import pytest
 from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.config import DataConfig, PrepareConfig
 from rl_plugin_gsm8k_tools.dataset import Gsm8kData
+from rl_plugin_gsm8k_tools.demonstrations import demonstrate
 from rl_plugin_gsm8k_tools.prepare import prepare
 from rlcore.data.chat import ChatData, ChatDataConfig
 from rlcore.errors import DataError
@@ -89,6 +90,44 @@ def test_demonstrations_become_conversations(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         prepare(PrepareConfig(source=str(wrong), out=str(tmp_path / "none.jsonl"), conversations=True))
     assert caught.value.where == str(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Natalia sold 48/2 = ", "Natalia sold"),
+        ("Weng earns 48 / 2 = $", "Weng earns"),
+        ("In 2 weeks he ate 48 / 2 = ", "In 2 weeks he ate"),
+        ("That is $48/2 = $", "That is"),
+        ("48/2=", ""),
+        ("He had 48 hours/2 = ", "He had 48 hours/2 ="),
+        ("It is 1+48/2 = ", "It is 1+48/2 ="),
+        ("B48/2 = ", "B48/2 ="),
+        ("It is 48/2, or ", "It is 48/2, or"),
+        ("It is ", "It is"),
+    ],
+)
+def test_expression_before_its_annotation_is_dropped(text: str, shown: str) -> None:
+    conversation = demonstrate("?", f"{text}<<48/2=24>>24.\n#### 24", "24")
+    assert conversation[1].text == shown
+    assert [call.arguments for call in conversation[1].tool_calls] == [{"expression": "48/2"}]
+
+
+def test_rows_with_many_calculations_are_left_out(tmp_path: Path) -> None:
+    twice = {"question": "?", "answer": "<<1+1=2>>2 and <<2+2=4>>4\n#### 4"}
+    source, out = tmp_path / "train.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in (GOOD, twice, WRONG)), encoding="utf-8")
+    for conversations in (False, True):
+        for most, rows in ((1, 1), (2, 2)):
+            config = PrepareConfig(
+                source=str(source),
+                out=str(out),
+                overwrite=True,
+                max_calculations=most,
+                conversations=conversations,
+            )
+            assert prepare(config)["rows"] == rows
+            assert len(out.read_text(encoding="utf-8").splitlines()) == rows
 
 
 def test_generated_problems_are_written(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ class PrepareConfig(Table):
     """JSONL file to write, for ``data.train`` and ``data.evaluation``."""
     conversations: bool = False
     """Write only the demonstrations, as conversations for ``data.id=chat`` and the trainer ``sft``."""
+    max_calculations: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
+    """Write only rows whose demonstration has at most this many calculations; None writes all rows."""
     split: Literal["train", "evaluation"] = "train"
     """Split of the generated problems. The splits share no sentence and no pair of numbers."""
     overwrite: bool = False

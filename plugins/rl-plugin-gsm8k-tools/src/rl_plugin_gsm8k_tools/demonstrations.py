@@ -1,13 +1,14 @@
 """Convert solutions into conversations with the calculator.
 
-GSM8K annotates each calculation of a solution: ``48/2 = <<48/2=24>>24``. An annotation becomes a tool call, the text
-before it the content of that turn, and the result the next message. The last turn ends with ``#### N``.
+GSM8K annotates each calculation of a solution: ``sold 48/2 = <<48/2=24>>24``. An annotation becomes a tool call, the
+text before it the content of that turn, and the result the next message. The expression in front of its annotation is
+dropped, because the call repeats it. The last turn ends with ``#### N``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlcore.episodes.tool import ToolError
@@ -17,6 +18,8 @@ from rl_plugin_gsm8k_tools.calculator import evaluate, format_value
 
 FINAL = re.compile(r"####\s*(.+?)\s*\Z")
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
+_WRITTEN_OUT = re.compile(r"(?<![\w$.])[\d\s$.,%()+\-*/x×÷]*=\s*\$?\s*\Z")
+_IGNORED = re.compile(r"[\s$,]")
 
 
 class UnusableSolution(ValueError):
@@ -55,7 +58,7 @@ def demonstrate(question: str, solution: str, answer: str) -> tuple[Message, ...
             raise UnusableSolution(f"the annotation <<{annotation[1]}>> cannot be computed: {error}") from None
         if not agrees:
             raise UnusableSolution(f"the annotation <<{annotation[1]}>> should be {format_value(value)}")
-        text = body[before : annotation.start()].strip()
+        text = _without_expression(body[before : annotation.start()], expression)
         id = f"call_{index}"
         messages.append(call_message(text, expression.strip(), id=id))
         messages.append(Message(role="tool", content=format_value(value), name="calculator", tool_call_id=id))
@@ -63,6 +66,11 @@ def demonstrate(question: str, solution: str, answer: str) -> tuple[Message, ...
     rest = body[before:].strip()
     messages.append(Message(role="assistant", content=f"{rest}\n#### {answer}".lstrip()))
     return tuple(messages)
+
+
+def calculations(messages: Iterable[Message]) -> int:
+    """The number of tool calls in a conversation."""
+    return sum(len(message.tool_calls) for message in messages)
 
 
 def messages_of(fields: Mapping[str, Any]) -> tuple[Message, ...] | None:
@@ -100,6 +108,15 @@ def as_rows(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
             row |= {"name": message.name, "tool_call_id": message.tool_call_id}
         rows.append(row)
     return rows
+
+
+def _without_expression(text: str, expression: str) -> str:
+    """The text before an annotation, without the same expression and its equals sign at the end."""
+    if match := _WRITTEN_OUT.search(text):
+        written = match[0].rpartition("=")[0].replace("x", "*").replace("×", "*").replace("÷", "/")
+        if _IGNORED.sub("", written) == _IGNORED.sub("", expression):
+            return text[: match.start()].strip()
+    return text.strip()
 
 
 def _agree(stated: str, computed: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, ToolSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, ToolParserSpec, ToolSpec
 
 _PACKAGE = "rl_plugin_gsm8k_tools"
 
@@ -32,6 +32,16 @@ def rlcore_tools() -> Iterable[ToolSpec]:
 
 
 @hookimpl
+def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
+    """Calls in GSM8K's own notation."""
+    yield ToolParserSpec(
+        id="gsm8k",
+        target=f"{_PACKAGE}.annotations:AnnotationParser",
+        summary="Calculator calls as <<48/2>>, GSM8K's own notation.",
+    )
+
+
+@hookimpl
 def rlcore_datasets() -> Iterable[DatasetSpec]:
     """GSM8K files or generated problems."""
     yield DatasetSpec(
@@ -46,7 +56,7 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
 
 @hookimpl
 def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """Recipes for a tiny model and for Qwen2.5-3B."""
+    """Recipes for a tiny model, SmolLM2-135M and Qwen2.5-3B."""
     yield RecipeSpec(
         id="gsm8k-tools/default",
         target=f"{_PACKAGE}:recipes/default.toml",
@@ -71,4 +81,14 @@ def rlcore_recipes() -> Iterable[RecipeSpec]:
         id="gsm8k-tools/qwen2.5-3b-grpo",
         target=f"{_PACKAGE}:recipes/qwen2.5-3b-grpo.toml",
         summary="GRPO or GSPO after SFT with the values of a published pipeline, on a GPU.",
+    )
+    yield RecipeSpec(
+        id="gsm8k-tools/smollm2-135m-sft",
+        target=f"{_PACKAGE}:recipes/smollm2-135m-sft.toml",
+        summary="SFT of SmolLM2-135M-Instruct on GSM8K solutions: 45 minutes on two cores.",
+    )
+    yield RecipeSpec(
+        id="gsm8k-tools/smollm2-135m-grpo",
+        target=f"{_PACKAGE}:recipes/smollm2-135m-grpo.toml",
+        summary="GRPO on GSM8K after smollm2-135m-sft: 35 minutes on two cores.",
     )

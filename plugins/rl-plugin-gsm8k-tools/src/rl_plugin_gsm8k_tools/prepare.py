@@ -19,7 +19,7 @@ from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.calculator import calculator
 from rl_plugin_gsm8k_tools.config import PrepareConfig
 from rl_plugin_gsm8k_tools.dataset import GENERATED
-from rl_plugin_gsm8k_tools.demonstrations import UnusableSolution, as_rows, demonstrate, messages_of
+from rl_plugin_gsm8k_tools.demonstrations import UnusableSolution, as_rows, calculations, demonstrate, messages_of
 from rl_plugin_gsm8k_tools.rows import BadRow, Row, read_rows
 
 EXAMPLES = 3
@@ -61,9 +61,12 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
         demonstrated += problem is None
         if problem is not None:
             unusable.append(f"row {demonstrated + len(unusable) + skipped + 1}: {problem}")
+        messages = messages_of(line)
+        if config.max_calculations is not None and not 0 < calculations(messages or ()) <= config.max_calculations:
+            continue
         if not config.conversations:
             rows.append(line)
-        elif (messages := messages_of(line)) is not None:
+        elif messages is not None:
             rows.append(_conversation(messages))
         if config.limit is not None and len(rows) >= config.limit:
             break

@@ -1,0 +1,214 @@
+"""SmolLM2-135M learns GSM8K with the calculator: supervised training on its solutions, then GRPO.
+
+The stages are kept in ``RLCORE_PROOFS`` (default ``~/.cache/rlcore/proofs``), so that a second run of this test
+continues where the first was interrupted. ``RLCORE_PROOF_SEEDS`` selects the seeds, such as ``0``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+from rlcore.episodes.evaluation import wilson
+from rlcore.runs.records import read_groups
+from workspace import ROOT
+
+PAGE = ROOT / "docs" / "results" / "smollm2-135m.md"
+FOLDER = Path(os.environ.get("RLCORE_PROOFS") or Path.home() / ".cache" / "rlcore" / "proofs") / "smollm2-135m"
+SEEDS = tuple(int(seed) for seed in os.environ.get("RLCORE_PROOF_SEEDS", "0 1").split())
+SHORT = 3
+"""Most calculations in the solution of a short problem."""
+MINUTES_CLAIMED = 100
+PROBLEMS = 1319
+GOAL = 0.10
+PREPARED = {
+    "gsm8k_conversations": ("train", "conversations=true", "max_calculations=4"),
+    "gsm8k_short": ("train", "max_calculations=3"),
+    "gsm8k_test": ("test",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """The cost of a training run, without interruptions."""
+
+    seconds: float
+    gigabytes: float
+    """Largest resident memory."""
+    tokens: int
+    """Tokens in the loss of supervised training, or sampled tokens."""
+    curve: dict[int, float]
+    """Accuracy on the first problems of the test set by step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Greedy accuracy on the test set, and on its problems with at most `SHORT` calculations."""
+
+    solved: int
+    solved_short: int
+    short: int
+    seconds: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.solved / PROBLEMS, PROBLEMS)
+
+    @property
+    def interval_short(self) -> tuple[float, float]:
+        return wilson(self.solved_short / self.short, self.short)
+
+
+def rlcore(name: str, *arguments: str) -> float:
+    """Run a command with its output in files of this name, and return its largest resident memory in GB."""
+    out, err = FOLDER / f"{name}.out", FOLDER / f"{name}.err"
+    with out.open("w", encoding="utf-8") as stdout, err.open("w", encoding="utf-8") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rlcore", *arguments], cwd=FOLDER, stdout=stdout, stderr=stderr
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    shown = out.read_text(encoding="utf-8")[-2000:] + err.read_text(encoding="utf-8")[-4000:]
+    assert process.returncode == 0, shown
+    return usage.ru_maxrss * 1024 / 1e9
+
+
+def prepare(data: Path, model: Path) -> None:
+    """The model and the data, from the commands in the guide."""
+    for name, (source, *words) in PREPARED.items():
+        out = FOLDER / "data" / f"{name}.jsonl"
+        if not out.exists():
+            source = str(data / "gsm8k" / f"{source}.jsonl")
+            rlcore(name, "data", "prepare", "gsm8k-tools", f"source={source}", f"out={out}", *words)
+    if not (FOLDER / "model").exists():
+        rlcore("model", "merge", str(model), "--out", "model", "--dtype", "bfloat16")
+
+
+def train(name: str, *words: str) -> Trained:
+    """Train, or continue an interrupted run."""
+    run, record = FOLDER / "runs" / name, FOLDER / f"{name}.json"
+    if record.exists():
+        stored = json.loads(record.read_text(encoding="utf-8"))
+        return Trained(**{**stored, "curve": {int(step): value for step, value in stored["curve"].items()}})
+    if (run / "checkpoints" / "last").exists():
+        gigabytes = rlcore(name, "run", "--resume", str(run))
+    else:
+        shutil.rmtree(run, ignore_errors=True)
+        gigabytes = rlcore(name, "run", "-p", "gsm8k-tools", *words, f"name={name}")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = Trained(
+        seconds=sum(line.get("time/step_s", 0.0) + line.get("time/evaluation_s", 0.0) for line in lines),
+        gigabytes=gigabytes,
+        tokens=int(sum(line.get("tokens/sampled", line.get("tokens/trained", 0)) for line in lines)),
+        curve={line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line},
+    )
+    record.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    return found
+
+
+def evaluate(name: str, model: str) -> Scored:
+    """Greedy accuracy of a model on all problems of the test set."""
+    stored = FOLDER / f"{name}.eval.json"
+    if not stored.exists():
+        saved = FOLDER / f"{name}.jsonl.gz"
+        recipe = ("-p", "gsm8k-tools", "-r", "smollm2-135m-grpo", f"model={model}", f"evaluation.tasks={PROBLEMS}")
+        rlcore(f"{name}.eval", "eval", *recipe, "--json", "--save", str(saved))
+        result = json.loads((FOLDER / f"{name}.eval.out").read_text(encoding="utf-8"))
+        counts = {"solved": 0, "solved_short": 0, "short": 0}
+        for group in read_groups(saved):
+            solved, short = group.trajectories[0].reward == 1, calculations(group.task.fields) <= SHORT
+            counts["solved"] += solved
+            counts["short"] += short
+            counts["solved_short"] += solved and short
+        stored.write_text(json.dumps({**counts, "seconds": result["seconds"]}), encoding="utf-8")
+    return Scored(**json.loads(stored.read_text(encoding="utf-8")))
+
+
+def calculations(fields: Mapping[str, object]) -> int:
+    """The number of calculations in the solution of a problem."""
+    return str(fields["solution"]).count("<<")
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(6 * 3600)
+def test_smollm2_learns_gsm8k_on_every_seed() -> None:
+    """SFT and GRPO on every seed, and GRPO with shuffled rewards on the first one."""
+    data, model = os.environ.get("RLCORE_DATA"), os.environ.get("RLCORE_SMOLLM2")
+    if not data or not model:
+        pytest.skip("RLCORE_DATA or RLCORE_SMOLLM2 is not set")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    prepare(Path(data), Path(model))
+    trained: dict[str, Trained] = {}
+    scored = {"base": evaluate("base", "model")}
+    for seed in SEEDS:
+        sft, words = f"sft-{seed}", f"seed={seed}"
+        trained[sft] = train(sft, "-r", "smollm2-135m-sft", "model.path=model", words)
+        scored[sft] = evaluate(sft, f"runs/{sft}")
+        reinforced = {"grpo": (), "control": ("algorithm.shuffle_rewards=true",)}
+        for kind, more in reinforced.items():
+            if kind == "control" and seed != SEEDS[0]:
+                continue
+            name = f"{kind}-{seed}"
+            trained[name] = train(name, "-r", "smollm2-135m-grpo", f"model=runs/{sft}", words, *more)
+            scored[name] = evaluate(name, f"runs/{name}/checkpoints/last")
+        write_page(trained, scored)
+    for seed in SEEDS:
+        before, after = scored[f"sft-{seed}"], scored[f"grpo-{seed}"]
+        assert after.interval_short[0] > before.interval_short[1], f"seed {seed}"
+        assert after.solved >= before.solved, f"seed {seed}"
+        assert after.solved / PROBLEMS >= GOAL, f"seed {seed}"
+        if (os.cpu_count() or 1) >= 2 and os.getloadavg()[0] < 3:
+            parts = [f"sft-{seed}", f"grpo-{seed}"]
+            seconds = sum(trained[name].seconds + scored[name].seconds for name in parts)
+            assert seconds < MINUTES_CLAIMED * 60, f"seed {seed}"
+    control, before = scored[f"control-{SEEDS[0]}"], scored[f"sft-{SEEDS[0]}"]
+    assert control.interval_short[0] <= before.interval_short[1], "shuffled rewards improve the model"
+
+
+def write_page(trained: Mapping[str, Trained], scored: Mapping[str, Scored]) -> None:
+    """Write the page of results."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    lines = [
+        "# smollm2-135m: GSM8K with the calculator",
+        "",
+        f"Greedy accuracy of SmolLM2-135M-Instruct on the {PROBLEMS:,} problems of GSM8K's test set with 95 %",
+        f"intervals (Wilson), and on its {scored['base'].short} problems with at most {SHORT} calculations. SFT is",
+        "the recipe `smollm2-135m-sft` on GSM8K's own solutions, GRPO the recipe `smollm2-135m-grpo` after it. The",
+        "control has shuffled rewards. Tokens are those in the loss of SFT and the sampled ones of GRPO.",
+        "Seconds are those of training and of the evaluation of all problems. Written by",
+        "`RLCORE_SMOLLM2=FILE.gguf uv run pytest -m proof tests/end_to_end/test_smollm2_learns.py`",
+        f"at commit {commit.stdout.strip() or 'unknown'} on {os.cpu_count()} cores.",
+        "",
+        "| run | all problems | short problems | tokens | training, s | evaluation, s | memory, GB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, one in scored.items():
+        whole = share(one.solved / PROBLEMS, one.interval)
+        short = share(one.solved_short / one.short, one.interval_short)
+        cost = trained.get(name)
+        spent = f"{cost.tokens:,} | {cost.seconds:.0f}" if cost else " | "
+        memory = f"{cost.gigabytes:.1f}" if cost else ""
+        lines.append(f"| {name} | {whole} | {short} | {spent} | {one.seconds:.0f} | {memory} |")
+    curves = {name: one.curve for name, one in trained.items() if one.curve}
+    steps = sorted({step for curve in curves.values() for step in curve})
+    lines += [
+        "",
+        "Greedy accuracy on the first 128 problems of the test set by training step of GRPO. Step 0 is after SFT:",
+        "",
+        "| run | " + " | ".join(map(str, steps)) + " |",
+        "|---|" + "---|" * len(steps),
+        *(f"| {name} | " + " | ".join(f"{curve[step]:.3f}" for step in steps) + " |" for name, curve in curves.items()),
+    ]
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def share(value: float, interval: tuple[float, float]) -> str:
+    """A share in percent with its interval."""
+    return f"{value:.1%} ({interval[0]:.1%} to {interval[1]:.1%})"
