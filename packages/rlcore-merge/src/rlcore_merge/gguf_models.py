@@ -85,9 +85,7 @@ ARCHITECTURES = {
         more={"rope.dimension_count": "head_dim"},
         paired_rows=True,
     ),
-    "qwen2": Architecture(
-        model_type="qwen2", class_name="Qwen2ForCausalLM", layer=_LAYER | _AFTER_ATTENTION | _BIASES
-    ),
+    "qwen2": Architecture(model_type="qwen2", class_name="Qwen2ForCausalLM", layer=_LAYER | _AFTER_ATTENTION | _BIASES),
     "qwen3": Architecture(
         model_type="qwen3",
         class_name="Qwen3ForCausalLM",
@@ -160,7 +158,7 @@ def model_of(header: Header) -> Model:
         raise ValueError(f"it is one of {metadata['split.count']} parts: join them with llama-gguf-split --merge")
     architecture = ARCHITECTURES[name]
     config: dict[str, Any] = {}
-    for key, ours in (_SIZES | architecture.more).items():
+    for key, ours in {**_SIZES, **architecture.more}.items():
         if key in _SIZES or f"{name}.{key}" in metadata:
             config[ours] = _size(metadata.get(f"{name}.{key}"), f"{name}.{key}", LIMITS.get(ours, 2**31))
     heads = f"{name}.attention.head_count_kv"
@@ -177,7 +175,7 @@ def model_of(header: Header) -> Model:
     if metadata.get(f"{name}.vocab_size", rows) != rows:
         raise ValueError(f"{name}.vocab_size is {metadata[f'{name}.vocab_size']!r}, and {EMBEDDING} has {rows:,} rows")
     config["tie_word_embeddings"] = "output.weight" not in header.tensors
-    config |= _special_tokens(header, rows)
+    config.update(_special_tokens(header, rows))
     if config["num_attention_heads"] % config["num_key_value_heads"]:
         raise ValueError(f"{config['num_attention_heads']} heads are not a multiple of the key-value heads, {groups}")
     model = Model(architecture=architecture, config=config, notes=tuple(_notes(header, name)))

@@ -1,7 +1,7 @@
 """Read GGUF files of llama.cpp: the decoders of `rlcore_merge.gguf_models`, dequantised to float32.
 
-The values are those of transformers' ``from_pretrained(..., gguf_file=)``. transformers also converts the tokenizer, and
-it needs torch for this.
+The values are those of transformers' ``from_pretrained(..., gguf_file=)``. transformers also converts the tokenizer,
+for which it needs torch.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ def open_file(path: Path, request: Request) -> Checkpoint:
     except ValueError as error:
         fix = "convert the original model, or use a file of a supported architecture"
         raise UserError("a GGUF file cannot be converted", found=str(error), where=str(path), fix=fix) from None
-    made = None if request.base is not None else _Made(model, path)
+    made, folder = None, request.base
+    if folder is None:
+        made = _Made(model, path)
+        folder = made.folder
     return Checkpoint(
         layout="gguf",
         folder=path,
         tensors=tensors,
-        companions=[made.folder if made is not None else request.base],
+        companions=[folder],
         inputs=[path],
         identity={path.name: digest(bytes(header.file.buffer[: header.data]))},
         notes=list(model.notes) if made is not None else [],
@@ -127,8 +130,10 @@ def _block_of(number: int) -> tuple[int, int]:
 
 
 def _first_halves_first(rows: int, heads: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The stored row of each row. llama.cpp stores the two rows of a rotated pair side by side, and transformers the
-    first rows of all pairs of a head before the second ones.
+    """The stored row of each row.
+
+    llama.cpp stores the two rows of a rotated pair side by side, and transformers the first rows of all pairs of a head
+    before the second ones.
     """
     order_R = np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
     return np.asarray(order_R, np.int64)
