@@ -8,12 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("gguf")
-
+import gguf
 import gguf_models
 import numpy as np
+import pytest
 import torch
 from click.testing import CliRunner
 from rlcore.errors import NotInstalledError, UserError
@@ -159,8 +157,6 @@ def test_a_base_of_another_size_is_refused(written: Callable[[str], Path], tmp_p
 
 
 def test_scaled_positions_are_reported(tmp_path: Path, written: Callable[[str], Path]) -> None:
-    import gguf
-
     assert merge(written("llama"), tmp_path / "plain").notes == ()
     path, scaled = written("llama"), tmp_path / "scaled.gguf"
     reader = gguf.GGUFReader(path)

@@ -151,7 +151,9 @@ class _Made:
             fix = pip_line(["rlcore-merge[gguf]"])
             message = "converting a GGUF file needs transformers and torch"
             raise NotInstalledError(message, found=str(error), where=str(path), fix=fix) from None
-        except Exception as error:  # a vocabulary or template can be wrong in many ways
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the tokenizers library raises BaseException where its own code fails
             lines = str(error).splitlines() or [type(error).__name__]
             raise UserError(
                 "the tokenizer of a GGUF file cannot be converted",
