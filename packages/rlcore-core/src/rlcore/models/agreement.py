@@ -48,9 +48,9 @@ def _check_quantization(folder: Path, config: dict[str, Any]) -> None:
 
 
 def _check_end_tokens(folder: Path, config: dict[str, Any]) -> None:
-    stated = [(folder / CONFIG, part.get("eos_token_id")) for part in _parts(config)]
-    stated.append((folder / GENERATION, _object(folder / GENERATION).get("eos_token_id")))
-    stated = [(path, value) for path, value in stated if value is not None]
+    # The configuration of a text model inside often has the default of its class, which nothing reads.
+    sources = ((folder / CONFIG, config), (folder / GENERATION, _object(folder / GENERATION)))
+    stated = [(path, found["eos_token_id"]) for path, found in sources if found.get("eos_token_id") is not None]
     settings = folder / "tokenizer_config.json"
     named = _object(settings).get("eos_token")
     named = named.get("content") if isinstance(named, dict) else named
