@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from real_model import smollm2_gguf as smollm2_gguf
 
 if TYPE_CHECKING:
     import torch
