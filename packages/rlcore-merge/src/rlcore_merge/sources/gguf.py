@@ -116,7 +116,7 @@ def _block(number: int, name: str) -> tuple[int, int]:
     """The elements and the bytes of a block. Raises `ValueError` for types that gguf cannot dequantise."""
     try:
         found = _block_of(number)
-    except (ValueError, KeyError, NotImplementedError) as error:
+    except (ValueError, KeyError, RuntimeError) as error:  # RuntimeError: gguf cannot dequantise it
         raise ValueError(f"{name} has the unsupported type {number}: {error}") from None
     return found
 
