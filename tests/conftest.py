@@ -7,6 +7,7 @@ import os
 import pytest
 from real_model import smollm2 as smollm2
 from real_model import smollm2_bf16 as smollm2_bf16
+from real_model import smollm2_gguf as smollm2_gguf
 
 os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 
