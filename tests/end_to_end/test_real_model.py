@@ -51,8 +51,8 @@ def test_converted_model_answers(request: pytest.FixtureRequest, dtype: str) -> 
 GUIDE = ROOT / "docs" / "how-to" / "a-real-model-without-a-gpu.md"
 SHORTENED = {
     "run": ("trainer.steps=1", "evaluation.every=0"),
-    "smollm2-135m-sft": ("trainer.conversations_per_step=2", "trainer.held_out=1"),
-    "smollm2-135m-grpo": ("trainer.tasks_per_step=1", "rollout.group_size=2", "rollout.max_new_tokens=8"),
+    "smollm2-135m-sft": ("trainer.conversations_per_step=2", "trainer.held_out=1", "trainer.lr_warmup_ratio=0"),
+    "smollm2-135m-grpo": ("trainer.tasks_per_step=1", "trainer.lr_warmup_steps=0", "rollout.group_size=2"),
     "eval": ("evaluation.tasks=1", "rollout.max_new_tokens=8"),
 }
 PROBLEMS = (
