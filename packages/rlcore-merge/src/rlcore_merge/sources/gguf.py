@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -171,7 +172,8 @@ class _Made:
         GenerationConfig.from_model_config(config).save_pretrained(self.folder)
         with tempfile.TemporaryDirectory() as alone:  # so that no other file of the source's folder is read
             (Path(alone) / _LINK).symlink_to(path.resolve())
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, gguf_file=_LINK, local_files_only=True)
-        for key in ("is_local", "local_files_only"):
+            here: dict[str, Any] = {"gguf_file": _LINK, "local_files_only": True}
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, trust_remote_code=False, **here)
+        for key in ("is_local", "local_files_only", "trust_remote_code"):
             tokenizer.init_kwargs.pop(key, None)
         tokenizer.save_pretrained(self.folder)
