@@ -1,10 +1,13 @@
-"""The order of test files in a run."""
+"""The order of test files in a run, and the fixtures of the pretrained model."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+from real_model import smollm2 as smollm2
+from real_model import smollm2_bf16 as smollm2_bf16
+from real_model import smollm2_gguf as smollm2_gguf
 
 os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 

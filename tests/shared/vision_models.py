@@ -34,6 +34,7 @@ TEXT: dict[str, Any] = {
     "num_key_value_heads": 1,
     "head_dim": 16,
     "intermediate_size": 48,
+    **{"bos_token_id": None, "eos_token_id": None},  # those of the class are of the published tokenizer
 }
 
 

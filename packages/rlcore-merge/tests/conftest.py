@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from real_model import smollm2_gguf as smollm2_gguf
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +19,7 @@ HERE = Path(__file__).parent
 ALONE = "test_without_torch.py"
 """The module that runs without torch. The other modules read files written by torch."""
 collect_ignore = [] if find_spec("torch") else [path.name for path in HERE.glob("test_*.py") if path.name != ALONE]
+collect_ignore += [] if find_spec("gguf") else [path.name for path in HERE.glob("test_gguf*.py")]
 
 
 @pytest.fixture(scope="session")

@@ -51,8 +51,28 @@ def test_modules_that_are_no_language_models_are_rejected(tmp_path: Path) -> Non
 def test_damaged_folder_is_rejected(tmp_path: Path, name: str) -> None:
     build("qwen3").save_pretrained(tmp_path)
     (tmp_path / name).write_bytes(b'{"a": ' * 20)
-    with pytest.raises(UserError, match="cannot be loaded"):
+    with pytest.raises(UserError, match=r"cannot be (loaded|read)"):
         TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"quantization_config": {"quant_method": "gguf"}}, "quantization that the weights do not have"),
+        ({"eos_token_id": 2}, "eos_token_id must be an id"),
+    ],
+)
+def test_contradicting_configuration_is_named_before_weights_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], message: str
+) -> None:
+    build("qwen3").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": {"a": 0, "b": 1}}}', encoding="utf-8")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", None)
+    with pytest.raises(UserError, match=message) as caught:
+        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+    assert caught.value.where == str(path)
 
 
 def test_missing_weights_are_rejected(tmp_path: Path) -> None:

@@ -120,3 +120,25 @@ def test_buffer_of_integers_is_not_a_weight(model_folder: Path, extra: str) -> N
     file = model_folder / "model.safetensors"
     save_file({**load_file(file), extra: torch.arange(4)}, file, metadata={"format": "pt"})
     check_types(model_folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", {"quantization_config": {"quant_method": "gguf"}}, "quantization that the weights do not have"),
+        ("config.json", {"eos_token_id": 31}, "eos_token_id must be an id"),
+        ("generation_config.json", {"eos_token_id": [0, 31]}, "eos_token_id must be an id"),
+    ],
+)
+def test_contradicting_configuration_is_named_before_weights_are_loaded(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, change: dict[str, object], message: str
+) -> None:
+    Tokenizer(WordLevel({f"w{i}": i for i in range(30)}, unk_token="w0")).save(str(model_folder / "tokenizer.json"))
+    load_policy(model_folder, dtype="auto", device=CPU)
+    path = model_folder / name
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**before, **change}), encoding="utf-8")
+    monkeypatch.setattr("rlcore_trainer.policy.model.AutoModelForCausalLM", None)
+    with pytest.raises(UserError, match=message) as caught:
+        load_policy(model_folder, dtype="auto", device=CPU)
+    assert caught.value.where == str(path)

@@ -54,6 +54,8 @@ class Checkpoint:
     notes: list[str] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
     """Keys of config.json to change in the output."""
+    holds: object = None
+    """Kept as long as the checkpoint: the owner of a temporary folder in ``companions``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ class MergeCommand(click.Command):
       rlcore merge checkpoints/global_step_100 --out merged --dtype bf16
       rlcore merge outputs/checkpoint-200 --base Qwen2.5-3B-Instruct --out merged
       rlcore merge checkpoints/global_step_100 --adapter --out adapter
+      rlcore merge model.gguf --out model --dtype bf16
       rlcore merge merged --check REFERENCE
       rlcore merge merge --backend fsdp --local_dir DIR --target_dir merged""",
 )
@@ -168,7 +169,7 @@ def _source(source: Path | None, local_dir: Path | None, backend: str | None, wi
         raise click.UsageError("pass the folder once: as SOURCE or as --local_dir")
     found = source or local_dir
     if found is None:
-        raise click.UsageError("pass the folder of the checkpoint as SOURCE")
+        raise click.UsageError("pass the checkpoint as SOURCE")
     return found
 
 

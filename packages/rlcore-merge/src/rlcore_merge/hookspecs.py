@@ -19,4 +19,4 @@ def rlcore_mergers() -> Iterable[MergerSpec]:  # type: ignore[empty-body]
 
 @hookspec(firstresult=True)
 def rlcore_checkpoint_layout(folder: Path) -> str | None:
-    """Return the id of the layout of a folder, or None. Look at file names in this folder only."""
+    """Return the id of the layout of a folder or file, or None. Look at its name and file names in it only."""

@@ -54,6 +54,13 @@ OWN = (
         looked_for="*_optim_states.pt (DeepSpeed's ZeRO)",
     ),
     MergerSpec(
+        id="gguf",
+        target="rlcore_merge.sources.gguf:open_file",
+        summary="GGUF files of llama.cpp: llama, qwen2, qwen3, gemma3.",
+        looked_for="NAME.gguf, passed itself (llama.cpp)",
+        needs=("rlcore-merge[gguf]",),
+    ),
+    MergerSpec(
         id="huggingface",
         target="rlcore_merge.sources.huggingface:open_folder",
         summary="Hugging Face folders, safetensors or .bin, and rlcore's own checkpoints.",
@@ -72,7 +79,9 @@ _WEIGHTS = (
 
 
 def own_layout(folder: Path) -> str | None:
-    """The id of the built-in layout of a folder, from the file names in it; None if there is none."""
+    """The id of the built-in layout of a folder or file, from the file names; None if there is none."""
+    if _is_gguf(folder):
+        return "gguf"
     try:
         names = {entry.name for entry in os.scandir(folder)}
     except OSError:
@@ -92,6 +101,10 @@ def own_layout(folder: Path) -> str | None:
     return None
 
 
+def _is_gguf(path: Path) -> bool:
+    return path.suffix.lower() == ".gguf" and path.is_file()
+
+
 class Layouts:
     """The known layouts: built-in ones and those of plugins."""
 
@@ -108,7 +121,7 @@ class Layouts:
         return self._loaded
 
     def of(self, folder: Path) -> str | None:
-        """The layout of this folder itself. Plugins are asked only if no built-in layout matches."""
+        """The layout of this folder or file itself. Plugins are asked only if no built-in layout matches."""
         answer = own_layout(folder) or self._plugins.claim("rlcore_checkpoint_layout", folder=folder)
         return str(answer) if answer is not None else None
 
@@ -139,11 +152,13 @@ class Layouts:
         return opened
 
     def find(self, source: Path) -> tuple[Path, str]:
-        """The folder of the checkpoint and its layout: the source itself or a folder inside it.
+        """The folder or file of the checkpoint and its layout: the source itself or a folder inside it.
 
         Raises:
             UserError: there is no checkpoint. The message names checkpoints nearby or the supported layouts.
         """
+        if source.is_file() and (layout := self.of(source)) is not None:
+            return source, layout
         if not source.is_dir():
             self._raise_not_a_folder(source)
         for folder in _candidates(source):
@@ -156,7 +171,8 @@ class Layouts:
             from rlcore.models.folder import no_checkpoint
 
             raise no_checkpoint(source)
-        near = [folder for folder in _nearby(source) if own_layout(folder) is not None]
+        near = [path for path in sorted(source.iterdir()) if _is_gguf(path)]
+        near += [folder for folder in _nearby(source) if own_layout(folder) is not None]
         names = [entry.name for entry in sorted(source.iterdir())[:6]]
         raise UserError(
             "there is no checkpoint in this folder",
@@ -171,8 +187,8 @@ class Layouts:
     def _raise_not_a_folder(source: Path) -> None:
         if source.is_file():
             raise UserError(
-                "expected a folder",
-                found="a file",
+                "expected a folder or a .gguf file",
+                found="another file",
                 where=str(source),
                 fix=f"pass the folder that contains it: {source.parent}",
             )

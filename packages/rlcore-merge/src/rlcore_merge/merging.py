@@ -61,12 +61,12 @@ def merge(
     """Write a checkpoint as one folder that `from_pretrained` can load.
 
     Args:
-        source: a folder of any layout, or a folder that contains one
+        source: a folder of any layout, a folder that contains one, or a GGUF file
         out: output folder; it must not exist or must be empty, and its files appear only when all are complete
         dtype: ``keep``, ``bf16``, ``fp16`` or ``fp32``; known buffers and integers keep their dtype
         max_shard_size: maximum size of one file, such as ``"5GB"``
         base: the base model of an adapter, if the adapter does not name it; for other checkpoints the folder with
-            config and tokenizer, if the checkpoint has none
+            config and tokenizer, if the checkpoint has none; for a GGUF file, instead of the converted ones
         adapter: write the adapter instead of merging it
         lora_alpha: α of an adapter whose checkpoint does not record it
         allow_zero_delta: accept an adapter that changes nothing

@@ -41,7 +41,7 @@ def rlcore_mergers() -> Iterable[MergerSpec]:
 
 @hookimpl
 def rlcore_checkpoint_layout(folder: Path) -> str | None:
-    """The built-in layout of a folder, from its file names."""
+    """The built-in layout of a folder or file, from the file names."""
     from rlcore_merge.layouts import own_layout
 
     return own_layout(folder)

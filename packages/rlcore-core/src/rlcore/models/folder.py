@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.atomic_files import beside
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import SETTINGS, base_name, check_base, is_adapter
+from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import CONFIG, check_config, read_config
 from rlcore.models.contents import check_contents
 from rlcore.plugins.loading import pip_line
@@ -142,7 +143,8 @@ def check_model_folder(folder: Path, *, where: str | None = None) -> None:
     """Raise `UserError` when a Hugging Face folder lacks its configuration, tokenizer or weights, or has wrong sizes.
 
     A folder of a control policy needs no tokenizer: see `is_control_folder`.
-    Also when it needs code of its own, or refers to files outside of it; see `rlcore.models.contents`.
+    Also when it needs code of its own, or refers to files outside of it; see `rlcore.models.contents`. Also when its
+    files do not belong together; see `rlcore.models.agreement`.
     """
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
@@ -162,6 +164,7 @@ def check_model_folder(folder: Path, *, where: str | None = None) -> None:
         )
     check_contents(folder, where=where)
     check_config(folder)
+    check_agreement(folder)
 
 
 def is_control_folder(folder: Path) -> bool:

@@ -150,7 +150,7 @@ def check_types(folder: Path) -> None:
             return
     except (OSError, ValueError, AttributeError, RecursionError):
         return
-    for path in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("pytorch_model*.bin"))]:
+    for path in _files(folder):
         for name, (kind, dimensions) in _types(path).items():
             if _INTEGER.fullmatch(kind) and (name.endswith(".weight") or (name.endswith(".bias") and dimensions == 1)):
                 raise UserError(
@@ -159,6 +159,15 @@ def check_types(folder: Path) -> None:
                     where=str(path),
                     fix="save the model as float32, bfloat16 or float16",
                 )
+
+
+def stored_types(folder: Path) -> set[str]:
+    """The dtypes of all stored tensors, as named by safetensors or torch. Files that cannot be read are skipped."""
+    return {kind for path in _files(folder) for kind, _ in _types(path).values()}
+
+
+def _files(folder: Path) -> list[Path]:
+    return [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("pytorch_model*.bin"))]
 
 
 def _types(path: Path) -> dict[str, tuple[str, int]]:
@@ -176,8 +185,10 @@ def _types(path: Path) -> dict[str, tuple[str, int]]:
 def _types_of_pickle(path: Path) -> dict[str, tuple[str, int]]:
     import pickle
 
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        return {}
     try:
         tensors = torch.load(path, map_location="meta", weights_only=True, mmap=True)
         return {name: (str(tensor.dtype).removeprefix("torch."), tensor.ndim) for name, tensor in tensors.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
+from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import read_config
 from rlcore.models.quantization import keep_layout, loading_options
 from rlcore.models.vision_language import sees_images
@@ -54,6 +55,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
             language model or a vision-language model of a supported family.
     """
     check_folder(folder)
+    check_agreement(folder)
     _check_whole(folder)
     check_types(folder)
     chosen = _dtype(dtype, device)

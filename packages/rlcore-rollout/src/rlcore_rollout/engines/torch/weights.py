@@ -15,6 +15,7 @@ from rlcore.errors import NotInstalledError, UserError
 from rlcore.images.families import FAMILIES as VISION_TYPES
 from rlcore.images.tower import text_model
 from rlcore.models.adapter import is_adapter
+from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import read_config
 from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
@@ -124,6 +125,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
 
     if not (folder / "config.json").is_file():
         raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
+    check_agreement(folder)
     check_types(folder)
     device = device_name(context.device, gpus=torch.cuda.device_count())
     disable_progress_bar()  # type: ignore[no-untyped-call]  # the output belongs to rlcore
