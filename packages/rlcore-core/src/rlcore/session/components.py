@@ -24,6 +24,7 @@ from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.image_checks import check_image_input, has_image_environment, uses_tokens
 from rlcore.session.mixed_dataset import MixedDataset, Part
 from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, importable, runs_code
+from rlcore.session.tool_checks import check_tools_of_environments
 from rlcore.session.usable_tasks import UsableTasks, usable_tasks
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments
@@ -274,8 +275,11 @@ class RunComponents:
             if path.startswith(BUILTIN):
                 self._model_folder = self._build(path.removeprefix(BUILTIN))
             else:
-                self._model_folder = local_folder(path, where=where) or download(path, where=where)
+                here = local_folder(path, where=where)
+                self._model_folder = here or download(path, where=where)
                 check_checksums(self._model_folder)
+                if here is None:  # of a local folder, the run checked it at its start
+                    check_tools_of_environments(self, self._model_folder)
         return self._model_folder
 
     def model_here(self) -> Path | None:
@@ -345,6 +349,8 @@ class RunComponents:
             given["template_kwargs"] = model.chat_template_kwargs
         if model.chat_template is not None:
             given["template"] = Path(model.chat_template).expanduser()
+        if model.hide_tools:
+            given["hide_tools"] = True
         self._check_accepted(id, factory, given)
         if "images" in inspect.signature(factory).parameters:
             given["images"] = self._seen_images(folder)
@@ -371,11 +377,12 @@ class RunComponents:
     def _check_accepted(self, id: str, factory: Any, given: Mapping[str, Any]) -> None:
         """Reject keys of ``[model]`` that a chat format does not take."""
         accepted = inspect.signature(factory).parameters
-        for name in ("template_kwargs", "template"):
+        keys = {"template_kwargs": "chat_template_kwargs", "template": "chat_template", "hide_tools": "hide_tools"}
+        for name, key in keys.items():
             if name in given and name not in accepted:
                 raise UserError(
-                    f"the chat format {id!r} takes no model.chat_{name}",
-                    where=self.resolved.origin(("model", f"chat_{name}")),
+                    f"the chat format {id!r} takes no model.{key}",
+                    where=self.resolved.origin(("model", key)),
                     fix=f"remove it, or set model.chat_format={TEMPLATE}",
                 )
 
