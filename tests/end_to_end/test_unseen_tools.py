@@ -67,7 +67,7 @@ def test_run_without_tools_or_with_hidden_tools_is_accepted(gemma: Path) -> None
     check_run(run)
     assert "tools are hidden" in run.chat_format(gemma).description()[0]  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"'plain' takes no model\.hide_tools") as raised:
-        check_run(session(gemma, model={"hide_tools": True, "chat_format": "plain"}))
+        session(gemma, model={"hide_tools": True, "chat_format": "plain"}).chat_format(gemma)
     assert "model.chat_format=template" in str(raised.value.fix)
 
 

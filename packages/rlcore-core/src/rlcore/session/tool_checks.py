@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.abilities import ToolsConfig
 from rlcore.episodes.tool_environment import ToolEnvironment
+from rlcore.errors import RlcoreError
 from rlcore.plugins.registry import asked
 from rlcore.session.image_checks import uses_tokens
 from rlcore.types import Message, ToolSchema
@@ -30,9 +31,11 @@ def check_tools_of_environments(run: RunComponents, folder: Path) -> None:
 
 def check_tools(run: RunComponents, folder: Path, tools: Sequence[ToolSchema]) -> None:
     """Render a question with tools. Raises as `check_tools_of_environments`."""
-    question = Message(role="user", content="Hello")
-    named = run.registry.named("chat_format", run.chat_format_id(folder))
-    asked(f"prompt of {named}", run.chat_format(folder).prompt, (question,), tools)
+    try:
+        chat_format, named = run.chat_format(folder), run.registry.named("chat_format", run.chat_format_id(folder))
+    except RlcoreError:
+        return  # a part of the run that needs the chat format reports this; others run without one
+    asked(f"prompt of {named}", chat_format.prompt, (Message(role="user", content="Hello"),), tools)
 
 
 def _tools(run: RunComponents, one: ResolvedEnvironment) -> Sequence[ToolSchema]:
