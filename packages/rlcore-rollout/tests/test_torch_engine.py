@@ -28,6 +28,7 @@ from torch_models import (  # noqa: E402
 )
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("fused", [True, False])
 def test_greedy_tokens_and_logprobs_equal_transformers(

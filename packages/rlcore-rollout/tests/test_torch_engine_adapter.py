@@ -24,6 +24,8 @@ from vision_models import FAMILIES as VISION_FAMILIES  # noqa: E402
 from vision_models import vision_language_model  # noqa: E402
 from vision_prompts import PAD, assert_equals_transformers, drawn, prompt_of, vision_engine  # noqa: E402
 
+pytestmark = pytest.mark.numeric
+
 KINDS: dict[str, dict[str, Any]] = {
     "lora": {},
     "rslora": {"use_rslora": True},

@@ -28,6 +28,8 @@ from torch_models import (  # noqa: E402
     prompts,
 )
 
+pytestmark = pytest.mark.numeric
+
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "num_local_experts": 4}
 PLAIN: dict[str, dict[str, Any]] = {
     "Mistral": {"sliding_window": 16},

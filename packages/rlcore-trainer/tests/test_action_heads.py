@@ -14,6 +14,8 @@ from rlcore_trainer.control.models.heads.head import Head
 from rlcore_trainer.control.models.heads.tokens import TokensHead
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 WIDTH, CHUNK, ACTIONS = 4, 2, 3
 
 

@@ -22,6 +22,8 @@ from rlcore_trainer.control.models.vla import VisionLanguageAction, create
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 STATE_ONLY = Spaces(state=5, low_A=(-2.0, 0.0), high_A=(2.0, 1.0))
 PICTURES = Spaces(state=5, cameras={"head": (48, 64), "wrist": (32, 32)}, low_A=(-2.0, 0.0), high_A=(2.0, 1.0))
 HEADS: list[dict[str, Any]] = [

@@ -24,6 +24,8 @@ from rlcore_trainer.control.policy import ControlPolicy  # noqa: E402
 from rlcore_trainer.control.rollout import Player, jobs_of  # noqa: E402
 from rlcore_trainer.control.vector import environments  # noqa: E402
 
+pytestmark = pytest.mark.numeric
+
 TASKS = [Task(id=str(seed), messages=(), fields={"seed": seed}) for seed in range(3)]
 
 

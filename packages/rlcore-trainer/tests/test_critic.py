@@ -19,6 +19,8 @@ from safetensors.torch import save_file
 from token_trajectories import sequence
 from transformers import AutoModelForCausalLM
 
+pytestmark = pytest.mark.numeric
+
 Build = Callable[..., Any]
 ROWS = [
     sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, True], prompt_length=2),

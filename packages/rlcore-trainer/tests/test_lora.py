@@ -36,6 +36,8 @@ from rlcore_trainer.training.reference import reference_policy  # noqa: E402
 from rlcore_trainer.training.sync_check import fixed_prompt  # noqa: E402
 from token_trajectories import sequence  # noqa: E402
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 KINDS = {
     "lora": {"rank": 4, "alpha": 8.0},

@@ -14,6 +14,8 @@ from rlcore_trainer.policy.forward import PackedForward
 from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 
 

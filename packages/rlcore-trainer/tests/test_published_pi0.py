@@ -21,6 +21,8 @@ from rlcore_trainer.control.models.published.prompt import PADDING
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 GOLDEN = Path(__file__).parent / "published" / "pi0.json"
 """Configuration, names and sizes of weights, and what LeRobot 0.6.1 computed with transformers 5.5.4 for the weights of
 `made_up`, the observations of `observed` and the first noise of `start`."""

@@ -16,6 +16,8 @@ from rlcore_trainer.control.models.loading import load_action_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 GOLDEN = Path(__file__).parent / "published"
 """Configurations, names and sizes of weights, preprocessors and actions that LeRobot 0.4.4 gave for the weights of
 `made_up` and the observations of `observed`."""

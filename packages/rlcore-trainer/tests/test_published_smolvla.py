@@ -22,6 +22,8 @@ from rlcore_trainer.control.models.published.smolvla_folder import Sizes, vlm_co
 from rlcore_trainer.control.models.published.smolvla_network import SmolVLANetwork
 from safetensors.torch import load_file, save_file
 
+pytestmark = pytest.mark.numeric
+
 GOLDEN = Path(__file__).parent / "published" / "smolvla.json"
 """Configuration, names and sizes of weights, and what LeRobot 0.6.1 computed with transformers 5.5.4 for the weights of
 `made_up`, the observations of `observed` and the first noise of `start`. LeRobot had the vision-language model of

@@ -30,6 +30,8 @@ from rlcore_trainer.training import lora_check
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from token_trajectories import sequence
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 IDS = torch.tensor([[3, 7, 1, 9, 4, 30, 2]])
 KINDS: dict[str, dict[str, Any]] = {

@@ -21,6 +21,8 @@ from torch import Tensor
 from transformers import Qwen2VLImageProcessor
 from vision_models import FAMILIES, IMAGE, picture, processor_of, vision_folder, vision_language_model
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 Part = int | tuple[int, int, int]
 """A number of text tokens, or the seed, width and height of an image in visual tokens."""
