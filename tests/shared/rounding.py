@@ -14,6 +14,9 @@ import torch
 MARGIN = 4
 """How many times as far apart two computations may be as the worst value of one of them is off."""
 
+LARGEST = 1e-3
+"""Rounding of small models in float32 is below this. A larger tolerance would accept everything."""
+
 
 def tolerance(model: Any, compute: Callable[[Any], torch.Tensor]) -> float:
     """Return by how much an equal computation in another order may differ from ``compute(model)``.
@@ -30,6 +33,7 @@ def tolerance(model: Any, compute: Callable[[Any], torch.Tensor]) -> float:
         values = compute(model)
         exact = compute(_doubled(model))
     off = float((values.double() - exact.double()).abs().max())
+    assert off < LARGEST, f"in float64, the module computes something else: the difference is {off}"
     return MARGIN * max(off, torch.finfo(values.dtype).eps * float(values.abs().max()))
 
 

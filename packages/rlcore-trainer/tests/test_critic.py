@@ -92,7 +92,7 @@ def test_value_loss_gradient_equals_a_slow_loop(qwen2: Build) -> None:
     )
     assert made.learn(ROWS, old, returns, learning_rate=0.0)["critic/loss"] == pytest.approx(expected_loss.item())
     for one, other in zip(seen, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_values_beyond_the_clip_have_no_gradient(qwen2: Build) -> None:

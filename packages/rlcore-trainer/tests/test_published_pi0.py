@@ -59,7 +59,7 @@ def loaded(family: str, folder: Path) -> FlowPolicy:
 
 def test_actions_and_loss_are_those_of_lerobot(tmp_path: Path) -> None:
     golden = write_lerobot(tmp_path)
-    check_golden(load_action_model(tmp_path), golden, atol=2e-5)
+    check_golden(load_action_model(tmp_path), golden, atol=1e-4)
 
 
 def reference(model: FlowPolicy, observation: dict[str, Tensor]) -> dict[str, Tensor]:

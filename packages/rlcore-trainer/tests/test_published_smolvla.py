@@ -58,7 +58,7 @@ def loaded(folder: Path, case: str = "cross", **changed: object) -> FlowPolicy:
 @pytest.mark.parametrize("case", CASES)
 def test_actions_and_loss_are_those_of_lerobot(case: str, tmp_path: Path) -> None:
     golden = write(tmp_path, case)
-    check_golden(load_action_model(tmp_path), golden, atol=1e-5)
+    check_golden(load_action_model(tmp_path), golden, atol=5e-5)
 
 
 def test_a_folder_before_processors_has_its_statistics_among_the_weights(tmp_path: Path) -> None:
