@@ -22,8 +22,6 @@ from rlcore_trainer.control.models.vla import VisionLanguageAction, create
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-pytestmark = pytest.mark.numeric
-
 STATE_ONLY = Spaces(state=5, low_A=(-2.0, 0.0), high_A=(2.0, 1.0))
 PICTURES = Spaces(state=5, cameras={"head": (48, 64), "wrist": (32, 32)}, low_A=(-2.0, 0.0), high_A=(2.0, 1.0))
 HEADS: list[dict[str, Any]] = [
@@ -57,6 +55,7 @@ def drawn(shapes: NoiseShapes, batch: int = BATCH, seed: int = 1) -> dict[str, T
     return {name: draw[kind](batch, *shape, generator=generator) for name, (shape, kind) in shapes.items()}
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("options", HEADS, ids=str)
 @pytest.mark.parametrize("spaces", [STATE_ONLY, PICTURES], ids=["state", "pictures"])
 def test_sampling_and_evaluation_give_the_same_log_probability(spaces: Spaces, options: dict[str, Any]) -> None:
@@ -126,6 +125,7 @@ def test_actions_after_the_end_of_a_demonstration_do_not_count() -> None:
     assert bool((model.cloning_loss(observation, action_BHA, valid_BH & False) == 0).all())
 
 
+@pytest.mark.numeric
 def test_statistics_of_several_demonstrations_are_those_of_all_rows() -> None:
     generator = torch.Generator().manual_seed(0)
     episodes = [
@@ -152,6 +152,7 @@ def test_a_value_that_hardly_varies_is_not_amplified() -> None:
     assert float(model.normalisation.state(state_NS).std(0)[0]) == pytest.approx(1, rel=0.05)
 
 
+@pytest.mark.numeric
 def test_a_constant_dimension_of_demonstrations_stays_usable() -> None:
     model = small(STATE_ONLY)
     state_NS, action_NA = torch.randn(50, 5), torch.rand(50, 2)

@@ -24,8 +24,6 @@ from rlcore_trainer.control.policy import ControlPolicy  # noqa: E402
 from rlcore_trainer.control.rollout import Player, jobs_of  # noqa: E402
 from rlcore_trainer.control.vector import environments  # noqa: E402
 
-pytestmark = pytest.mark.numeric
-
 TASKS = [Task(id=str(seed), messages=(), fields={"seed": seed}) for seed in range(3)]
 
 
@@ -88,6 +86,7 @@ def test_reward_of_a_decision_is_that_of_all_its_actions() -> None:
     assert first.metrics["success"] == 1
 
 
+@pytest.mark.numeric
 def test_stored_decisions_have_the_log_probabilities_of_the_policy() -> None:
     trajectories = played(limit=6)
     sequences = [TrainingSequence.of(one.segments[0]) for one in trajectories]

@@ -16,8 +16,6 @@ from rlcore_trainer.control.models.loading import load_action_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-pytestmark = pytest.mark.numeric
-
 GOLDEN = Path(__file__).parent / "published"
 """Configurations, names and sizes of weights, preprocessors and actions that LeRobot 0.4.4 gave for the weights of
 `made_up` and the observations of `observed`."""
@@ -74,6 +72,7 @@ def loaded(kind: str, folder: Path) -> ActionModel:
     return load_action_model(folder)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("kind", "old"), [("env", False), ("env", True), ("images", False)])
 def test_actions_are_those_of_lerobot(kind: str, old: bool, tmp_path: Path) -> None:
     golden = folder_of(kind, tmp_path, old=old)
@@ -83,6 +82,7 @@ def test_actions_are_those_of_lerobot(kind: str, old: bool, tmp_path: Path) -> N
     torch.testing.assert_close(model.mode(observed(kind)), torch.tensor(golden["actions"]), atol=2e-5, rtol=0)
 
 
+@pytest.mark.numeric
 def test_a_published_policy_has_a_density_and_trains(tmp_path: Path) -> None:
     model, observation = loaded("env", tmp_path), observed("env")
     decision = model.sample(observation, {"action": torch.randn(2, 4, 2, generator=torch.Generator().manual_seed(0))})

@@ -30,8 +30,6 @@ from rlcore_trainer.training import lora_check
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from token_trajectories import sequence
 
-pytestmark = pytest.mark.numeric
-
 CPU = torch.device("cpu")
 IDS = torch.tensor([[3, 7, 1, 9, 4, 30, 2]])
 KINDS: dict[str, dict[str, Any]] = {
@@ -84,6 +82,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_log_probabilities_and_gradients_match_dequantised_weights(
