@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from chat_folders import TEMPLATES, write_chat_folder
 from preloaded import rlcore_command
+from rl_plugin_gsm8k_tools.calculator import calculator
+from rlcore.types import Message
+from rlcore_rollout.chat.jinja import TemplateFormat
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 with_vllm = pytest.mark.skipif(
@@ -23,6 +26,7 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mistral": ("Mistral", "mistral", {"sliding_window": None}),
     "gemma": ("Gemma3Text", "gemma", GEMMA),
     "phi": ("Phi3", "phi", {}),
+    "smollm2": ("Llama", "chatml", {}),
     "qwen3": ("Qwen3", "coder", {}),
     "qwen3-moe": ("Qwen3Moe", "coder", EXPERTS),
 }
@@ -90,6 +94,24 @@ def test_model_of_any_family_trains_with_the_torch_engine(name: str, tmp_path: P
     output, metrics = trained(name, tmp_path)
     assert_it_trained(tmp_path, metrics)
     assert ("template of the model folder" in output) == (not name.startswith("qwen3"))
+
+
+def test_checkpoint_is_shown_tools_as_the_model_that_it_was_trained_from(tmp_path: Path) -> None:
+    line = "chat      template of the model folder, which shows no tools: they are shown as in the chat format qwen2.5"
+    output, _ = trained("smollm2", tmp_path, "checkpoint.every=1")
+    assert line in output
+    evaluated = rlcore_command(["eval", "runs/it", "evaluation.tasks=2"], tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr[-3000:]
+    assert line in evaluated.stdout + evaluated.stderr
+    resumed = rlcore_command(["run", "--resume", "runs/it/checkpoints/000001"], tmp_path)
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert line in resumed.stdout
+    question = (Message(role="user", content="What is 2 + 2?"),)
+    prompts = [
+        TemplateFormat(tmp_path / folder).prompt(question, (calculator.schema,))
+        for folder in ("model", "runs/it/checkpoints/000002/model")
+    ]
+    assert prompts[0] == prompts[1]
 
 
 @with_vllm

@@ -38,6 +38,7 @@ addopts = --strict-markers --import-mode=importlib -p no:cacheprovider -m "not s
     --hypothesis-profile=ci
 markers =
     slow: minutes
+    numeric: numbers
     proof: hours
 filterwarnings = error
 xfail_strict = true

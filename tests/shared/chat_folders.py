@@ -124,6 +124,15 @@ CODER = """{%- if tools %}
     {%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}
 {%- endif %}"""
 
+CHATML = """{% for message in messages %}
+    {%- if loop.first and message.role != 'system' %}
+        {{- '<|im_start|>system\nYou are a small assistant.<|im_end|>\n' }}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+"""With a default system message and without tools, as SmolLM2's."""
+
 TEMPLATES: Mapping[str, tuple[str, str, str]] = {
     "llama": (LLAMA, "<|begin_of_text|>", "<|eot_id|>"),
     "mistral": (MISTRAL, "<s>", "</s>"),
@@ -131,6 +140,7 @@ TEMPLATES: Mapping[str, tuple[str, str, str]] = {
     "phi": (PHI, "<s>", "<|endoftext|>"),
     "harmony": (HARMONY, "<|startoftext|>", "<|return|>"),
     "coder": (CODER, "<|endoftext|>", "<|im_end|>"),
+    "chatml": (CHATML, "<|im_start|>", "<|im_end|>"),
 }
 """The template, the beginning and the end of a sequence, by family."""
 _TOKEN = re.compile(r"<\|[a-z_]+\|>|\[/?[A-Z_]{3,}\]|<(?:start|end)_of_turn>")

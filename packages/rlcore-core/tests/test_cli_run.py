@@ -334,7 +334,8 @@ def test_config_show_schema_and_diff(rlcore: Call) -> None:
 
 
 def test_data_list_prepare_and_show(rlcore: Call) -> None:
-    assert "toy   numbers  (prepare, label, show; toy-rl 0.3)" in rlcore("data", "list").out
+    listed = [" ".join(line.split()) for line in rlcore("data", "list").out.splitlines()]
+    assert "toy numbers (prepare, label, show; toy-rl 0.3)" in listed  # the longest name sets the width
     done = rlcore("data", "prepare", "toy", "out=x.jsonl", "rows=3")
     assert (done.out, Path("x.jsonl").read_text(encoding="utf-8")) == ("rows  3\nfile  x.jsonl\n", "{}\n{}\n{}\n")
     assert "rows: int = 2" in rlcore("data", "prepare", "toy", "--help-options").out

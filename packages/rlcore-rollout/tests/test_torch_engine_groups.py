@@ -59,6 +59,7 @@ def test_completions_are_independent_of_the_number_of_siblings(heads: dict[str, 
     assert beside_others[3:14] == expected
 
 
+@pytest.mark.numeric
 @HEADS
 def test_group_logprobs_equal_transformers(heads: dict[str, int]) -> None:
     model = build(**heads)
@@ -138,6 +139,7 @@ def test_session_with_a_different_prompt_is_recomputed(
     assert asyncio.run(main()) == expected
 
 
+@pytest.mark.numeric
 def test_combined_parts_equal_attention_over_all_positions() -> None:
     generator = torch.Generator().manual_seed(0)
     query, keys, values = (torch.randn(3, size, 16, generator=generator) * 2 for size in (5, 300, 300))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rlcore.types import Completion, Prompt, Sampling, TokenIds  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
+from rounding import tolerance  # noqa: E402
 
 VOCABULARY = 97
 SIZES = {
@@ -53,8 +54,6 @@ EQUAL_ROWS = _rows_agree()
 needs_equal_rows = pytest.mark.skipif(
     not EQUAL_ROWS, reason="on this machine 8 rows of a plain product differ in their bits from the same among 64"
 )
-ROUNDING = 5e-5
-"""Nats that log-probabilities may differ: those of transformers differ by up to 1e-5 from the same in float64."""
 
 
 @dataclass
@@ -100,13 +99,27 @@ def as_prompt(ids: Sequence[int]) -> Prompt:
 def reference_logprobs(model: Any, tokens: Sequence[int]) -> Any:
     """Log-probabilities [T, V] of the next token after each of the tokens, by transformers, in one pass."""
     with torch.no_grad():
-        return torch.log_softmax(model(torch.tensor([list(tokens)])).logits[0].float(), dim=-1)
+        return torch.log_softmax(model(torch.tensor([list(tokens)])).logits[0], dim=-1)
 
 
 def assert_logprobs_are_the_models(model: Any, prompt: Sequence[int], completion: Completion) -> None:
-    logprobs = reference_logprobs(model, [*prompt, *completion.token_ids])
-    for index, (token, logprob) in enumerate(zip(completion.token_ids, completion.logprobs, strict=True)):
-        assert logprob == pytest.approx(float(logprobs[len(prompt) + index - 1, token]), abs=ROUNDING)
+    tokens = [*prompt, *completion.token_ids]
+    assert_are_among(completion, model, lambda model: reference_logprobs(model, tokens)[len(prompt) - 1 : -1])
+
+
+def assert_greedy(model: Any, prompt: Sequence[int], completion: Completion) -> None:
+    """Each token is the most likely one, or as likely within the rounding."""
+    tokens = [*prompt, *completion.token_ids]
+    logprobs = reference_logprobs(model, tokens)[len(prompt) - 1 : -1]
+    chosen = logprobs.gather(1, torch.tensor(list(completion.token_ids))[:, None])[:, 0]
+    assert (logprobs.amax(-1) - chosen).max() <= tolerance(model, lambda model: reference_logprobs(model, tokens))
+
+
+def assert_are_among(completion: Completion, model: Any, expected: Callable[[Any], Any]) -> None:
+    """Compare the log-probabilities of a completion with those [T, V] that ``expected(model)`` computes."""
+    own = torch.tensor(list(completion.logprobs))
+    theirs = expected(model).gather(1, torch.tensor(list(completion.token_ids))[:, None])[:, 0]
+    torch.testing.assert_close(own, theirs, rtol=0, atol=tolerance(model, expected))
 
 
 async def generate_all(

@@ -47,7 +47,10 @@ def drawn(model: ActionModel, seed: int = 0) -> dict[str, Tensor]:
 
 
 def check_golden(model: ActionModel, golden: Mapping[str, Any], *, atol: float) -> None:
-    """Check chunk, cameras, actions, mode and loss against what LeRobot computed."""
+    """Check chunk, cameras, actions, mode and loss against what LeRobot computed, on another machine.
+
+    With the kernels of other processors, actions differ by up to 2e-5 for pi0 and 3e-6 for SmolVLA.
+    """
     assert isinstance(model, FlowPolicy)
     observation = observed(model)
     assert model.chunk == 3

@@ -40,6 +40,7 @@ class GaussianData(FlowHead):
         return self.mean + (t * self.std**2 - (1 - t)) / variance * (x_BN - t * self.mean)
 
 
+@pytest.mark.numeric
 def test_the_density_of_a_clamped_gaussian_is_that_before_the_limits() -> None:
     head = GaussianHead(WIDTH, CHUNK, ACTIONS, GaussianConfig(initial_std=0.3))
     features_BD = torch.randn(5, WIDTH)
@@ -58,6 +59,7 @@ def test_the_density_of_squashed_actions_has_the_integral_one() -> None:
     assert float(torch.trapezoid(logprob_B.double().exp(), action_B).detach()) == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.numeric
 def test_tokens_are_sampled_as_often_as_their_probability_says() -> None:
     head = TokensHead(WIDTH, 1, 1, TokensConfig(bins=5))
     torch.nn.init.normal_(head.logits.weight, std=1.0)
@@ -78,6 +80,7 @@ def test_noise_that_rounds_to_one_gives_the_last_token() -> None:
     assert bool((choice["tokens"] == 4).all())
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("noise", ["sde", "learned"])
 def test_the_chain_of_a_flow_has_the_density_of_its_noise(noise: Literal["sde", "learned"]) -> None:
     head = flow(noise)

@@ -55,6 +55,7 @@ def drawn(shapes: NoiseShapes, batch: int = BATCH, seed: int = 1) -> dict[str, T
     return {name: draw[kind](batch, *shape, generator=generator) for name, (shape, kind) in shapes.items()}
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("options", HEADS, ids=str)
 @pytest.mark.parametrize("spaces", [STATE_ONLY, PICTURES], ids=["state", "pictures"])
 def test_sampling_and_evaluation_give_the_same_log_probability(spaces: Spaces, options: dict[str, Any]) -> None:
@@ -124,6 +125,7 @@ def test_actions_after_the_end_of_a_demonstration_do_not_count() -> None:
     assert bool((model.cloning_loss(observation, action_BHA, valid_BH & False) == 0).all())
 
 
+@pytest.mark.numeric
 def test_statistics_of_several_demonstrations_are_those_of_all_rows() -> None:
     generator = torch.Generator().manual_seed(0)
     episodes = [
@@ -150,6 +152,7 @@ def test_a_value_that_hardly_varies_is_not_amplified() -> None:
     assert float(model.normalisation.state(state_NS).std(0)[0]) == pytest.approx(1, rel=0.05)
 
 
+@pytest.mark.numeric
 def test_a_constant_dimension_of_demonstrations_stays_usable() -> None:
     model = small(STATE_ONLY)
     state_NS, action_NA = torch.randn(50, 5), torch.rand(50, 2)

@@ -17,6 +17,8 @@ from rlcore_trainer.algorithms.advantages.pass_at_k import pass_at_k
 from rlcore_trainer.algorithms.advantages.rloo import rloo
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 Members = list[tuple[float, int]]
 """Reward and length of each trajectory of a group."""
 

@@ -19,6 +19,8 @@ from rlcore_trainer.algorithms.advantages.remax import remax
 from rlcore_trainer.algorithms.advantages.scan import lambda_returns
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 Rows = list[list[float]]
 
 

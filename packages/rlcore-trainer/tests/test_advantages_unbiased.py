@@ -25,6 +25,8 @@ from rlcore_trainer.algorithms.advantages.remax import remax
 from rlcore_trainer.algorithms.advantages.rloo import rloo
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 ACTIONS, STOP, DEPTH = 3, 2, 2
 """Three tokens, of which the last ends the trajectory; at most two of them."""
 

@@ -10,6 +10,8 @@ from rlcore_trainer.batching.packed_layout import Family, PackedLayout
 from rlcore_trainer.policy.attention import packed_attention
 from rlcore_trainer.policy.shared_attention import CpuKernel, Part, VarlenKernel, shared_attention
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 MIXED = [5, (4, [3, 1, 6]), 2, (7, [2]), (1, [1, 1])]
 

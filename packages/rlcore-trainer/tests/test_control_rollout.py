@@ -86,6 +86,7 @@ def test_reward_of_a_decision_is_that_of_all_its_actions() -> None:
     assert first.metrics["success"] == 1
 
 
+@pytest.mark.numeric
 def test_stored_decisions_have_the_log_probabilities_of_the_policy() -> None:
     trajectories = played(limit=6)
     sequences = [TrainingSequence.of(one.segments[0]) for one in trajectories]

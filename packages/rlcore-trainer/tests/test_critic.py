@@ -19,6 +19,8 @@ from safetensors.torch import save_file
 from token_trajectories import sequence
 from transformers import AutoModelForCausalLM
 
+pytestmark = pytest.mark.numeric
+
 Build = Callable[..., Any]
 ROWS = [
     sequence(token_ids=[3, 4, 5, 6, 7], loss_mask=[False, False, True, False, True], prompt_length=2),
@@ -90,7 +92,7 @@ def test_value_loss_gradient_equals_a_slow_loop(qwen2: Build) -> None:
     )
     assert made.learn(ROWS, old, returns, learning_rate=0.0)["critic/loss"] == pytest.approx(expected_loss.item())
     for one, other in zip(seen, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_values_beyond_the_clip_have_no_gradient(qwen2: Build) -> None:

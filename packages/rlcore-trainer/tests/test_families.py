@@ -15,6 +15,8 @@ from rlcore_trainer.policy.attention import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 
 

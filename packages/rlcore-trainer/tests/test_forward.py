@@ -15,6 +15,8 @@ from rlcore_trainer.policy.forward import PackedForward, PlainForward, choose_fo
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen2ForCausalLM
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 VOCABULARY = 32
 SMALL = {

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from rlcore_trainer.policy import logits
 from rlcore_trainer.policy.logprobs import FusedLoss, fused_loss, logprobs_and_entropy
 
+pytestmark = pytest.mark.numeric
+
 
 def problem(rows: int = 11, width: int = 5, vocabulary: int = 13) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)

@@ -102,6 +102,7 @@ def test_weights_of_a_whole_embedding_can_be_verified(attached: Callable[..., An
     assert max(fixed_prompt(policy).token_ids) < policy.vocabulary
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_packed_log_probabilities_and_gradients_use_the_adapter(
@@ -132,6 +133,7 @@ def test_packed_log_probabilities_and_gradients_use_the_adapter(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.numeric
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
 @pytest.mark.parametrize("kind", KINDS)
 def test_saved_adapter_is_loaded_by_peft_and_restored(
@@ -155,6 +157,7 @@ def test_saved_adapter_is_byte_identical(attached: Callable[..., Any], tmp_path:
     assert len({(tmp_path / str(number) / "adapter_model.safetensors").read_bytes() for number in range(8)}) == 1
 
 
+@pytest.mark.numeric
 def test_adapter_scale_matches_the_papers(attached: Callable[..., Any]) -> None:
     for kind, scale in (("lora", 2.0), ("rslora", 4.0)):
         layer = attached(shake=True, **KINDS[kind]).model.layers[0].mlp.up_proj
@@ -329,6 +332,7 @@ def test_reference_after_a_warm_up_is_the_adapter_at_that_time(bandit: Callable[
     assert part.logged[4]["kl/mean"] == whole.logged[4]["kl/mean"]
 
 
+@pytest.mark.numeric
 def test_reference_uses_the_module_of_the_policy(bandit: Callable[..., Any], attached: Callable[..., Any]) -> None:
     model = attached(shake=True, rank=4)
     base = attached(rank=4)

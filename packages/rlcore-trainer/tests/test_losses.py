@@ -19,6 +19,8 @@ from rlcore_trainer.algorithms.losses.gspo_token import gspo_token
 from rlcore_trainer.algorithms.losses.sapo import sapo
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 TOKEN_WISE = {"clip": clip, "cispo": cispo, "sapo": sapo, "gpg": gpg}
 OF_SEQUENCES = {"gspo": gspo, "gspo-token": gspo_token, "geo-mean": geo_mean}
 ALL = TOKEN_WISE | OF_SEQUENCES

@@ -7,6 +7,8 @@ import torch
 from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.shaping import overlong_penalty
 
+pytestmark = pytest.mark.numeric
+
 COUNTS = [3, 1, 0, 6]
 LOSSES = [[1.0, -2.0, 4.0], [0.5], [], [3.0, 1.0, 0.0, -1.0, 2.5, 7.0]]
 

@@ -9,6 +9,8 @@ import torch
 from rlcore_trainer.algorithms.losses.divergence import ESTIMATORS, kl, next_coefficient
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 LOGITS = [1.0, -0.3, 0.2, 0.6]
 REFERENCE = torch.tensor([0.2, 0.4, 0.3, 0.1], dtype=torch.float64).log()
 SAMPLER = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64).log()

@@ -12,6 +12,8 @@ from rlcore_trainer.algorithms.losses.rollout_importance_sampling import rollout
 from rlcore_trainer.algorithms.losses.values import value_loss
 from torch import Tensor
 
+pytestmark = pytest.mark.numeric
+
 POLICY = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 ENGINE = torch.tensor([0.1, 0.5, 0.4], dtype=torch.float64)
 WORTH = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)

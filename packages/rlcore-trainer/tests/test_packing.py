@@ -14,6 +14,8 @@ from rlcore_trainer.policy.forward import PackedForward
 from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 
 
@@ -114,7 +116,7 @@ def test_packed_gradients_equal_padded_ones(qwen2: Callable[..., Any]) -> None:
         total = sum((value * row_weight(i)).sum() for i, value in compute().items())
         gradients.append(torch.autograd.grad(total, list(model.parameters())))
     for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -55,9 +55,10 @@ def loaded(family: str, folder: Path) -> FlowPolicy:
     return model
 
 
+@pytest.mark.numeric
 def test_actions_and_loss_are_those_of_lerobot(tmp_path: Path) -> None:
     golden = write_lerobot(tmp_path)
-    check_golden(load_action_model(tmp_path), golden, atol=2e-5)
+    check_golden(load_action_model(tmp_path), golden, atol=1e-4)
 
 
 def reference(model: FlowPolicy, observation: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -73,6 +74,7 @@ def reference(model: FlowPolicy, observation: dict[str, Tensor]) -> dict[str, Te
     }
 
 
+@pytest.mark.numeric
 def test_actions_and_loss_are_those_of_transformers(tmp_path: Path) -> None:
     module = tiny_pi0.write_transformers(tmp_path)
     model = load_action_model(tmp_path)
@@ -95,6 +97,7 @@ def test_actions_and_loss_are_those_of_transformers(tmp_path: Path) -> None:
     torch.testing.assert_close(model.cloning_loss(observation, action_BHA, valid_BH, noise), expected_B)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_choice_has_the_same_density_when_it_is_evaluated(family: str, tmp_path: Path) -> None:
     model = loaded(family, tmp_path)
@@ -114,6 +117,7 @@ def test_a_choice_has_the_same_density_when_it_is_evaluated(family: str, tmp_pat
     torch.testing.assert_close(features_BD, model.evaluate(observation, decision.choice)[2])
 
 
+@pytest.mark.numeric
 def test_the_chain_has_the_density_of_its_noise(tmp_path: Path) -> None:
     check_density_of_chain(loaded("transformers", tmp_path))
 
@@ -150,6 +154,7 @@ def test_a_saved_pi0_keeps_weights_names_and_files(family: str, tmp_path: Path) 
     assert {path.name for path in (tmp_path / "b").iterdir()} == names - {"generation_config.json"}
 
 
+@pytest.mark.numeric
 def test_transformers_reads_what_was_saved(tmp_path: Path) -> None:
     from transformers import PI0ForConditionalGeneration
 
@@ -164,6 +169,7 @@ def test_transformers_reads_what_was_saved(tmp_path: Path) -> None:
     torch.testing.assert_close(model.mode(observation), expected_BCM[:, :3, :2], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.numeric
 def test_only_a_folder_without_statistics_takes_those_of_demonstrations(tmp_path: Path) -> None:
     statistics = Statistics(
         state_mean_S=torch.tensor([1.0, 2.0, 3.0]),
@@ -288,6 +294,7 @@ def test_wrong_weights_of_lerobot_are_listed(damage: str, tmp_path: Path) -> Non
     assert expected.get(damage, "statistic observation.state.mean") in str(caught.value)
 
 
+@pytest.mark.numeric
 def test_a_low_noise_level_gives_the_actions_without_noise(tmp_path: Path) -> None:
     tiny_pi0.write_transformers(tmp_path, settings=tiny_pi0.SETTINGS | {"noise_level": 1e-4})
     model = load_action_model(tmp_path)

@@ -72,6 +72,7 @@ def loaded(kind: str, folder: Path) -> ActionModel:
     return load_action_model(folder)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("kind", "old"), [("env", False), ("env", True), ("images", False)])
 def test_actions_are_those_of_lerobot(kind: str, old: bool, tmp_path: Path) -> None:
     golden = folder_of(kind, tmp_path, old=old)
@@ -81,6 +82,7 @@ def test_actions_are_those_of_lerobot(kind: str, old: bool, tmp_path: Path) -> N
     torch.testing.assert_close(model.mode(observed(kind)), torch.tensor(golden["actions"]), atol=2e-5, rtol=0)
 
 
+@pytest.mark.numeric
 def test_a_published_policy_has_a_density_and_trains(tmp_path: Path) -> None:
     model, observation = loaded("env", tmp_path), observed("env")
     decision = model.sample(observation, {"action": torch.randn(2, 4, 2, generator=torch.Generator().manual_seed(0))})

@@ -53,12 +53,14 @@ def loaded(folder: Path, case: str = "cross", **changed: object) -> FlowPolicy:
     return model
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("case", CASES)
 def test_actions_and_loss_are_those_of_lerobot(case: str, tmp_path: Path) -> None:
     golden = write(tmp_path, case)
-    check_golden(load_action_model(tmp_path), golden, atol=1e-5)
+    check_golden(load_action_model(tmp_path), golden, atol=5e-5)
 
 
+@pytest.mark.numeric
 def test_a_folder_before_processors_has_its_statistics_among_the_weights(tmp_path: Path) -> None:
     golden = write(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -76,6 +78,7 @@ def test_a_folder_before_processors_has_its_statistics_among_the_weights(tmp_pat
     assert load_file(tmp_path / "again" / "model.safetensors").keys() == weights.keys()
 
 
+@pytest.mark.numeric
 def test_a_folder_of_several_datasets_takes_the_statistics_of_demonstrations(tmp_path: Path) -> None:
     golden = write(tmp_path / "a")
     file = "policy_preprocessor_step_5.safetensors"
@@ -134,10 +137,12 @@ def test_a_choice_has_the_same_density_when_it_is_evaluated(free: bool, tmp_path
     assert all(".vlm.text_model." in name and any(one in name for one in unread) for name in without - frozen)
 
 
+@pytest.mark.numeric
 def test_the_chain_has_the_density_of_its_noise(tmp_path: Path) -> None:
     check_density_of_chain(loaded(tmp_path))
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("part", ["expert.layers.1.self_attn.k_proj", "vlm.connector.modality_projection.proj"])
 def test_the_gradient_is_that_of_finite_differences(part: str, tmp_path: Path) -> None:
     model = loaded(tmp_path, **FREE)
@@ -168,6 +173,7 @@ def test_smolvla_learns_from_demonstrations(tmp_path: Path) -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("copied", [False, True])
 def test_a_saved_smolvla_keeps_weights_names_and_files(copied: bool, tmp_path: Path) -> None:
     write(tmp_path / "a")

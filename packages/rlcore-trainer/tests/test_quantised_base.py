@@ -82,6 +82,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_log_probabilities_and_gradients_match_dequantised_weights(

@@ -13,6 +13,8 @@ from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.training.sync_check import compare, prove
 from transformers import AutoModelForCausalLM
 
+pytestmark = pytest.mark.numeric
+
 Make = Callable[..., Any]
 
 

@@ -16,6 +16,8 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2VLImageProcessor
 from vision_models import FAMILIES, TEXT, picture, processor_of, vision_language_model
 
+pytestmark = pytest.mark.numeric
+
 SIZES = [(112, 112), (84, 140), (112, 112), (280, 196), (28, 28), (140, 84), (336, 56)]
 """Width and height of fitted images. A window of the models below has 56 x 56 pixels, two visual tokens square."""
 

@@ -21,6 +21,8 @@ from torch import Tensor
 from transformers import Qwen2VLImageProcessor
 from vision_models import FAMILIES, IMAGE, picture, processor_of, vision_folder, vision_language_model
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 Part = int | tuple[int, int, int]
 """A number of text tokens, or the seed, width and height of an image in visual tokens."""
@@ -226,7 +228,7 @@ def test_a_weight_of_the_tower_has_the_gradient_of_finite_differences() -> None:
 
     loss().backward()  # type: ignore[no-untyped-call]
     gradient = leaf.grad.view(-1)
-    largest, step = int(gradient.abs().argmax()), 1e-2
+    largest, step = int(gradient.abs().argmax()), 0.3  # parts of the model are computed in float32
     with torch.no_grad():
         values = []
         for sign in (1, -1):

@@ -207,7 +207,7 @@ class ChatFormatSpec(Spec):
     """A chat format, created with ``target(folder)`` from a folder with a tokenizer.
 
     These arguments are passed by name if the run sets them: ``parser``, a tool-call parser; ``template_kwargs``, the
-    table ``model.chat_template_kwargs``; ``template``, the path of ``model.chat_template``.
+    table ``model.chat_template_kwargs``; ``template``, the path of ``model.chat_template``; ``hide_tools``, True.
     """
 
 

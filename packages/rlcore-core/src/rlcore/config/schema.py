@@ -141,6 +141,9 @@ class ModelTable(Table):
     """File with a Jinja chat template that replaces the one of the model folder, for the chat format ``template``."""
     chat_template_kwargs: dict[str, Any] = {}
     """Arguments of the chat template, such as ``enable_thinking = false``. The format ``qwen3`` reads this one."""
+    hide_tools: bool = False
+    """Show no tools to the model, with the chat format ``template``. Without it, a run with tools that the template
+    cannot show is rejected."""
     tool_parser: str = "auto"
     """Parser of tool calls: ``auto`` uses that of the chat format; otherwise an id, such as ``hermes`` or ``react``."""
     images: ImagesTable = ImagesTable()

@@ -22,6 +22,7 @@ from rlcore.plugins.registry import asked
 from rlcore.session.image_checks import check_images
 from rlcore.session.interpreters import check_interpreter
 from rlcore.session.processes import one_of_several_asked, world_size
+from rlcore.session.tool_checks import check_tools_of_environments
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, RewardSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
             where=run.resolved.origin(("rollout", "engine")),
             fix="use it with rlcore eval, or train with rollout.engine=torch",
         )
+    folder = None
     if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
-        local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
+        folder = local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
     notes: list[str] = []
     for environment in run.environments:
         notes += _check_environment(run, environment)
@@ -60,6 +62,8 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
         run.rewards(environment.name)
     if not run.environments:
         run.rewards()
+    if folder is not None:
+        check_tools_of_environments(run, folder)
     trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
     if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
         if run.runs_code:

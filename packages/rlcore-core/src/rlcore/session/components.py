@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,10 +20,12 @@ from rlcore.models.config_file import context_tokens
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugins.registry import Registry, asked, make, make_component
+from rlcore.session.chat_arguments import TEMPLATE, chat_arguments
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.image_checks import check_image_input, has_image_environment, uses_tokens
 from rlcore.session.mixed_dataset import MixedDataset, Part
 from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, importable, runs_code
+from rlcore.session.tool_checks import check_tools_of_environments
 from rlcore.session.usable_tasks import UsableTasks, usable_tasks
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
     from rlcore.config.resolve import Resolved
     from rlcore.config.schema import RunConfig
     from rlcore.session.plan import RunPlan
-
-TEMPLATE = "template"
-"""The chat format that renders a Jinja template."""
 
 
 class RunComponents:
@@ -274,8 +273,11 @@ class RunComponents:
             if path.startswith(BUILTIN):
                 self._model_folder = self._build(path.removeprefix(BUILTIN))
             else:
-                self._model_folder = local_folder(path, where=where) or download(path, where=where)
+                here = local_folder(path, where=where)
+                self._model_folder = here or download(path, where=where)
                 check_checksums(self._model_folder)
+                if here is None:  # of a local folder, the run checked it at its start
+                    check_tools_of_environments(self, self._model_folder)
         return self._model_folder
 
     def model_here(self) -> Path | None:
@@ -336,16 +338,9 @@ class RunComponents:
             PluginError: no format supports the folder.
             UserError: the format does not support the folder, or an argument of ``[model]``.
         """
-        model, id = self.config.model, self.chat_format_id(folder)
+        id = self.chat_format_id(folder)
         factory = self.load("chat_format", id)
-        given: dict[str, Any] = {}
-        if model.tool_parser != "auto":
-            given["parser"] = self.load("tool_parser", model.tool_parser)()
-        if model.chat_template_kwargs:
-            given["template_kwargs"] = model.chat_template_kwargs
-        if model.chat_template is not None:
-            given["template"] = Path(model.chat_template).expanduser()
-        self._check_accepted(id, factory, given)
+        given = chat_arguments(self, id, factory)
         if "images" in inspect.signature(factory).parameters:
             given["images"] = self._seen_images(folder)
         return cast(ChatFormat, factory(folder, **given))
@@ -367,17 +362,6 @@ class RunComponents:
         """
         images = self.config.model.images
         return ImageProcessor.of_folder(folder, min_pixels=images.min_pixels, max_pixels=images.max_pixels)
-
-    def _check_accepted(self, id: str, factory: Any, given: Mapping[str, Any]) -> None:
-        """Reject keys of ``[model]`` that a chat format does not take."""
-        accepted = inspect.signature(factory).parameters
-        for name in ("template_kwargs", "template"):
-            if name in given and name not in accepted:
-                raise UserError(
-                    f"the chat format {id!r} takes no model.chat_{name}",
-                    where=self.resolved.origin(("model", f"chat_{name}")),
-                    fix=f"remove it, or set model.chat_format={TEMPLATE}",
-                )
 
     def _check_claimed(self, id: object) -> None:
         """Reject a claimed chat format that is not registered. An import path in a model folder must not run code."""

@@ -14,8 +14,22 @@ from rlcore.contracts import ToolCallParser
 from rlcore.errors import UserError
 from rlcore.types import Message, ToolSchema
 
+from rlcore_rollout.chat.chatml_tools import chatml_tools
 from rlcore_rollout.chat.completions import CompletionReader
-from rlcore_rollout.chat.proof import ANSWERED, FIX, RESULTS, TOOLS, Proof, after_turn, any_of, first_difference, prove
+from rlcore_rollout.chat.proof import (
+    ANSWERED,
+    CALLS,
+    FIX,
+    FIX_TOOLS,
+    RESULTS,
+    TEMPLATE_LINE,
+    TOOLS,
+    Proof,
+    after_turn,
+    any_of,
+    first_difference,
+    prove,
+)
 from rlcore_rollout.chat.renderer import Block, Piece, Renderer
 from rlcore_rollout.chat.template import ChatTemplate
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
@@ -24,14 +38,16 @@ from rlcore_rollout.chat.tokenizer import ChatTokenizer
 class TemplateFormat(CompletionReader):
     """Conversations as the template of the model folder renders them.
 
-    Images are rejected. Text from users, data and tools never becomes a special token, ``strftime_now`` is a fixed
-    date, and an assistant's turn keeps its sampled tokens.
+    If the template has ChatML turns and shows no tools, `ChatMLTools` renders conversations with tools. Images are
+    rejected. Text from users, data and tools never becomes a special token, ``strftime_now`` is a fixed date, and an
+    assistant's turn keeps its sampled tokens.
 
     Args:
         folder: the model folder
         parser: the parser of tool calls; None detects it from the template
         template_kwargs: further variables of the template
         template: a file with another template
+        hide_tools: show no tools to the model, for a template that cannot show them
     """
 
     def __init__(
@@ -40,6 +56,7 @@ class TemplateFormat(CompletionReader):
         parser: ToolCallParser | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         template: Path | None = None,
+        hide_tools: bool = False,
     ) -> None:
         self.tokenizer = ChatTokenizer(folder)
         source, where = (_read(template), template) if template else (self.tokenizer.config["chat_template"], folder)
@@ -51,6 +68,9 @@ class TemplateFormat(CompletionReader):
         self.proof: Proof = prove(self._template, self.tokenizer, parser)
         """What the template can show, and the reasons why not."""
         self.parser = self.proof.parser
+        self._hides_tools = hide_tools
+        own = hide_tools or TOOLS not in self.proof.missing
+        self._with_tools = None if own else chatml_tools(self._template, self.tokenizer, parser)
         self._renderer = Renderer(self.tokenizer)
         self._ends = any_of(self.proof.ends)
         added = self.tokenizer.added
@@ -59,8 +79,11 @@ class TemplateFormat(CompletionReader):
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
         """The first observation with the tools, up to and including the assistant's header."""
+        if tools and self._with_tools is not None:
+            return self._with_tools.prompt(messages, tools)
+        tools = self._shown(tools)
         if tools:
-            self._require(TOOLS)
+            self._require(CALLS)
         return self._renderer.encode(self._template.pieces(self._template.render(messages, tools, header=True)))
 
     def observation(self, messages: Sequence[Message], completion_ids: Sequence[int]) -> list[int]:
@@ -68,6 +91,8 @@ class TemplateFormat(CompletionReader):
 
         The turn before the messages is a stand-in: what follows a turn does not depend on its text.
         """
+        if self._with_tools is not None:
+            return self._with_tools.observation(messages, completion_ids)
         results = bool(messages) and messages[0].role == "tool"
         self._require(RESULTS if results else ANSWERED)
         text = after_turn(self._template, messages, self._ends)
@@ -82,8 +107,14 @@ class TemplateFormat(CompletionReader):
         """A complete demonstration as ids [T] and loss mask [T], true on the assistant's turns and their end tokens.
 
         Raises:
-            UserError: the template renders an earlier part of this conversation differently.
+            UserError: the template renders an earlier part of this conversation differently, or cannot show its tools.
         """
+        calls = any(message.tool_calls for message in messages)
+        if (tools or calls) and self._with_tools is not None:
+            return self._with_tools.conversation(messages, tools)
+        tools = self._shown(tools)
+        if calls:
+            self._require(TOOLS)
         blocks: list[Block] = []
         done = ""
         for place, message in enumerate(messages):
@@ -104,7 +135,19 @@ class TemplateFormat(CompletionReader):
 
     def description(self) -> Sequence[str]:
         """Return lines for the log: the parser, and what the template cannot show."""
+        if self._with_tools is not None:
+            return [f"{TEMPLATE_LINE}, which shows no tools: they are shown as in the chat format qwen2.5"]
+        if self._hides_tools:
+            return [f"{TEMPLATE_LINE}, tools are hidden (model.hide_tools)", *self.proof.description()[1:]]
         return self.proof.description()
+
+    def _shown(self, tools: Sequence[ToolSchema]) -> Sequence[ToolSchema]:
+        """Return the tools that the template shows. Raises `UserError` if it cannot show them."""
+        if self._hides_tools:
+            return ()
+        if tools:
+            self._require(TOOLS)
+        return tools
 
     def _continued(self, done: str, messages: Sequence[Message], tools: Sequence[ToolSchema], *, header: bool) -> str:
         """Return a rendering that begins with an earlier one."""
@@ -120,9 +163,9 @@ class TemplateFormat(CompletionReader):
 
     def _require(self, ability: str) -> None:
         if reason := self.proof.missing.get(ability):
-            raise UserError(
-                f"the chat template cannot show {ability}", found=reason, where=str(self._template.where), fix=FIX
-            )
+            fix = FIX_TOOLS if ability == TOOLS else FIX
+            message = f"the chat template cannot show {ability}"
+            raise UserError(message, found=reason, where=str(self._template.where), fix=fix)
 
 
 def _read(path: Path) -> str:

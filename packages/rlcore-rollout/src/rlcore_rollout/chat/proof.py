@@ -23,7 +23,8 @@ from rlcore_rollout.parsers.mistral import MistralParser
 from rlcore_rollout.parsers.qwen3_coder import Qwen3CoderParser
 from rlcore_rollout.parsers.think import OPEN, ThinkParser
 
-TOOLS, RESULTS, ANSWERED = "tools", "results of tools", "messages after an answer"
+TOOLS, CALLS = "tools", "calls of tools"
+RESULTS, ANSWERED = "results of tools", "messages after an answer"
 ANSWER, SYSTEM = "an answer after its header", "a system message"
 SEVERAL, LATER = "several calls in one turn", "questions after results of tools"
 NO_TOOLS = "it shows no tools"
@@ -35,7 +36,9 @@ PARSERS: Mapping[str, Callable[[], ToolCallParser]] = {
     "llama3-json": Llama3JsonParser,
 }
 """The parsers that are tried on a call that the template writes, by id."""
+TEMPLATE_LINE = "chat      template of the model folder"
 FIX = "set model.chat_template=FILE to a changed copy of the template, or model.chat_format to another format"
+FIX_TOOLS = f"{FIX}; with model.hide_tools=true, the model is shown no tools"
 
 _TOOL = ToolSchema(
     name="look_up",
@@ -75,7 +78,7 @@ class Proof:
     def description(self) -> list[str]:
         """Return lines for the log."""
         shown = f"tool calls {self.parser_id}" if self.parser_id else "tool calls as configured"
-        lines = [f"chat      template of the model folder, {'no tools' if TOOLS in self.missing else shown}"]
+        lines = [f"{TEMPLATE_LINE}, {shown if self.missing.keys().isdisjoint((TOOLS, CALLS)) else 'no tools'}"]
         reasons = {name: reason for name, reason in self.missing.items() if reason != NO_TOOLS}
         return lines + [f"chat      the template cannot show {name}: {reason}" for name, reason in reasons.items()]
 
@@ -94,13 +97,15 @@ def prove(template: ChatTemplate, tokenizer: ChatTokenizer, parser: ToolCallPars
     ends = _ends(template, tokenizer)
     missing: dict[str, str] = {}
     parser_id = ""
-    if (reason := _without_tools(template)) is None:
+    if (reason := _without_tools(template)) is not None:
+        missing[TOOLS] = reason
+    else:
         turn, end, reason = _turn_of_call(template, tokenizer)
         ends = tuple(dict.fromkeys((*ends, *end)))
         if parser is None and reason is None:
             parser_id, parser, reason = _detected(template, tokenizer, turn)
-    if reason is not None:
-        missing[TOOLS] = reason
+        if reason is not None:
+            missing[CALLS] = reason
     tools = () if TOOLS in missing else (_TOOL,)
     pattern = any_of(ends)
     both = Message(role="assistant", tool_calls=_CALLS)
@@ -113,10 +118,10 @@ def prove(template: ChatTemplate, tokenizer: ChatTokenizer, parser: ToolCallPars
         (SEVERAL, (_QUESTION, both, *_RESULTS, _ANSWER), tools),
         (LATER, (_QUESTION, _CALL, _RESULTS[0], _ANSWER, _NEXT, _ANSWER), tools),
     ):
-        if name in (RESULTS, SEVERAL, LATER) and TOOLS in missing:
-            missing.setdefault(RESULTS, NO_TOOLS)
-        elif reason := _difference(template, messages, known, pattern):
-            missing[name] = reason
+        if name in (SEVERAL, LATER) and TOOLS in missing:
+            continue
+        if reason := _difference(template, messages, known, pattern):
+            missing[name] = NO_TOOLS if name == RESULTS and TOOLS in missing else reason
     if LATER in missing and (RESULTS in missing or ANSWERED in missing):
         del missing[LATER]  # for the same reason
     if ANSWER in missing and missing.get(SYSTEM) == missing[ANSWER]:

@@ -37,7 +37,7 @@ _NO_THOUGHT = "<think>\n\n</think>\n\n"
 _SYSTEM_IN_TEMPLATE = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^'<]+)<\|im_end\|>")
 
 
-class _QwenFormat(ChatMLFormat):
+class QwenFormat(ChatMLFormat):
     """Tools as JSON schemas in the system turn, tool answers together in a turn of the user."""
 
     def _opening(
@@ -78,7 +78,7 @@ class _QwenFormat(ChatMLFormat):
         return pieces
 
 
-class Qwen25Format(_QwenFormat):
+class Qwen25Format(QwenFormat):
     """Qwen2.5's instruct models, and Qwen2's.
 
     Conversations without a system message get the default one of the folder's template.
@@ -108,7 +108,7 @@ class Qwen25VLFormat(Qwen25Format):
     shows_images_in_answers = True
 
 
-class Qwen3VLFormat(_QwenFormat):
+class Qwen3VLFormat(QwenFormat):
     """Qwen3-VL's instruct models.
 
     The template drops images in system messages, and system messages after the first message; both are shown here. It
@@ -120,7 +120,7 @@ class Qwen3VLFormat(_QwenFormat):
         return ThinkParser()
 
 
-class Qwen3Format(_QwenFormat):
+class Qwen3Format(QwenFormat):
     """Qwen3, with or without thinking.
 
     An assistant's text, including its ``<think>`` block, stays in the history exactly as it was sampled or given. The

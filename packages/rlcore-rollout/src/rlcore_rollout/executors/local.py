@@ -330,12 +330,13 @@ def make_model_client(run: RunSession, source: WeightSource) -> ModelClient:
     spec, named = run.registry.spec("engine", rollout.engine), run.registry.named("engine", rollout.engine)
     max_context_tokens = rollout.max_context_tokens or NO_LIMIT
     if isinstance(spec, EngineSpec) and spec.speaks == "messages":
-        for name in ("chat_template", "chat_template_kwargs"):
+        for name in ("chat_template", "chat_template_kwargs", "hide_tools"):
             if getattr(model, name):
+                send = f", or send it: rollout.{rollout.engine}.extra_body.chat_template_kwargs"
                 raise UserError(
                     f"the engine {rollout.engine!r} renders messages on its server, without model.{name}",
                     where=run.resolved.origin(("model", name)),
-                    fix=f"remove it, or send it: rollout.{rollout.engine}.extra_body.chat_template_kwargs",
+                    fix=f"remove it{send if name != 'hide_tools' else ''}",
                 )
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         return ChatClient(engine=engine, max_context_tokens=max_context_tokens, engine_name=named)

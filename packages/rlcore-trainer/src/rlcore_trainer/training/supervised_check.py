@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rlcore.abilities import ConversationDataset, DemonstrationDataset
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import DataError
+from rlcore.models.folder import local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
+from rlcore.session.tool_checks import check_tools, tool_named
 from rlcore.wording import counted
 
 from rlcore_trainer.training import lora_check, model_check, selection
@@ -46,6 +48,7 @@ def check(run: RunSession) -> list[str]:
         )
     if isinstance(dataset, ConversationDataset) and not dataset.conversations("train") and not _demonstrates(dataset):
         raise DataError("the data has no training conversations", where=run.resolved.origin(("data", "train")))
+    _check_tools(run, dataset)
     evaluated = config.held_out or (isinstance(dataset, ConversationDataset) and dataset.conversations("evaluation"))
     if run.config.evaluation.every and not evaluated:
         raise DataError(
@@ -67,6 +70,21 @@ def check(run: RunSession) -> list[str]:
 def _demonstrates(dataset: Dataset) -> bool:
     """Whether a dataset has demonstrations. Raises `DataError` if it says itself why it has none."""
     return isinstance(dataset, DemonstrationDataset) and next(iter(dataset.demonstrations(1, seed=0)), None) is not None
+
+
+def _check_tools(run: RunSession, dataset: Dataset) -> None:
+    """Reject a chat format that cannot show the tools of the conversations, as those of the first that has some."""
+    folder = local_folder(run.config.model.path)
+    if folder is None:
+        return
+    conversations = dataset.conversations("train") if isinstance(dataset, ConversationDataset) else ()
+    if not conversations and isinstance(dataset, DemonstrationDataset):
+        conversations = list(dataset.demonstrations(1, seed=0))
+    for one in conversations:
+        called = {call.name for message in one.messages for call in message.tool_calls}
+        if tools := one.tools or [tool_named(name) for name in sorted(called)]:
+            check_tools(run, folder, tools)
+            return
 
 
 def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Problem]:
