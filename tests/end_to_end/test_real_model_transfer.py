@@ -1,0 +1,127 @@
+"""Engine and trainer on a pretrained model of 30 layers: equal tokens, small gaps, and transfers that are verified."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rlcore.errors import EngineError  # noqa: E402
+from rlcore.types import Completion, LossMask, Prompt, Sampling, TokenIds  # noqa: E402
+from rlcore_rollout.engines.context import EngineContext  # noqa: E402
+from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
+from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
+from rlcore_trainer.batching.packing import TrainingSequence, pack  # noqa: E402
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel  # noqa: E402
+from rlcore_trainer.training.sync_check import compare, prove  # noqa: E402
+from transformers import AutoTokenizer  # noqa: E402
+
+TEXTS = (
+    "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May.",
+    "A robe takes 2 bolts of blue fiber and half that much white fiber. How many bolts in total does it take?",
+    "Weng earns $12 an hour for babysitting. Yesterday, she just did 50 minutes of babysitting.",
+    "James decides to run 3 sprints 3 times a week. He runs 60 meters each sprint.",
+)
+
+
+class Copy:
+    """A torch engine with a copy of the policy's weights, some of which a faulty transfer leaves out."""
+
+    def __init__(self, policy: CausalLanguageModel) -> None:
+        self.module: Any = copy.deepcopy(policy.module)
+        self.forgotten: str | None = None
+        self.engine = TorchEngine(TorchEngineConfig(), self._source(policy.version), EngineContext())
+        self._calls = 0
+
+    def _source(self, version: int) -> Any:
+        return SimpleNamespace(module=self.module, version=version, folder=None)
+
+    @torch.no_grad()
+    def sync_weights(self, source: Any) -> None:
+        for (name, own), (_, new) in zip(self.module.named_parameters(), source.module.named_parameters(), strict=True):
+            if name != self.forgotten:
+                own.copy_(new)
+        asyncio.run(self.engine.load_weights(self._source(source.version)))
+
+    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
+        self._calls += 1
+        return asyncio.run(self.engine.generate(prompt, sampling, session=f"{self._calls}"))
+
+
+@pytest.fixture(params=["float32", "bfloat16"])
+def policy(request: pytest.FixtureRequest) -> CausalLanguageModel:
+    """SmolLM2 in a precision."""
+    folder = request.getfixturevalue("smollm2" if request.param == "float32" else "smollm2_bf16")
+    return CausalLanguageModel.load(folder, dtype=request.param, device=torch.device("cpu"))
+
+
+def missed(policy: CausalLanguageModel, names: Sequence[str]) -> list[str]:
+    """The tensors whose absence from a transfer is not detected."""
+    engine, found = Copy(policy), []
+    prove(engine, policy)  # type: ignore[arg-type]
+    compare(engine, policy)  # type: ignore[arg-type]
+    for name in names:
+        engine.forgotten = name
+        try:
+            prove(engine, policy)  # type: ignore[arg-type]
+            found.append(name)
+        except EngineError:
+            pass
+        engine.forgotten = None
+        engine.sync_weights(policy)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["bfloat16"], indirect=True)
+def test_stale_tensor_of_a_real_model_is_detected(policy: CausalLanguageModel) -> None:
+    assert missed(policy, ["model.layers.4.self_attn.q_proj.weight", "model.layers.29.input_layernorm.weight"]) == []
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(7200)
+def test_each_stale_tensor_of_a_real_model_is_detected(policy: CausalLanguageModel) -> None:
+    names = [name for name, _ in policy.module.named_parameters()]
+    assert len(names) == 272
+    assert missed(policy, names) == []
+
+
+@pytest.mark.slow
+def test_greedy_tokens_of_a_real_model_equal_transformers(smollm2: Path) -> None:
+    policy = CausalLanguageModel.load(smollm2, dtype="float32", device=torch.device("cpu"))
+    engine = Copy(policy)
+    for ids in _encoded(smollm2)[:2]:
+        answer = engine.generate(Prompt(token_ids=ids), Sampling(max_new_tokens=16, temperature=0.0))
+        expected = policy.module.generate(  # type: ignore[operator]
+            torch.tensor([list(ids)]), do_sample=False, max_new_tokens=16, min_new_tokens=16
+        )
+        assert list(answer.token_ids) == expected[0, len(ids) :].tolist()
+
+
+@pytest.mark.slow
+def test_engine_and_trainer_differ_little_in_bfloat16(smollm2_bf16: Path) -> None:
+    """With sums over the layers and logits in bfloat16, the mean gap was 0.037 nats. With float32 it is 0.018."""
+    policy = CausalLanguageModel.load(smollm2_bf16, dtype="bfloat16", device=torch.device("cpu"))
+    engine, gaps = Copy(policy), []
+    for seed, ids in enumerate(_encoded(smollm2_bf16)):
+        answer = engine.generate(Prompt(token_ids=ids), Sampling(max_new_tokens=64, seed=seed))
+        whole = TokenIds([*ids, *answer.token_ids])
+        mask = LossMask([False] * len(ids) + [True] * len(answer.token_ids))
+        sequence = TrainingSequence(token_ids=whole, loss_mask=mask, prompt_length=len(ids))
+        (batch,) = pack([sequence], 1000, policy.device)
+        with torch.no_grad(), policy.computing():
+            logprobs_M, _ = policy.evaluate(batch)
+        gaps += (logprobs_M - torch.tensor(answer.logprobs)).abs().tolist()
+    assert sum(gaps) / len(gaps) < 0.025
+
+
+def _encoded(folder: Path) -> list[TokenIds]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return [TokenIds(tokenizer(text)["input_ids"]) for text in TEXTS]
