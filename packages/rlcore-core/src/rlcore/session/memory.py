@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PROGRAM_BYTES = 750 * 2**20
 """Memory of a process that has imported torch and transformers."""
-WORKING_BYTES = 96 * 2**20
+WORKING_BYTES = 128 * 2**20
 """What their libraries take in addition at the first forward and backward pass."""
 CUDA_BYTES = 600 * 2**20
 """Memory of a GPU that CUDA takes for itself."""
@@ -98,13 +98,16 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
     engine = run.registry.spec("engine", run.config.rollout.engine)
     if trainer.needs_environment and isinstance(engine, EngineSpec) and engine.memory is not None:
         more = _needs(run, engine.memory, "engine", engine.id, placed)
-        needs = replace(needs, parts={**needs.parts, **more.parts})
+        phases = {name: {**needs.phases.get(name, {}), **phase} for name, phase in more.phases.items()}
+        needs = replace(needs, parts={**needs.parts, **more.parts}, phases={**needs.phases, **phases})
     program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES
+    largest = max(needs.phases.values(), key=lambda phase: sum(phase.values()), default={})
     keep = run.config.checkpoint.keep + 2  # the best one, and the one that is being written
     return MemoryEstimate(
         device="cuda" if gpu else "cpu",
         parts={
-            name: count * (1 if gpu else _processes(run)) for name, count in {"program": program, **needs.parts}.items()
+            name: count * (1 if gpu else _processes(run))
+            for name, count in {"program": program, **needs.parts, **largest}.items()
         },
         available=gpu[0] if gpu else memory_bytes(),
         checkpoint=needs.checkpoint,
