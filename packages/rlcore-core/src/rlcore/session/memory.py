@@ -17,6 +17,7 @@ from rlcore.session.processes import world_size
 from rlcore.specs import EngineSpec, MemoryNeeds, ModelOnDevice, TrainerSpec
 
 if TYPE_CHECKING:
+    from rlcore.config.resolved import Resolved
     from rlcore.session.session import RunSession
 
 PROGRAM_BYTES = 750 * 2**20
@@ -25,6 +26,8 @@ WORKING_BYTES = 128 * 2**20
 """What their libraries take in addition at the first forward and backward pass."""
 CUDA_BYTES = 600 * 2**20
 """Memory of a GPU that CUDA takes for itself."""
+TOLERANCE = 0.2
+"""Share by which an estimate may be too high."""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -53,15 +56,42 @@ class MemoryEstimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the machine has enough memory."""
-        return self.available is None or self.total <= self.available
+        """Whether the machine may have enough memory, given that the estimate may be too high."""
+        return self.available is None or self.total <= self.available * (1 + TOLERANCE)
+
+    def require_fit(self, resolved: Resolved) -> None:
+        """Reject a run that the system would end, before its model is loaded.
+
+        Raises:
+            UserError: the run does not fit into the memory.
+        """
+        if self.fits:
+            return
+        raise UserError(
+            "the run needs more memory than this machine has",
+            found=f"about {size_text(self.total)}, and there are {size_text(self.available or 0)}; {self._parts()}",
+            where=resolved.origin(("trainer", "max_tokens_per_batch")) if self._large_batch else "",
+            fix="a smaller trainer.max_tokens_per_batch, or trainer.gradient_checkpointing=true"
+            if self._large_batch
+            else "an adapter (lora.rank=16), a smaller model, or a machine with more memory",
+        )
+
+    @property
+    def _large_batch(self) -> bool:
+        """Whether a smaller batch would fit."""
+        rest = self.total - self.parts.get("activations", 0)
+        return self.available is not None and rest < self.available
+
+    def _parts(self) -> str:
+        return ", ".join(f"{name} {size_text(count)}" for name, count in self.parts.items() if count >= 2**20)
 
     def lines(self) -> list[str]:
         """The estimate for the log."""
-        parts = ", ".join(f"{name} {size_text(count)}" for name, count in self.parts.items() if count >= 2**20)
         has = f" of {size_text(self.available)}" if self.available else ""
         source = "" if self.exact else ", from the size in the model's name"
-        lines = [f"memory    about {size_text(self.total)}{has} ({self.device}{source}): {parts}"]
+        lines = [f"memory    about {size_text(self.total)}{has} ({self.device}{source}): {self._parts()}"]
+        if self.available is not None and self.total > self.available and self.fits:
+            lines.append("note      this may be more memory than the machine has, and the system may end the run")
         if self.checkpoint:
             disk = f"{self.checkpoints} checkpoints of {size_text(self.checkpoint)}"
             lines.append(f"disk      about {disk}; {size_text(self.free_disk)} are free")

@@ -24,8 +24,8 @@ PREFILL_TOKENS = 2048
 """Prompt tokens that the torch engine computes together."""
 LOGITS_COPIES = 6
 """Values per logit at a draw: logits, their logarithms and probabilities, and sums in float64."""
-VLLM_BYTES = 2**30
-"""The program of vLLM's process on a CPU."""
+VLLM_BYTES = 3 * 2**29
+"""The program of vLLM's two processes on a CPU, its scheduler and its worker."""
 HIDDEN, FEED_FORWARD = 8, 3
 """Values of a patch in a layer of the vision tower, in widths: of hidden states, projections and the gated MLP."""
 
@@ -60,7 +60,10 @@ def torch_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
 
 
 def vllm_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
-    """Return the memory of vLLM's own process: a share of the GPU, or on a CPU its weights and cache."""
+    """Return the memory of vLLM's own processes: a share of the GPU, or on a CPU its weights and cache.
+
+    The trainer sends its weights through a segment of shared memory. Of an adapter only the adapter is sent.
+    """
     options = run.options("engine")
     assert isinstance(options, VllmEngineConfig)
     if model.gpu_bytes is not None:
@@ -68,7 +71,11 @@ def vllm_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     context = run.config.rollout.max_context_tokens or 0
     cache = options.kv_cache_gib * 2**30 if options.kv_cache_gib else max(2**30, 2 * context * _token_bytes(model))
     weights = model.shape.parameters * model.element_bytes
-    return MemoryNeeds(parts={"vLLM": VLLM_BYTES + weights, "KV cache": int(cache)})
+    parts = {"vLLM": VLLM_BYTES + weights, "KV cache": int(cache)}
+    trained, lora = run.resolved.options.get("trainer"), run.resolved.options.get("lora")
+    if trained is not None and not getattr(lora, "wanted", False):
+        parts["shared weights"] = weights
+    return MemoryNeeds(parts=parts)
 
 
 def _token_bytes(model: ModelOnDevice) -> int:
