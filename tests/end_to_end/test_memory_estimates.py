@@ -58,10 +58,10 @@ def test_run_that_needs_too_much_memory_ends_before_a_model_is_loaded(
     monkeypatch.setattr("rlcore.session.memory.memory_bytes", lambda: 3 * 2**29)
     monkeypatch.setattr("rlcore.session.memory.used_bytes", lambda: 0)
     runs = {"runs": str(tmp_path), "model": {"builder": {"layers": 30, "width": 256}}}
-    with pytest.raises(UserError, match=r"needs more memory.*activations.*max_tokens_per_batch") as caught:
+    with pytest.raises(UserError, match=r"(?s)needs more memory.*activations.*max_tokens_per_batch") as caught:
         rlcore.train("gsm8k-tools", recipe="sft", **runs)
     assert caught.value.exit_status == 2
     monkeypatch.setattr("rlcore.session.memory.memory_bytes", lambda: 2**28)
-    with pytest.raises(UserError, match=r"needs more memory.*fix +an adapter"):
+    with pytest.raises(UserError, match=r"(?s)needs more memory.*fix +an adapter"):
         rlcore.train("gsm8k-tools", recipe="sft", **runs)
     assert list(tmp_path.iterdir()) == []
