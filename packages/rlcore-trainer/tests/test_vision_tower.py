@@ -160,6 +160,6 @@ def test_memory_estimates_include_the_tower(tmp_path: Path) -> None:
         one = run(str(folder), model={"vision_tower": kind})
         one.options = lambda table: SupervisedConfig(max_tokens_per_batch=4096)
         one.model_here, one.dataset = lambda: None, object()
-        phases[kind] = memory(one, placed).phases["update"]
+        phases[kind] = memory(one, placed).phases["further micro-batches"]
     assert phases["trained"]["gradients"] - phases["frozen"]["gradients"] == 4 * tower
     assert phases["trained"]["vision tower"] > phases["frozen"]["vision tower"] > 0

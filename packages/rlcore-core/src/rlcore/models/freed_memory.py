@@ -23,4 +23,4 @@ def return_large_tensors() -> None:
         library.mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
-__all__ = ["return_large_tensors"]
+__all__ = ["LARGE", "return_large_tensors"]

@@ -7,9 +7,8 @@ conversations or rollouts does not fill it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
@@ -30,21 +29,21 @@ SAMPLED = 128
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTokens:
-    """The largest micro-batch of a run."""
+    """The tokens of the largest micro-batches of a run."""
 
-    together: int
-    """Its tokens."""
-    one_batch: bool
-    """Whether every update has a single micro-batch."""
+    first: int
+    """In the first micro-batch of an update, before there are gradients."""
+    further: int
+    """In a later micro-batch; 0 if every update has only one."""
 
     @classmethod
     def of(cls, update: float, budget: int) -> ExpectedTokens:
-        """Return the micro-batch of an update with this many tokens."""
-        return cls(min(math.ceil(update), budget), one_batch=update <= budget)
+        """Return the micro-batches of an update with this many tokens. All of them but the last are full."""
+        return cls(int(min(update, budget)), int(min(max(0, update - budget), budget)))
 
 
 def expected_tokens(run: RunSession) -> ExpectedTokens:
-    """Return the largest micro-batch of the updates of a run. Without readable data, the budget is assumed."""
+    """Return the largest micro-batches of the updates of a run. Without readable data, they are full."""
     trainer, warmup = run.options("trainer"), run.resolved.options.get("warmup")
     budget: int = trainer.max_tokens_per_batch
     try:
@@ -58,7 +57,7 @@ def expected_tokens(run: RunSession) -> ExpectedTokens:
             update = math.inf
     except RlcoreError:
         update = math.inf  # reading the data reports it
-    return ExpectedTokens.of(update, budget) if math.isfinite(update) else ExpectedTokens(budget, one_batch=False)
+    return ExpectedTokens.of(update, budget)
 
 
 def _of_rollouts(run: RunSession, trainer: PolicyGradientConfig) -> float:
@@ -89,16 +88,16 @@ def _of_conversations(
 def _lengths(run: RunSession, *, supervised: bool) -> list[int]:
     """The lengths in tokens of some conversations of the run, without those that cannot be encoded."""
     folder, dataset = run.model_here(), run.dataset
-    conversations: Iterable[Demonstration] = ()
+    conversations: Sequence[Demonstration] = ()
     if supervised and isinstance(dataset, ConversationDataset):
         everything = dataset.conversations("train")
         conversations = everything[:: max(1, len(everything) // SAMPLED)]
     if not conversations and isinstance(dataset, DemonstrationDataset):
-        conversations = dataset.demonstrations(SAMPLED, seed=run.config.seed)
+        conversations = list(dataset.demonstrations(SAMPLED, seed=run.config.seed))
     if folder is None or any(message.images for one in conversations for message in one.messages):
         return []
     chat_format = run.chat_format(folder)
-    return [len(chat_format.conversation(one.messages, one.tools)[0]) for one in islice(conversations, SAMPLED)]
+    return [len(chat_format.conversation(one.messages, one.tools)[0]) for one in conversations[:SAMPLED]]
 
 
 __all__ = ["ExpectedTokens", "expected_tokens"]

@@ -5,15 +5,16 @@ All sizes are in bytes. A stored activation is counted per token and layer of a 
 the inputs of frozen layers are not stored. In a vision-language model, half of the tokens of a micro-batch are assumed
 to be visual, and their patches are counted alike for the vision tower.
 
-An update has two peaks. At the end of a forward pass all activations are stored; the gradients of earlier micro-batches
-exist, too. At the end of the backward pass of the only micro-batch, all gradients have replaced the activations. The
-optimiser's step then needs the gradients in float32.
+At the end of a forward pass all activations are stored. The gradients of all weights exist only from the second
+micro-batch of an update on: in the first, they replace the activations one layer after another. The optimiser's step
+then needs the gradients in float32.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlcore.models.freed_memory import LARGE
 from rlcore.models.shape import OF_TOWER
 from rlcore.specs import MemoryNeeds, ModelOnDevice
 
@@ -35,6 +36,8 @@ CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
 """At most this much for logits and their gradients; see `rlcore_trainer.policy.logprobs`."""
 VISUAL = 0.5
 """Assumed share of visual tokens in a micro-batch of a vision-language model."""
+SCATTERED = 1.25
+"""On a CPU, small tensors lie in a heap with gaps; see `rlcore.models.freed_memory`."""
 SMALL = 130
 """Further elements per token and layer, such as statistics of norms and attention."""
 
@@ -52,14 +55,18 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
         "weights": int(weights) + (trained * size if lora.wanted else 0),
         "optimiser": trained * (MOMENTS + master),
     }
-    together = tokens.together
-    computed = _activations(model, together, lora, checkpointed=trainer.gradient_checkpointing)
-    computed |= {"logits": _logits(model, together, trained=not lora.wanted)}
-    if tower := _tower_activations(model, together, frozen, trainer.gradient_checkpointing):
-        computed["vision tower"] = tower
-    gradients = trained * size
+
+    def computed(count: int) -> dict[str, int]:
+        found = {
+            "activations": _activations(model, count, lora, checkpointed=trainer.gradient_checkpointing),
+            "logits": _logits(model, count, trained=not lora.wanted),
+            "vision tower": _tower_activations(model, count, frozen, trainer.gradient_checkpointing),
+        }
+        return {name: size for name, size in found.items() if size}
+
     phases = {
-        "update": computed if tokens.one_batch else {"gradients": gradients, **computed},
+        "first micro-batch": computed(tokens.first),
+        "further micro-batches": {"gradients": trained * size, **computed(tokens.further)},
         "optimiser step": {"gradients": trained * max(MASTER, size)},
     }
     algorithm, critic = run.resolved.options.get("algorithm"), run.resolved.options.get("critic")
@@ -67,19 +74,20 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
         parts["reference"] = shape.parameters * size
     if isinstance(critic, CriticConfig) and critic.model not in (None, "head"):
         parts["critic"] = shape.parameters * (size + MOMENTS + master)
-        phases["update of the critic"] = {"gradients": shape.parameters * size, **computed}
+        phases["update of the critic"] = {"gradients": shape.parameters * size, **computed(tokens.further)}
     stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
     return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)
 
 
-def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpointed: bool) -> dict[str, int]:
+def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpointed: bool) -> int:
     """Return the activations of a micro-batch of ``tokens``, with those of the layer that is computed."""
     shape, size = model.shape, model.element_bytes
     if not shape.layers:
-        return {}
+        return 0
     layer = _layer(model, lora)
     stored = shape.layers * shape.width + layer if checkpointed else (shape.layers + 1) * layer
-    return {"activations": tokens * stored * size}
+    heap = model.gpu_bytes is None and tokens * shape.width * size < LARGE
+    return int(tokens * stored * size * (SCATTERED if heap else 1))
 
 
 def _layer(model: ModelOnDevice, lora: LoraTable) -> int:
