@@ -18,6 +18,8 @@ runs as a separate process and exchanges only files.
 A benchmark that counts has ``count(*, smoke: bool = False) -> (right, of, word)`` instead. Its last line is
 ``NAME: 20 of 20 identical (floor 20)``, and the exit status is 1 if the count is lower.
 
+A benchmark whose function has a keyword ``model`` accepts ``--model FOLDER``.
+
 Both sides run in turn at least five times after a warm-up. The result is the ratio of the minima, ``peer / ours``.
 Medians and versions are printed. The last line is ``NAME: R (floor F)`` of the comparison with the lowest ratio to its
 floor. With several names, a table of all comparisons follows. The exit status is the worst of all names: 0 if every
@@ -90,17 +92,18 @@ def run_smoke(name: str, only: list[str]) -> int:
     return 0 if ran else 2
 
 
-def run(name: str, repeats: int, only: list[str], rows: list[str] | None = None) -> int:
+def run(name: str, repeats: int, only: list[str], rows: list[str] | None = None, *, model: Path | None = None) -> int:
     """Measure one benchmark, print the result and return the exit status. Its table rows are added to ``rows``."""
     rows = [] if rows is None else rows
     module = load(name)
+    given = {} if model is None else {"model": model}
     if hasattr(module, "count"):
-        right, of, word = module.count()
+        right, of, word = module.count(**given)
         print(f"{name}: {right} of {of} {word} (floor {of})")
         rows.append(f"| `{name}` | {right} {word} | {of} | | | {'reached' if right == of else 'missed'} |")
         return 0 if right == of else 1
     outcomes = []
-    for comparison in module.comparisons():
+    for comparison in module.comparisons(**given):
         if only and comparison.name not in only:
             continue
         outcome = measure(comparison, repeats)
@@ -138,6 +141,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=6, help="measured runs of each side, at least 5 (default 6)")
     parser.add_argument("--only", action="append", default=[], help="one comparison of the benchmark; repeatable")
     parser.add_argument("--smoke", action="store_true", help="run each side once at a tiny size, ignoring the speed")
+    parser.add_argument("--model", type=Path, help="folder of a real model, for benchmarks that take one")
     arguments = parser.parse_args()
     if not arguments.names:
         print("\n".join(names()))
@@ -152,7 +156,7 @@ def main() -> int:
     if arguments.smoke:
         return max(run_smoke(name, arguments.only) for name in arguments.names)
     rows = ["| benchmark | ratio | floor | ours | peer | |", "|---|---|---|---|---|---|"]
-    statuses = {run(name, arguments.repeats, arguments.only, rows) for name in arguments.names}
+    statuses = {run(name, arguments.repeats, arguments.only, rows, model=arguments.model) for name in arguments.names}
     if len(arguments.names) > 1:
         print("\n".join(rows))
     return min(statuses, key=GRAVITY.index)

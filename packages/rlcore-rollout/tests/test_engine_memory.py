@@ -75,13 +75,13 @@ def test_estimate_has_the_cache_and_features_of_images(
     text, model = needs(folder, "Texts", monkeypatch)
     seen, _ = needs(folder, "Pictures", monkeypatch)
     visual, shape = MOST_TOKENS + 8, model.shape
-    more = seen.parts["KV cache"] - text.parts["KV cache"]
-    assert more == pytest.approx(10 * visual * 2 * shape.layers * shape.key_width * 4, rel=0.05)
+    more = seen.phases["rollout"]["KV cache"] - text.phases["rollout"]["KV cache"]
+    assert more == pytest.approx((10 + 8) * visual * 2 * shape.layers * shape.key_width * 4, rel=0.05)
     features = 8 * visual * shape.width * layers * 4
-    assert "image features" not in text.parts
-    assert features < seen.parts["image features"] < features + 2**26
+    assert "image features" not in text.phases["rollout"]
+    assert features < seen.phases["rollout"]["image features"] < features + 2**26
 
 
 def test_estimate_skips_images_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     estimate, _ = needs(vision_folder(tmp_path), "Damaged", monkeypatch)
-    assert estimate.parts["image features"] > 0
+    assert estimate.phases["rollout"]["image features"] > 0

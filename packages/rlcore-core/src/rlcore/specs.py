@@ -145,10 +145,13 @@ class ModelOnDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeds:
-    """The memory that a component expects to need at its peak."""
+    """The memory that a component expects to need."""
 
     parts: Mapping[str, int] = field(default_factory=dict)
-    """Bytes by purpose, such as ``weights``."""
+    """Bytes by purpose that are held during the whole run, such as ``weights``."""
+    phases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Further bytes by purpose that are held only during a phase, such as ``activations`` in the phase ``update``.
+    Phases do not overlap, so only the largest counts. Two components that name the same phase need both at once."""
     checkpoint: int = 0
     """Bytes of one checkpoint on disk."""
 

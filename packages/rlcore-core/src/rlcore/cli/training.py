@@ -291,13 +291,19 @@ def _train(
 
 
 def _estimate(job: RunSession) -> MemoryEstimate | None:
-    """Print the estimate of memory before the model is loaded; None if its size is not known yet."""
+    """Print the estimate of memory before the model is loaded; None if its size is not known yet.
+
+    Raises:
+        UserError: the run does not fit into the memory.
+    """
     spec = job.registry.spec("trainer", job.config.trainer.id)
     if isinstance(spec, TrainerSpec) and spec.memory is None:
         return None
     folder = job.model_here()
     estimate = estimate_memory(job, folder) if folder is not None else None
-    job.say(*(estimate.lines() if estimate is not None else ()))
+    if estimate is not None:
+        job.say(*estimate.lines())
+        estimate.require_fit(job.resolved)
     return estimate
 
 

@@ -6,10 +6,14 @@ import os
 import resource
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 GIB = 2**30
+_noted = 0
+"""The most memory of this process's own processes that `note_processes` found."""
 
 
 def memory_bytes() -> int | None:
@@ -29,10 +33,25 @@ def used_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has used."""
-    if (found := _status("VmHWM")) is not None:
-        return found
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """The most memory that this process used, with its processes that `note_processes` has noted."""
+    own = _status("VmHWM")
+    if own is None:
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return own + _noted
+
+
+def note_processes() -> None:
+    """Note the memory of the processes that this one has started, before they end.
+
+    Pages of files and of shared memory are left out, since this process has most of them, too.
+    """
+    global _noted
+    above = dict(_parents())
+    found = {os.getpid()}
+    while more := {process for process, parent in above.items() if parent in found} - found:
+        found |= more
+    peaks = [_anonymous_peak(process) for process in found - {os.getpid()}]
+    _noted = max(_noted, sum(peaks))
 
 
 def gpu_bytes(device: str) -> tuple[int, int] | None:
@@ -62,13 +81,26 @@ def size_text(count: float) -> str:
     )
 
 
-def _status(name: str) -> int | None:
-    """A field of this process's status in bytes; None on systems without ``/proc``."""
+def _status(name: str, process: int | str = "self") -> int | None:
+    """A field of a process's status in bytes; None on systems without ``/proc``, or if the process has ended."""
     try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
-__all__ = ["GIB", "free_bytes", "gpu_bytes", "memory_bytes", "peak_bytes", "size_text", "used_bytes"]
+def _anonymous_peak(process: int) -> int:
+    peak, files, shared = (_status(name, process) or 0 for name in ("VmHWM", "RssFile", "RssShmem"))
+    return max(0, peak - files - shared)
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Each process with its parent; nothing on systems without ``/proc``."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1]
+            yield int(path.parent.name), int(parent)
+
+
+__all__ = ["GIB", "free_bytes", "gpu_bytes", "memory_bytes", "note_processes", "peak_bytes", "size_text", "used_bytes"]

@@ -17,14 +17,17 @@ from rlcore.session.processes import world_size
 from rlcore.specs import EngineSpec, MemoryNeeds, ModelOnDevice, TrainerSpec
 
 if TYPE_CHECKING:
+    from rlcore.config.resolved import Resolved
     from rlcore.session.session import RunSession
 
 PROGRAM_BYTES = 750 * 2**20
 """Memory of a process that has imported torch and transformers."""
-WORKING_BYTES = 96 * 2**20
+WORKING_BYTES = 128 * 2**20
 """What their libraries take in addition at the first forward and backward pass."""
 CUDA_BYTES = 600 * 2**20
 """Memory of a GPU that CUDA takes for itself."""
+TOLERANCE = 0.2
+"""Share by which an estimate may be too high."""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -53,15 +56,42 @@ class MemoryEstimate:
 
     @property
     def fits(self) -> bool:
-        """Whether the machine has enough memory."""
-        return self.available is None or self.total <= self.available
+        """Whether the machine may have enough memory, given that the estimate may be too high."""
+        return self.available is None or self.total <= self.available * (1 + TOLERANCE)
+
+    def require_fit(self, resolved: Resolved) -> None:
+        """Reject a run that the system would end, before its model is loaded.
+
+        Raises:
+            UserError: the run does not fit into the memory.
+        """
+        if self.fits:
+            return
+        raise UserError(
+            "the run needs more memory than this machine has",
+            found=f"about {size_text(self.total)}, and there are {size_text(self.available or 0)}; {self._parts()}",
+            where=resolved.origin(("trainer", "max_tokens_per_batch")) if self._large_batch else "",
+            fix="a smaller trainer.max_tokens_per_batch, or trainer.gradient_checkpointing=true"
+            if self._large_batch
+            else "an adapter (lora.rank=16), a smaller model, or a machine with more memory",
+        )
+
+    @property
+    def _large_batch(self) -> bool:
+        """Whether a smaller batch would fit."""
+        rest = self.total - self.parts.get("activations", 0)
+        return self.available is not None and rest < self.available
+
+    def _parts(self) -> str:
+        return ", ".join(f"{name} {size_text(count)}" for name, count in self.parts.items() if count >= 2**20)
 
     def lines(self) -> list[str]:
         """The estimate for the log."""
-        parts = ", ".join(f"{name} {size_text(count)}" for name, count in self.parts.items() if count >= 2**20)
         has = f" of {size_text(self.available)}" if self.available else ""
         source = "" if self.exact else ", from the size in the model's name"
-        lines = [f"memory    about {size_text(self.total)}{has} ({self.device}{source}): {parts}"]
+        lines = [f"memory    about {size_text(self.total)}{has} ({self.device}{source}): {self._parts()}"]
+        if self.available is not None and self.total > self.available and self.fits:
+            lines.append("note      this may be more memory than the machine has, and the system may end the run")
         if self.checkpoint:
             disk = f"{self.checkpoints} checkpoints of {size_text(self.checkpoint)}"
             lines.append(f"disk      about {disk}; {size_text(self.free_disk)} are free")
@@ -98,13 +128,16 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
     engine = run.registry.spec("engine", run.config.rollout.engine)
     if trainer.needs_environment and isinstance(engine, EngineSpec) and engine.memory is not None:
         more = _needs(run, engine.memory, "engine", engine.id, placed)
-        needs = replace(needs, parts={**needs.parts, **more.parts})
+        phases = {name: {**needs.phases.get(name, {}), **phase} for name, phase in more.phases.items()}
+        needs = replace(needs, parts={**needs.parts, **more.parts}, phases={**needs.phases, **phases})
     program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES
+    largest = max(needs.phases.values(), key=lambda phase: sum(phase.values()), default={})
     keep = run.config.checkpoint.keep + 2  # the best one, and the one that is being written
     return MemoryEstimate(
         device="cuda" if gpu else "cpu",
         parts={
-            name: count * (1 if gpu else _processes(run)) for name, count in {"program": program, **needs.parts}.items()
+            name: count * (1 if gpu else _processes(run))
+            for name, count in {"program": program, **needs.parts, **largest}.items()
         },
         available=gpu[0] if gpu else memory_bytes(),
         checkpoint=needs.checkpoint,

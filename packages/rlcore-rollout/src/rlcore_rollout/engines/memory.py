@@ -2,69 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rlcore.abilities import MultiTurnConfig, TasksConfig
-from rlcore.errors import DataError, UserError
-from rlcore.images import ImageProcessor, image_size
 from rlcore.models.config_file import read_config
+from rlcore.session.lengths import own_tokens, prompt_lengths, tasks_together
 from rlcore.specs import MemoryNeeds, ModelOnDevice
 
 from rlcore_rollout.engines.torch.config import CALL_TOKENS, TorchEngineConfig
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rlcore.session.session import RunSession
-    from rlcore.types import Task
 
 POSITIONS = 64
 """A row of the torch engine's cache grows in multiples of this many tokens."""
 ROOM = 1.5
 """While the cache grows, the old and the new one exist."""
-ANSWER_TOKENS = 64
-"""A typical observation between two turns."""
-TOOL_TOKENS = 128
-"""A typical description of tools in a prompt."""
-CHARACTERS_PER_TOKEN = 3
-VLLM_BYTES = 2**30
-"""The program of vLLM's process on a CPU."""
+FUSED_BYTES = 256 * 2**20
+"""The torch engine fuses the projections of models whose layers are no larger than this, in a copy."""
+PREFILL_TOKENS = 2048
+"""Prompt tokens that the torch engine computes together."""
+LOGITS_COPIES = 6
+"""Values per logit at a draw: logits, their logarithms and probabilities, and sums in float64."""
+VLLM_BYTES = 3 * 2**29
+"""The program of vLLM's two processes on a CPU, its scheduler and its worker."""
 HIDDEN, FEED_FORWARD = 8, 3
 """Values of a patch in a layer of the vision tower, in widths: of hidden states, projections and the gated MLP."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Prompts:
-    """The longest prompt among some tasks, in tokens."""
-
-    text: int
-    visual: int
-
-
 def torch_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     """Return the cache of the sequences that are sampled together, and of their prompts."""
-    options, rollout = run.options("engine"), run.config.rollout
+    options, rollout, shape = run.options("engine"), run.config.rollout, model.shape
     assert isinstance(options, TorchEngineConfig)
     token = _token_bytes(model)
-    tasks = _tasks(run)
+    tasks = tasks_together(run)
     trajectories = tasks * rollout.group_size
     rows = min(options.slots, rollout.concurrency, trajectories)
-    own = -(-_own_tokens(run) // POSITIONS) * POSITIONS
-    prompts = _prompts(run)
-    cache = ROOM * rows * own + tasks * (prompts.text + prompts.visual)
+    own = -(-own_tokens(run) // POSITIONS) * POSITIONS
+    prompts = prompt_lengths(run)
+    # A prompt is kept while it is in use, and its sequences read a working copy.
+    cache = ROOM * rows * own + prompts.of(tasks) + prompts.of(min(tasks, options.slots))
     if model.gpu_bytes is None:  # the deterministic mode keeps the cache of every unfinished trajectory
-        cache += max(0, trajectories - rows) * own / 2
-    parts = {"KV cache": int(cache * token)}
+        cache += max(0, min(rollout.concurrency, trajectories) - rows) * own / 2
+    prefill = min(PREFILL_TOKENS, tasks * prompts.longest) * (6 * shape.width + 4 * shape.feed_forward)
+    phase = {
+        "KV cache": int(cache * token),
+        "sampling": LOGITS_COPIES * 4 * rows * shape.vocabulary + prefill * model.element_bytes,
+    }
     if prompts.visual:
-        parts["image features"] = _feature_bytes(run, model, min(tasks, options.slots), prompts.visual)
-    return MemoryNeeds(parts=parts)
+        phase["image features"] = _feature_bytes(run, model, min(tasks, options.slots), prompts.visual)
+    layers = sum(size * other for name, size, other in shape.matrices if ".layers." in f".{name}")
+    fused = layers * model.element_bytes
+    return MemoryNeeds(
+        parts={"fused projections": fused} if fused <= FUSED_BYTES else {},
+        phases={"rollout": phase},
+    )
 
 
 def vllm_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
-    """Return the memory of vLLM's own process: a share of the GPU, or on a CPU its weights and cache."""
+    """Return the memory of vLLM's own processes: a share of the GPU, or on a CPU its weights and cache.
+
+    The trainer sends its weights through a segment of shared memory. Of an adapter only the adapter is sent.
+    """
     options = run.options("engine")
     assert isinstance(options, VllmEngineConfig)
     if model.gpu_bytes is not None:
@@ -72,54 +71,16 @@ def vllm_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     context = run.config.rollout.max_context_tokens or 0
     cache = options.kv_cache_gib * 2**30 if options.kv_cache_gib else max(2**30, 2 * context * _token_bytes(model))
     weights = model.shape.parameters * model.element_bytes
-    return MemoryNeeds(parts={"vLLM": VLLM_BYTES + weights, "KV cache": int(cache)})
+    parts = {"vLLM": VLLM_BYTES + weights, "KV cache": int(cache)}
+    trained, lora = run.resolved.options.get("trainer"), run.resolved.options.get("lora")
+    if trained is not None and not getattr(lora, "wanted", False):
+        parts["shared weights"] = weights
+    return MemoryNeeds(parts=parts)
 
 
 def _token_bytes(model: ModelOnDevice) -> int:
     """Keys and values of one token in all layers."""
     return 2 * model.shape.layers * model.shape.key_width * model.element_bytes
-
-
-def _tasks(run: RunSession) -> int:
-    options = run.resolved.options.get("trainer")
-    return options.tasks_per_step if isinstance(options, TasksConfig) else run.config.evaluation.tasks or 64
-
-
-def _own_tokens(run: RunSession) -> int:
-    """The tokens of a trajectory after its prompt."""
-    environment = run.resolved.options.get("environment")
-    turns = environment.max_turns if isinstance(environment, MultiTurnConfig) else 1
-    return turns * run.config.rollout.max_new_tokens + (turns - 1) * ANSWER_TOKENS
-
-
-def _prompts(run: RunSession) -> _Prompts:
-    """The longest prompt among some tasks, from its characters and images; the tools alone without data."""
-    try:
-        tasks = list(islice(run.dataset.tasks("train") or run.dataset.tasks("evaluation"), 64))
-    except UserError:
-        tasks = []
-    characters = [sum(len(message.text) for message in task.messages) for task in tasks]
-    text = TOOL_TOKENS + max(characters, default=0) // CHARACTERS_PER_TOKEN
-    return _Prompts(text, _visual_tokens(run, tasks))
-
-
-def _visual_tokens(run: RunSession, tasks: Sequence[Task]) -> int:
-    """The most visual tokens of one task. Images that cannot be read are reported where they are used."""
-    if not any(task.images for task in tasks):
-        return 0
-    folder = run.model_here()
-    processor = (None if folder is None else run.image_processor(folder)) or ImageProcessor()
-    most = 0
-    for task in tasks:
-        tokens = 0
-        for data in task.images:
-            try:
-                rows, columns = processor.tokens(*image_size(data))
-                tokens += rows * columns
-            except DataError:
-                continue
-        most = max(most, tokens)
-    return most
 
 
 def _feature_bytes(run: RunSession, model: ModelOnDevice, prompts: int, visual: int) -> int:

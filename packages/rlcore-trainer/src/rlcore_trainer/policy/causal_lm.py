@@ -164,9 +164,15 @@ class CausalLanguageModel(Trunk):
         _recompute_activations(self._model)
 
     def reference(self, *, moved: bool) -> Reference:
-        """Return a frozen copy, or with an adapter a state of the same module, to keep only one base in memory."""
+        """Return a frozen copy, or with an adapter a state of the same module, to keep only one base in memory.
+
+        On a CPU, a policy that has not moved is loaded again instead: the system maps the file, which takes no memory
+        of its own as long as nothing is written to the tensors.
+        """
         if has_adapter(self._model):
             return AdapterReference(self, self._model, values_of(self._model) if moved else None)
+        if not moved and self.device.type == "cpu" and (self._folder / "config.json").is_file():
+            return self.saved_reference(None)
         model = _frozen(copy.deepcopy(self._model))
         return FrozenReference(
             CausalLanguageModel(model, self._folder, self.version, forward=self._forward), follows=True

@@ -1,21 +1,27 @@
 """The memory that a trainer needs for weights, optimiser and activations. Does not import torch.
 
 All sizes are in bytes. A stored activation is counted per token and layer of a decoder: eight of the width of the model
-(inputs of norms and projections, residual sums), four of the feed-forward width, and keys and values. In a
-vision-language model, half of the tokens of a micro-batch are assumed to be visual, and their patches are counted alike
-for the vision tower.
+(inputs of norms and projections, residual sums), four of the feed-forward width, and keys and values. With an adapter,
+the inputs of frozen layers are not stored. In a vision-language model, half of the tokens of a micro-batch are assumed
+to be visual, and their patches are counted alike for the vision tower.
+
+At the end of a forward pass all activations are stored. The gradients of all weights exist only from the second
+micro-batch of an update on: in the first, they replace the activations one layer after another. The optimiser's step
+then needs the gradients in float32.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlcore.models.freed_memory import LARGE
 from rlcore.models.shape import OF_TOWER
 from rlcore.specs import MemoryNeeds, ModelOnDevice
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.policy.lora_config import ALL, LoraTable, lora_table
+from rlcore_trainer.training.expected_tokens import expected_tokens
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -23,13 +29,15 @@ if TYPE_CHECKING:
 MOMENTS = 8
 """Bytes of AdamW's two moments of one weight."""
 MASTER = 4
-"""Bytes of the float32 copy of a trained weight in reduced precision, and again of its gradient during a step."""
+"""Bytes of the float32 copy of a trained weight in reduced precision, and of its gradient during a step."""
 NF4 = 0.57
 """Bytes of a weight in 4 bits with its scales."""
-CPU_LOGITS, GPU_LOGITS = 3 * 2**26, 3 * 2**29
+CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
 """At most this much for logits and their gradients; see `rlcore_trainer.policy.logprobs`."""
 VISUAL = 0.5
 """Assumed share of visual tokens in a micro-batch of a vision-language model."""
+SCATTERED = 1.25
+"""On a CPU, small tensors lie in a heap with gaps; see `rlcore.models.freed_memory`."""
 SMALL = 130
 """Further elements per token and layer, such as statistics of norms and attention."""
 
@@ -37,40 +45,76 @@ SMALL = 130
 def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     """Return what training needs at its peak, by purpose."""
     shape, size, trainer = model.shape, model.element_bytes, run.options("trainer")
-    lora = lora_table(run)
+    lora, tokens = lora_table(run), expected_tokens(run)
     frozen = lora.wanted or run.config.model.vision_tower == "frozen"
     still = shape.tower.parameters if shape.tower is not None and frozen else 0
     trained = _adapter_parameters(lora, model) if lora.wanted else shape.parameters - still
-    reduced = size < MASTER
+    master = MASTER if size < MASTER else 0
     weights = shape.parameters * (NF4 if run.config.model.quantization == "nf4" else size)
     parts = {
         "weights": int(weights) + (trained * size if lora.wanted else 0),
-        "gradients": trained * (size + (MASTER if reduced else 0)),
-        "optimiser": trained * (MOMENTS + (MASTER if reduced else 0)),
-        "activations": _activations(model, trainer.max_tokens_per_batch, checkpointed=trainer.gradient_checkpointing),
+        "optimiser": trained * (MOMENTS + master),
     }
-    if tower := _tower_activations(model, trainer.max_tokens_per_batch, frozen, trainer.gradient_checkpointing):
-        parts["vision tower"] = tower
+
+    def computed(count: int) -> dict[str, int]:
+        found = {
+            "activations": _activations(model, count, lora, checkpointed=trainer.gradient_checkpointing),
+            "logits": _logits(model, count, trained=not lora.wanted),
+            "vision tower": _tower_activations(model, count, frozen, trainer.gradient_checkpointing),
+        }
+        return {name: size for name, size in found.items() if size}
+
+    phases = {
+        "first micro-batch": computed(tokens.first),
+        "further micro-batches": {"gradients": trained * size, **computed(tokens.further)},
+        "optimiser step": {"gradients": trained * max(MASTER, size)},
+    }
     algorithm, critic = run.resolved.options.get("algorithm"), run.resolved.options.get("critic")
     if isinstance(algorithm, AlgorithmConfig) and algorithm.kl.coefficient and not lora.wanted:
         parts["reference"] = shape.parameters * size
     if isinstance(critic, CriticConfig) and critic.model not in (None, "head"):
-        parts["critic"] = shape.parameters * (size + MOMENTS + size + (2 * MASTER if reduced else 0))
-    stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + (MASTER if reduced else 0))
-    return MemoryNeeds(parts=parts, checkpoint=stored)
+        parts["critic"] = shape.parameters * (size + MOMENTS + master)
+        phases["update of the critic"] = {"gradients": shape.parameters * size, **computed(tokens.further)}
+    stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
+    return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)
 
 
-def _activations(model: ModelOnDevice, tokens: int, *, checkpointed: bool) -> int:
-    """Return the activations of a micro-batch of ``tokens``, with the logits that are computed at a time."""
+def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpointed: bool) -> int:
+    """Return the activations of a micro-batch of ``tokens``, with those of the layer that is computed."""
     shape, size = model.shape, model.element_bytes
-    layer = 8 * shape.width + 4 * shape.feed_forward + 2 * shape.key_width + SMALL
-    if size < MASTER:
-        layer += 2 * shape.width  # norms are computed in float32
     if not shape.layers:
         return 0
+    layer = _layer(model, lora)
     stored = shape.layers * shape.width + layer if checkpointed else (shape.layers + 1) * layer
+    heap = model.gpu_bytes is None and tokens * shape.width * size < LARGE
+    return int(tokens * stored * size * (SCATTERED if heap else 1))
+
+
+def _layer(model: ModelOnDevice, lora: LoraTable) -> int:
+    """Return the stored elements per token of a layer."""
+    width, inner = model.shape.width, model.shape.feed_forward
+    wide = 2 * width if model.element_bytes < MASTER else 0  # norms are computed in float32
+    elements = 8 * width + 4 * inner + 2 * model.shape.key_width + SMALL + wide
+    if not lora.wanted:
+        return elements
+    # A norm stores no product for the gradient of its weight, and a frozen layer without an adapter not its input.
+    elements -= 2 * width
+    inputs = {("q_proj", "k_proj", "v_proj"): width, ("gate_proj", "up_proj"): width, ("down_proj",): inner}
+    for names, count in inputs.items():
+        adapted = sum(_is_target(f".{name}.weight", lora.targets) for name in names)
+        if not adapted:
+            elements -= count
+        elif lora.dropout:
+            elements += adapted * count
+    return elements
+
+
+def _logits(model: ModelOnDevice, tokens: int, *, trained: bool) -> int:
+    """Return the logits that are computed at a time, and the gradients by the output layer and its inputs."""
+    shape = model.shape
     logits = min(3 * 4 * tokens * shape.vocabulary, CPU_LOGITS if model.gpu_bytes is None else GPU_LOGITS)
-    return tokens * stored * size + logits
+    copies = MASTER + (model.element_bytes if model.element_bytes < MASTER else 0)
+    return logits + copies * shape.width * (tokens + shape.vocabulary * trained)
 
 
 def _tower_activations(model: ModelOnDevice, tokens: int, frozen: bool, checkpointed: bool) -> int:

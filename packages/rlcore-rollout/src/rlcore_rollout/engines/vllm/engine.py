@@ -16,6 +16,7 @@ from rlcore.models.contents import INDEX, indexed_files
 from rlcore.models.folder import base_of
 from rlcore.models.vision_language import VisionLanguageModel
 from rlcore.models.weights import check_layers, check_types
+from rlcore.runs.machine import note_processes
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
@@ -211,6 +212,7 @@ class VllmEngine:
         """End vLLM's process."""
         if not self._closed:
             self._closed = True
+            note_processes()
             self._end()
             self._launch.log.close()
             if self._adapter is not None:

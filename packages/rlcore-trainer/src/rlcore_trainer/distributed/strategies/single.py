@@ -77,6 +77,7 @@ class SingleProcess:
                 group["lr"] = learning_rate
             for live, master in self._split():
                 master.grad = None if live.grad is None else live.grad.float()
+                live.grad = None  # one copy of the gradient at a time
             optimiser.step()
             for live, master in self._split():
                 live.data.copy_(master)

@@ -1,0 +1,37 @@
+"""The estimate of a run's memory: phases, and what does not fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from rlcore.runs import machine
+from rlcore.session.memory import MemoryEstimate
+
+GIB = 2**30
+
+
+def estimate(available: int | None) -> MemoryEstimate:
+    return MemoryEstimate(device="cpu", parts={"weights": 2 * GIB, "activations": 8 * GIB}, available=available)
+
+
+def test_run_slightly_above_the_memory_is_noted_but_not_rejected() -> None:
+    assert [line[:4] for line in estimate(9 * GIB).lines()] == ["memo", "note"]
+    assert estimate(9 * GIB).fits
+    assert len(estimate(10 * GIB).lines()) == 1
+    assert not estimate(8 * GIB).fits
+    assert estimate(None).fits
+
+
+def test_noted_processes_count_towards_the_peak() -> None:
+    before = machine.peak_bytes()
+    work = "held = bytearray(200 * 2**20); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        machine.note_processes()
+        child.communicate(b"\n")
+    try:
+        assert machine.peak_bytes() - before >= (200 * 2**20 if sys.platform == "linux" else 0)
+    finally:
+        machine._noted = 0
