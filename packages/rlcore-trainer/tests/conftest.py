@@ -169,7 +169,8 @@ class Sampler:
         for _ in range(sampling.max_new_tokens):
             logprobs_V = self.policy(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1].log_softmax(-1)
             weights_V = (logprobs_V / sampling.temperature).softmax(-1)
-            tokens.append(int(torch.multinomial(weights_V, 1, generator=generator)))
+            finite = bool(weights_V.isfinite().all())
+            tokens.append(int(torch.multinomial(weights_V, 1, generator=generator)) if finite else 0)
             logprobs.append(float(logprobs_V[tokens[-1]]))
         made = tuple(tokens[len(prompt) :])
         return Completion(token_ids=made, logprobs=tuple(logprobs), finish_reason="length", policy_version=self.version)
