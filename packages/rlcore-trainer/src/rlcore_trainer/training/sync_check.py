@@ -22,7 +22,7 @@ from rlcore_trainer.policy.policy import TokenPolicy
 PROMPT_TOKENS = 8
 NEW_TOKENS = 16
 TEMPERATURE = 2.0
-"""High, because log-probabilities of likely tokens hardly change if the model is sure of them. vLLM accepts at most 2."""
+"""High, because log-probabilities of tokens of which the model is sure hardly change. vLLM accepts at most 2."""
 PICTURE = 2, 3
 """Rows and columns of the visual tokens of the picture."""
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.02, torch.float16: 0.005}
