@@ -23,4 +23,11 @@ def return_large_tensors() -> None:
         library.mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
-__all__ = ["LARGE", "return_large_tensors"]
+def return_freed_memory() -> None:
+    """Return freed heap memory to the system."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+
+
+__all__ = ["LARGE", "return_freed_memory", "return_large_tensors"]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.images import ImageProcessor
+from rlcore.models.freed_memory import return_freed_memory, return_large_tensors
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
-from rlcore_rollout.engines.torch.memory import return_freed_memory, return_large_tensors
 from rlcore_rollout.engines.torch.plain import PlainScheduler
 from rlcore_rollout.engines.torch.rows import rows_are_independent
 from rlcore_rollout.engines.torch.scheduler import Scheduler
