@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import torch
-from rlcore.types import Prompt
+from rlcore.types import MediaSpan, Prompt, TokenIds
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.cache import RowCache, Stretch
@@ -29,20 +29,13 @@ KEY_PAD = 32
 class SharedPrompt:
     """The computed prompt of a session's first call."""
 
-    prompt: Prompt
+    tokens: TokenIds
+    media: tuple[MediaSpan, ...]
+    """The images among these tokens."""
     stretch: Stretch
     """The prompt's keys and values."""
     logits_V: Tensor
     """Logits after the prompt's last token."""
-
-    def prefix(self, prompt: Prompt, size: int) -> int:
-        """Return how many of the first chunks of this size another prompt shares, in tokens. At least one is left."""
-        length, own, other = 0, self.prompt.token_ids, prompt.token_ids
-        different = {span.offset for span in set(self.prompt.media) ^ set(prompt.media)}
-        most = min([len(own), len(other) - 1, *different]) - size
-        while length <= most and own[length : length + size] == other[length : length + size]:
-            length += size
-        return length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +76,7 @@ class PromptRows:
         for row, held in self._held.items():
             if held is prompt and 0 < taken[row] < LANES:
                 return row
-        row = self.free(len(prompt.prompt), taken)
+        row = self.free(len(prompt.tokens), taken)
         self.cache.put(row, prompt.stretch)
         self._held[row] = prompt
         return row
@@ -97,18 +90,10 @@ class PromptRows:
 
     def keep(self, row: int, prompt: Prompt, logits_V: Tensor) -> SharedPrompt:
         """Return the prompt that has been computed in a row."""
-        shared = SharedPrompt(prompt=prompt, stretch=self.cache.take(row, 0, len(prompt)), logits_V=logits_V)
+        stretch = self.cache.take(row, 0, len(prompt))
+        shared = SharedPrompt(tokens=prompt.token_ids, media=prompt.media, stretch=stretch, logits_V=logits_V)
         self._held[row] = shared
         return shared
-
-    def begin(self, row: int, prompt: Prompt, computed: Iterable[SharedPrompt], size: int) -> int:
-        """Copy the longest prefix in chunks of this size of computed prompts into a row, and return its length."""
-        best = max(computed, key=lambda shared: shared.prefix(prompt, size), default=None)
-        length = 0 if best is None else best.prefix(prompt, size)
-        if best is not None and length:
-            keys, values = best.stretch
-            self.cache.put(row, (keys[:, :, :, :length], values[:, :, :length]))
-        return length
 
     def share(self, seats: Series[int | None], *, pick: bool) -> Shared:
         """Return the prompts of a step's sequences.
@@ -127,7 +112,7 @@ class PromptRows:
         for place, row in enumerate(rows):
             for lane, sequence in enumerate(lanes.get(row, ()), place * width):
                 lanes_B[sequence], sequences_PM[lane] = lane, sequence
-        lengths = {row: len(self._held[row].prompt) for row in lanes}
+        lengths = {row: len(self._held[row].tokens) for row in lanes}
         shortest, longest = min(lengths.values()), -(-max(lengths.values()) // KEY_PAD) * KEY_PAD
         device = self._weights.device
         lengths_P = torch.tensor([lengths.get(row, longest) for row in rows], device=device)

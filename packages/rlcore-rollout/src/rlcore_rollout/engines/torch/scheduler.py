@@ -166,8 +166,7 @@ class Scheduler:
         pieces = []
         for leader in leaders.values():
             leader.seat = self._prompt_rows.free(len(leader.prompt), self._seated())
-            start = self._prompt_rows.begin(leader.seat, leader.prompt, self._prompts.values(), CHUNK)
-            pieces.append((leader, start))
+            pieces.append((leader, self._begin(leader.seat, leader.prompt)))
         computed = dict(self._prefill(pieces, features))
         for key, leader in leaders.items():
             assert leader.seat is not None
@@ -184,6 +183,15 @@ class Scheduler:
         while len(self._prompts) > self.slots:
             self._prompts.popitem(last=False)
         return ready
+
+    def _begin(self, seat: int, prompt: Prompt) -> int:
+        """Copy the whole chunks that a prompt shares with a computed one into its row, and return their length."""
+        shared = max(self._prompts.values(), key=lambda known: common_prefix(known, prompt), default=None)
+        length = 0 if shared is None else common_prefix(shared, prompt) // CHUNK * CHUNK
+        if shared is not None and length:
+            keys, values = shared.stretch
+            self._prompt_rows.cache.put(seat, (keys[:, :, :, :length], values[:, :, :length]))
+        return length
 
     def _sit(self, sequence: Sequence, shared: SharedPrompt) -> None:
         sequence.seat = self._prompt_rows.seat(shared, self._seated())
@@ -257,7 +265,7 @@ class Scheduler:
         """Return the number of positions that these sessions keep. A prompt shared by several counts once."""
         sessions = [self._sessions[name] for name in names]
         prompts = {session.shared for session in sessions}
-        return sum(session.place for session in sessions) + sum(len(shared.prompt) for shared in prompts)
+        return sum(session.place for session in sessions) + sum(len(prompt.tokens) for prompt in prompts)
 
     def _gather(self) -> int:
         """Move active sequences to the low rows if that makes steps smaller. Returns the number of rows in a step."""
@@ -323,4 +331,4 @@ class Scheduler:
 
 def _continues(session: Session, prompt: Prompt) -> bool:
     """Return whether a session's computed tokens can be reused for a prompt."""
-    return common_prefix(session, prompt) >= len(session.shared.prompt)
+    return common_prefix(session, prompt) >= len(session.shared.tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -89,7 +90,7 @@ class Sequence:
     @property
     def shared_length(self) -> int:
         """Number of positions before the first position of its row."""
-        return 0 if self.shared is None else len(self.shared.prompt)
+        return 0 if self.shared is None else len(self.shared.tokens)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -109,19 +110,20 @@ class Session:
     @property
     def place(self) -> int:
         """Position of the next token in its row."""
-        return len(self.tokens) - len(self.shared.prompt)
+        return len(self.tokens) - len(self.shared.tokens)
 
 
-def common_prefix(session: Session, prompt: Prompt) -> int:
+def common_prefix(known: Session | SharedPrompt, prompt: Prompt) -> int:
     """Return how many positions of the prompt are already computed. At least one is left, for its logits.
 
     Equal tokens with different images count as different: positions are reused up to the first image that differs.
     """
-    computed, tokens = session.tokens, prompt.token_ids
-    length = min(len(computed), len(tokens) - 1)
-    if computed[:length] != tokens[:length]:
-        length = next(index for index in range(length) if computed[index] != tokens[index])
-    different = set(session.media).symmetric_difference(prompt.media)
+    computed, tokens = known.tokens, prompt.token_ids
+    length = most = min(len(computed), len(tokens) - 1)
+    if computed[:most] != tokens[:most]:
+        # Comparing slices is much faster than comparing tokens, and a new prompt is compared with all known ones.
+        length = bisect(range(1, most), False, key=lambda count: computed[:count] != tokens[:count])
+    different = set(known.media).symmetric_difference(prompt.media)
     return min([length, *(span.offset for span in different)])
 
 
