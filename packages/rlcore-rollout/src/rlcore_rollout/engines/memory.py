@@ -8,7 +8,7 @@ from rlcore.models.config_file import read_config
 from rlcore.session.lengths import own_tokens, prompt_lengths, tasks_together
 from rlcore.specs import MemoryNeeds, ModelOnDevice
 
-from rlcore_rollout.engines.torch.config import CALL_TOKENS, TorchEngineConfig
+from rlcore_rollout.engines.torch.config import BATCH_TOKENS, CALL_TOKENS, FUSED_BYTES, TorchEngineConfig
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 
 if TYPE_CHECKING:
@@ -18,12 +18,8 @@ POSITIONS = 64
 """A row of the torch engine's cache grows in multiples of this many tokens."""
 ROOM = 1.5
 """While the cache grows, the old and the new one exist."""
-FUSED_BYTES = 256 * 2**20
-"""The torch engine fuses the projections of models whose layers are no larger than this, in a copy."""
-PREFILL_TOKENS = 2048
-"""Prompt tokens that the torch engine computes together."""
 LOGITS_COPIES = 6
-"""Values per logit at a draw: logits, their logarithms and probabilities, and sums in float64."""
+"""Values per logit at a draw: logits and probabilities, also of the allowed tokens at another temperature."""
 VLLM_BYTES = 3 * 2**29
 """The program of vLLM's two processes on a CPU, its scheduler and its worker."""
 HIDDEN, FEED_FORWARD = 8, 3
@@ -44,7 +40,7 @@ def torch_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     cache = ROOM * rows * own + prompts.of(tasks) + prompts.of(min(tasks, options.slots))
     if model.gpu_bytes is None:  # the deterministic mode keeps the cache of every unfinished trajectory
         cache += max(0, min(rollout.concurrency, trajectories) - rows) * own / 2
-    prefill = min(PREFILL_TOKENS, tasks * prompts.longest) * (6 * shape.width + 4 * shape.feed_forward)
+    prefill = min(BATCH_TOKENS, tasks * prompts.longest) * (6 * shape.width + 4 * shape.feed_forward)
     phase = {
         "KV cache": int(cache * token),
         "sampling": LOGITS_COPIES * 4 * rows * shape.vocabulary + prefill * model.element_bytes,

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rlcore_rollout.engines.torch.cache import RowCache
+from rlcore_rollout.engines.torch.config import BATCH_TOKENS
 from rlcore_rollout.engines.torch.decoder import Decoder
 from rlcore_rollout.engines.torch.prompts import PromptRows
 from rlcore_rollout.engines.torch.sequences import Sequence
@@ -24,8 +25,6 @@ CHUNK = 64
 """A longer prompt is computed in chunks of this many tokens, which may split the tokens of an image. Prompts that begin
 with the same chunks, such as a system prompt with the descriptions of tools, share their computation. A chunk is
 computed alike for every prompt, so sharing does not change its bits."""
-BATCH_TOKENS = 2048
-"""Maximum number of prompt tokens that are computed together."""
 
 Piece = tuple[Sequence, int]
 """A sequence, and how many positions of its prompt are computed."""

@@ -24,6 +24,7 @@ from rlcore.models.weights import check_loaded, check_types, limit_threads
 from rlcore.plugins.loading import pip_line
 from torch import Tensor
 
+from rlcore_rollout.engines.torch.config import FUSED_BYTES
 from rlcore_rollout.engines.torch.projections import (
     OutputLayer,
     Projection,
@@ -46,8 +47,6 @@ VISION_FAMILIES = (
 )
 """These see images."""
 FAMILIES = (*TEXT_FAMILIES, *VISION_FAMILIES)
-FUSED_BYTES = 256 * 2**20
-"""Models up to this size get fused copies of their projections; larger ones are read in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
