@@ -129,9 +129,9 @@ def _float32_sums(model: torch.nn.Module) -> list[RemovableHandle]:
     RMSNorm does not accept inputs of another precision than its weights; such a model is left as it is.
     """
     embeddings: torch.nn.Module = model.get_input_embeddings()  # type: ignore[operator]
-    norms = [module for module in model.modules() if "norm" in type(module).__name__.lower()]
     if next(embeddings.parameters()).dtype not in HALF:
         return []
+    norms = [module for module in model.modules() if "norm" in type(module).__name__.lower()]
     if not all(type(norm).__name__.endswith("RMSNorm") for norm in norms):
         return []
     # First among the hooks, so that weights that `computed_in_float32` has converted are still float32.

@@ -100,7 +100,7 @@ def fused_loss(
         logprobs_M, entropy_M = tiles.memory(len(hidden_MD)), tiles.memory(len(hidden_MD)) if entropy else None
         total, metrics = torch.zeros_like(logprobs_M[:0].sum()), []
         for chunk in slices(len(hidden_MD), rows):
-            hidden_CD, targets_C = hidden_MD[chunk], targets_M[chunk]
+            hidden_CD, targets_C = tiles.inputs(hidden_MD[chunk]), targets_M[chunk]
             statistics = Statistics(targets_C, tiles.dtype, with_entropy=entropy)
             weights = []
             for tile in tiles.columns:
@@ -176,9 +176,10 @@ class _Logprobs(torch.autograd.Function):
         tiles = Tiles(head_VD, rows)
         logprobs_M, entropy_M, largest_M, log_sum_M = (tiles.memory(len(hidden_MD)) for _ in range(4))
         for chunk in slices(len(hidden_MD), rows):
+            hidden_CD = tiles.inputs(hidden_MD[chunk])
             statistics = Statistics(targets_M[chunk], tiles.dtype, with_entropy=True)
             for tile in tiles.columns:
-                logits_CB = tiles.logits(hidden_MD[chunk], tile, temperature)
+                logits_CB = tiles.logits(hidden_CD, tile, temperature)
                 statistics.add(tile.start, logits_CB, tiles.beside(logits_CB))
             logprobs_M[chunk], entropy_C = statistics.logprobs_and_entropy()
             assert entropy_C is not None
@@ -200,7 +201,8 @@ class _Logprobs(torch.autograd.Function):
             by_logprobs_C, by_entropy_C = (None if slope_M is None else slope_M[chunk] for slope_M in slopes)
             normaliser = Normaliser(largest_M[chunk], log_sum_M[chunk])
             slope = Slope(targets_M[chunk], normaliser, entropy_M[chunk], by_logprobs_C, by_entropy_C, ctx.temperature)
+            hidden_CD = tiles.inputs(hidden_MD[chunk])
             for tile in tiles.columns:
-                logits_CB = tiles.logits(hidden_MD[chunk], tile, ctx.temperature)
+                logits_CB = tiles.logits(hidden_CD, tile, ctx.temperature)
                 gradient.add(chunk, tile, slope.of_logits(tile.start, logits_CB, tiles.beside(logits_CB)))
         return *gradient.result(), None, None, None
