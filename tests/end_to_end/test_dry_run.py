@@ -82,7 +82,7 @@ def test_dry_run_of_a_given_model_is_ready_and_leaves_nothing(built: Path, tmp_p
     assert list(tmp_path.iterdir()) == []
     assert tomllib.loads(done.stdout)["warmup"]["steps"] == 0
     memory, disk, verdict = done.stdout.splitlines()[-3:]
-    for part in ("weights", "optimiser", "activations", "KV cache"):
+    for part in ("weights", "optimiser", "activations", "logits"):
         assert part in memory
     assert re.search(r"checkpoints of \d+ MiB; [\d.]+ GiB are free", disk)
     assert verdict == "# verdict   ready: settings, data, model and trainer were loaded and checked"

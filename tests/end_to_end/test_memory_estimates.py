@@ -17,14 +17,21 @@ pytestmark = pytest.mark.slow
 MODEL = ("model.builder={layers=8, width=512, heads=8, feed_forward=1536, positions=4096}", "trainer.steps=2")
 SMALL = ("trainer.max_tokens_per_batch=2048", "evaluation.every=0", "checkpoint.every=0")
 SUPERVISED = ("-r", "sft", "trainer.rollouts=false", "trainer.held_out=0", "trainer.demonstrations=200")
-# A new model calls no tool, so an episode has one turn of random tokens.
-GRPO = ("warmup.steps=0", "environment.max_turns=1", "rollout.max_new_tokens=64", "algorithm.kl.coefficient=0.01")
+# A new model calls no tool, so an episode has one turn of random tokens. Four of its groups fill a micro-batch.
+GRPO = (
+    "trainer.tasks_per_step=8",
+    "rollout.group_size=4",
+    "warmup.steps=0",
+    "environment.max_turns=1",
+    "rollout.max_new_tokens=64",
+    "algorithm.kl.coefficient=0.01",
+)
 CASES = {
     "supervised": (*SUPERVISED, "trainer.conversations_per_step=32"),
     "supervised, few conversations": (*SUPERVISED, "trainer.conversations_per_step=4"),
     "supervised, bfloat16": (*SUPERVISED, "trainer.conversations_per_step=32", "model.dtype=bfloat16"),
-    "rollouts": (*GRPO, "trainer.tasks_per_step=4", "rollout.group_size=8"),
-    "adapter": (*GRPO, "trainer.tasks_per_step=4", "rollout.group_size=8", "lora.rank=16"),
+    "rollouts": GRPO,
+    "adapter": (*GRPO, "lora.rank=16"),
 }
 BYTES = {"GiB": 2**30, "MiB": 2**20}
 
@@ -45,7 +52,8 @@ def test_estimate_is_close_to_the_peak(case: str, tmp_path: Path) -> None:
     program = size(re.search(r"program ([\d.]+) ([GM]iB)", done.stdout))
     peak = size(re.search(r"peak ([\d.]+) ([GM]iB)", done.stdout)) - program
     estimate = size(re.search(r"estimated ([\d.]+) ([GM]iB)", done.stdout)) - program
-    assert 0.85 < estimate / peak < 1.25, done.stdout
+    # Up to 128 MiB of libraries are estimated in each run and not used in every one: a tenth of these runs.
+    assert 0.85 < estimate / peak < 1.3, done.stdout
 
 
 def test_run_that_needs_too_much_memory_ends_before_a_model_is_loaded(

@@ -109,7 +109,9 @@ def assert_the_same(one: Path, other: Path) -> None:
     for step, known in expected.items():
         assert known.keys() == found[step].keys()
         for name, value in known.items():
-            assert found[step][name] == pytest.approx(value, rel=1e-4, abs=1e-6), (step, name)
+            # The gap between engine and trainer is itself the rounding of log-probabilities, a few units of 1e-6.
+            absolute = 1e-5 if name.startswith("logprob_gap/") else 1e-6
+            assert found[step][name] == pytest.approx(value, rel=1e-4, abs=absolute), (step, name)
     expected_weights, found_weights = weights(one), weights(other)
     assert expected_weights.keys() == found_weights.keys()
     for name, tensor in expected_weights.items():
