@@ -1,7 +1,7 @@
-"""Single GRPO steps of rlcore: ``python _grpo_step_ours.py MODEL_FOLDER SIZE ROLLOUTS``, with ``worker.Gate``.
+"""Single GRPO steps of rlcore: ``python _grpo_step_ours.py MODEL_FOLDER SIZE ROLLOUTS [KEY=VALUE...]``.
 
 The run is that of ``rlcore run``, with its folder, records and metrics. A micro-batch holds ROLLOUTS rollouts. The run
-waits after each step.
+waits after each step, with ``worker.Gate``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 import rlcore_rollout.engines.torch.engine  # noqa: F401
 import rlcore_trainer.training.policy_gradient  # noqa: F401, memory is measured above the imported libraries
 from grpo_step_task import KL_COEFFICIENT, LEARNING_RATE, SIZES, prompts, score
-from rlcore.config.layers import values_layer
+from rlcore.config.layers import override_layers, values_layer
 from rlcore.config.resolve import resolve
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import Asked, RunDirectory
@@ -114,7 +114,7 @@ def main(folder: str) -> None:
             "trackers": {"use": ["jsonl"]},
         }
         registry = Registry()
-        resolved = resolve([values_layer(values, "grpo-step")], registry, purpose="run")
+        resolved = resolve([values_layer(values, "grpo-step"), *override_layers(sys.argv[4:])], registry, purpose="run")
         directory = RunDirectory.create(resolved, Asked())
         run = Turnstile(RunPlan(resolved=resolved), registry, directory=directory)
         run.open_trackers()

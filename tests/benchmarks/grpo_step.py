@@ -8,6 +8,9 @@ and its micro-batches hold as many rollouts as those of TRL, because the size of
 
 ``trl`` compares time. ``trl-memory`` compares the peak of anonymous memory above the imported libraries, in GB.
 ``hardware`` compares with a minimal decoding loop plus the matrix products of the step.
+
+With ``--model FOLDER``, a step of this model has 32 rollouts of 64 tokens in groups of 8. Instead of ``hardware``,
+``bfloat16`` and ``adapter`` compare our step in bfloat16 and of an adapter with the one of all weights in float32.
 """
 
 from __future__ import annotations
@@ -30,23 +33,29 @@ from grpo_step_task import BUILDER, SIZES, Size, corpus
 from rlcore_trainer.policy.builtin.config import TinyQwen2Config
 from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 from safetensors.torch import load_file, save_file
-from transformers import Qwen2Config
+from transformers import AutoConfig
 from worker import Worker
 
 VERSIONS = ("rlcore-trainer", "rlcore-rollout", "torch", "transformers")
 BATCHES = (8, 16, 64)
 WARM_UPS = 3
+VARIANTS = {"bfloat16": ("model.dtype=bfloat16",), "adapter": ("lora.rank=16",)}
 
 
-def build_model(folder: Path) -> Qwen2Config:
-    """A model with random weights that never samples the end token, so that every completion has its full length.
+def build_model(folder: Path, model: Path | None) -> Any:
+    """A model that never samples the end token, so that every completion has its full length.
+
+    It has random weights, or those of ``model`` in float32.
 
     One dimension of the residual stream has the same positive value for every input token, and no layer changes it. In
     this dimension, the row of the end token in the (tied) output layer is negative, and the last norm amplifies it.
     """
-    build(folder, corpus(), 0, TinyQwen2Config(**BUILDER))
-    config = Qwen2Config.from_pretrained(folder)
-    weights = load_file(folder / "model.safetensors")
+    if model is None:
+        build(folder, corpus(), 0, TinyQwen2Config(**BUILDER))
+    else:
+        shutil.copytree(model, folder)
+    config = AutoConfig.from_pretrained(folder)
+    weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
     for name, weight in weights.items():
         if "embed_tokens" in name:
             weight[:, 0] = 1.0
@@ -95,18 +104,20 @@ def fastest(folder: Path, size_name: str, batches: tuple[int, ...], warm_ups: in
     return best, sides[best]
 
 
-def comparisons(*, smoke: bool = False) -> list[Comparison]:
-    """Time and memory against the fastest setting of TRL, and time against the hardware limit."""
+def comparisons(*, smoke: bool = False, model: Path | None = None) -> list[Comparison]:
+    """Time and memory against the fastest setting of TRL, and time against the hardware limit or other settings."""
     folder = Path(tempfile.mkdtemp(prefix="grpo-step-")) / "model"
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    config = build_model(folder)
+    config = build_model(folder, model)
     script = Path(__file__).parent / "_grpo_step_ours.py"
     size_name, batches, warm_ups = ("smoke", BATCHES[:1], 2) if smoke else ("full", BATCHES, WARM_UPS)
+    if model is not None:
+        size_name, batches, warm_ups = "model", BATCHES[:2], 1
     size = SIZES[size_name]
     missing = peers.missing("trl") if smoke else ""
     batch, peer = (batches[0], None) if missing else fastest(folder, size_name, batches, warm_ups)
     command = [sys.executable, str(script), str(folder), size_name, str(batch)]
-    ours = Side("rlcore", command, dict(os.environ), size, warm_ups)
+    ours = Side("rlcore", [*command, "model.dtype=float32"], dict(os.environ), size, warm_ups)
     prompt = ours.reports[-1]["prompt_tokens"]
     print(f"  rlcore: peak {ours.worker.peak_mb:.0f} MB; prompts of {prompt:.0f} tokens")
     print(f"  fp32 matrix products of 1024: {gemm_rate():.0f} GFLOP/s on {torch.get_num_threads()} threads")
@@ -120,13 +131,21 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
         )
         return decoding + training
 
+    def memory(name: str, one: Side, other: Side | None, floor: float) -> Comparison:
+        measured = (lambda: other.worker.peak_mb / 1024) if other else Absent(missing)
+        return Comparison(name=name, ours=lambda: one.worker.peak_mb / 1024, peer=measured, floor=floor)
+
+    trl = peer.step if peer else Absent(missing)
+    found = [
+        Comparison(name="trl", ours=ours.step, peer=trl, floor=1.5 if model is None else 2.2),
+        memory("trl-memory", ours, peer, 2.0),
+    ]
+    if model is None:
+        return [*found, Comparison(name="hardware", ours=ours.step, peer=hardware, floor=1 / 1.5)]
+    sides = {name: Side(name, [*command, *words], dict(os.environ), size, warm_ups) for name, words in VARIANTS.items()}
     return [
-        Comparison(name="trl", ours=ours.step, peer=peer.step if peer else Absent(missing), floor=1.5),
-        Comparison(name="hardware", ours=ours.step, peer=hardware, floor=1 / 1.5),
-        Comparison(
-            name="trl-memory",
-            ours=lambda: ours.worker.peak_mb / 1024,
-            peer=(lambda: peer.worker.peak_mb / 1024) if peer else Absent(missing),
-            floor=2.0,
-        ),
+        *found,
+        Comparison(name="bfloat16", ours=sides["bfloat16"].step, peer=ours.step, floor=2.0),
+        Comparison(name="adapter", ours=sides["adapter"].step, peer=ours.step, floor=1.2),
+        memory("adapter-memory", sides["adapter"], ours, 1 / 0.6),
     ]

@@ -5,6 +5,8 @@ gsm8k-tools, which have similar lengths. ``one-to-eight`` joins one to eight dem
 lengths vary as in real data. Each side trains one epoch in steps of 32 conversations with AdamW in float32. It is
 measured from its first to its last step, without start-up, loading and encoding. TRL uses padding, because its packing
 requires a GPU kernel, and no gradient checkpointing. Both sides must reach the same mean loss.
+
+With ``--model FOLDER``, both train this model in float32 on conversations of one to eight demonstrations.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def make(rows: Path, model: str) -> tuple[Any, SupervisedTrainer]:
     """A run and its trainer, after reading the data and before training."""
     run = Noted.create(
         {
-            "model": {"path": model},
+            "model": {"path": model, "dtype": "float32"},
             "data": {"id": "chat", "train": [str(rows)]},
             "trainer": {
                 "id": "sft",
@@ -72,12 +74,14 @@ def make(rows: Path, model: str) -> tuple[Any, SupervisedTrainer]:
     return run, SupervisedTrainer(run)
 
 
-def comparison(name: str, folder: Path, count: int, most: int, *, floor: float, smoke: bool) -> Comparison:
+def comparison(
+    name: str, folder: Path, count: int, most: int, *, floor: float, smoke: bool, source: str = "builtin:tiny-qwen2"
+) -> Comparison:
     """One epoch on each side."""
     missing = peers.missing("trl") if smoke else ""
     rows, tokens, model = folder / f"{name}.jsonl", folder / f"{name}.json", folder / f"{name}-model"
     rows.write_text("\n".join(map(json.dumps, conversations(count, most))), encoding="utf-8")
-    run, trainer = make(rows, "builtin:tiny-qwen2")
+    run, trainer = make(rows, source)
     shutil.copytree(run.model_folder(), model)
     encoded = [
         {"input_ids": list(one.token_ids), "assistant_masks": [int(counts) for counts in one.loss_mask]}
@@ -113,10 +117,12 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 """Temporary folders, removed at the end of the process."""
 
 
-def comparisons(*, smoke: bool = False) -> list[Comparison]:
+def comparisons(*, smoke: bool = False, model: Path | None = None) -> list[Comparison]:
     """Conversations of many lengths, and of similar lengths, where packing saves little padding."""
     _KEPT.append(tempfile.TemporaryDirectory())
     folder = Path(_KEPT[-1].name)
+    if model is not None:
+        return [comparison("model", folder, 64, 8, floor=1.3, smoke=smoke, source=str(model))]
     return [
         comparison("one-to-eight", folder, 32 if smoke else 320, 8, floor=1.5, smoke=smoke),
         comparison("one-problem", folder, 32 if smoke else 640, 1, floor=1.0, smoke=smoke),

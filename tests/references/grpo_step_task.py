@@ -24,6 +24,7 @@ class Size:
 
 SIZES = {
     "full": Size(tasks=8, group_size=8, new_tokens=128, prompt_words=80),
+    "model": Size(tasks=4, group_size=8, new_tokens=64, prompt_words=24),
     "smoke": Size(tasks=2, group_size=4, new_tokens=4, prompt_words=8),
 }
 LEARNING_RATE, KL_COEFFICIENT = 1e-6, 0.01

@@ -152,6 +152,8 @@ class MemoryNeeds:
     phases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Further bytes by purpose that are held only during a phase, such as ``activations`` in the phase ``update``.
     Phases do not overlap, so only the largest counts. Two components that name the same phase need both at once."""
+    gaps: int = 0
+    """Further bytes on a CPU if freed memory is kept for reuse, which is faster."""
     checkpoint: int = 0
     """Bytes of one checkpoint on disk."""
 

@@ -23,6 +23,7 @@ from rlcore.containment import plugin_code, value_text
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.invocation import as_typed
+from rlcore.models.freed_memory import choose_allocation
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.directory import (
@@ -265,7 +266,7 @@ def _train(
         job.open_trackers(skip=("console",) if as_json else ())
         job.started()
         with stops_handled(_stopping(job), start.request.stops):
-            estimate = _estimate(job) if job.is_main else None
+            estimate = _estimate(job)
             metrics = _metrics(job, trainer(job).train())
             job.say(peak_line(job, estimate))
             return metrics
@@ -291,7 +292,9 @@ def _train(
 
 
 def _estimate(job: RunSession) -> MemoryEstimate | None:
-    """Print the estimate of memory before the model is loaded; None if its size is not known yet.
+    """Print the estimate of memory before the model is loaded, and choose how memory is allocated.
+
+    Returns None if the size of the model is not known yet.
 
     Raises:
         UserError: the run does not fit into the memory.
@@ -304,6 +307,8 @@ def _estimate(job: RunSession) -> MemoryEstimate | None:
     if estimate is not None:
         job.say(*estimate.lines())
         estimate.require_fit(job.resolved)
+        if estimate.device == "cpu":
+            choose_allocation(keep_freed=estimate.keep_freed)
     return estimate
 
 

@@ -28,6 +28,8 @@ CUDA_BYTES = 600 * 2**20
 """Memory of a GPU that CUDA takes for itself."""
 TOLERANCE = 0.2
 """Share by which an estimate may be too high."""
+ROOMY = 0.5
+"""Freed memory is kept for reuse if the run then needs at most this share of the machine's memory."""
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -41,6 +43,8 @@ class MemoryEstimate:
     """Bytes by purpose, of all processes on a CPU, or of each on its GPU."""
     available: int | None
     """Bytes that the machine has; None if it is unknown."""
+    keep_freed: bool = False
+    """Whether freed memory is kept for reuse; see `rlcore.models.freed_memory`."""
     checkpoint: int = 0
     """Bytes of one checkpoint."""
     checkpoints: int = 0
@@ -132,14 +136,19 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
         needs = replace(needs, parts={**needs.parts, **more.parts}, phases={**needs.phases, **phases})
     program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES
     largest = max(needs.phases.values(), key=lambda phase: sum(phase.values()), default={})
+    counts = {"program": program, **needs.parts, **largest}
+    available = gpu[0] if gpu else memory_bytes()
+    processes = 1 if gpu else _processes(run)
+    with_gaps = (sum(counts.values()) + needs.gaps) * processes
+    keep_freed = gpu is None and available is not None and with_gaps <= ROOMY * available
+    if keep_freed:
+        counts["gaps in the heap"] = needs.gaps
     keep = run.config.checkpoint.keep + 2  # the best one, and the one that is being written
     return MemoryEstimate(
         device="cuda" if gpu else "cpu",
-        parts={
-            name: count * (1 if gpu else _processes(run))
-            for name, count in {"program": program, **needs.parts, **largest}.items()
-        },
-        available=gpu[0] if gpu else memory_bytes(),
+        parts={name: count * processes for name, count in counts.items()},
+        available=available,
+        keep_freed=keep_freed,
         checkpoint=needs.checkpoint,
         checkpoints=keep,
         free_disk=free_bytes(Path(run.config.runs).expanduser()),

@@ -24,6 +24,7 @@ from rlcore_trainer.policy.lora import description, has_adapter, read_values, sa
 from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy
 from rlcore_trainer.policy.perturbed_weights import parts_of, perturbed_weights
 from rlcore_trainer.policy.policy import PolicyLoss, Reference
+from rlcore_trainer.policy.precision import precision_hint
 from rlcore_trainer.policy.references import AdapterReference, FrozenReference
 from rlcore_trainer.policy.second_model import load_second
 from rlcore_trainer.policy.vision import description as vision_description
@@ -151,10 +152,11 @@ class CausalLanguageModel(Trunk):
                 shutil.copyfile(self._folder / name, folder / name)
 
     def description(self) -> Sequence[str]:
-        """Return lines with parameters, precision and device, vision tower, adapter, and the plain forward pass."""
+        """Return lines with parameters, precision and device, vision tower, adapter, and notes about speed."""
         parameters = self._model.num_parameters()  # a quantised model reports its count before quantisation
         dtype = str(self.dtype).removeprefix("torch.")
         lines = [f"policy    {parameters:,} parameters, {dtype} on {self.device}"]
+        lines += [line] if (line := precision_hint(parameters, self.dtype, self.device)) else []
         lines += [line] if (line := vision_description(self._model)) else []
         lines += [f"adapter   {description(self._model)}"] if has_adapter(self._model) else []
         return [*lines, self._forward.note] if self._forward.note else lines

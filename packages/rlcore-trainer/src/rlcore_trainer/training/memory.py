@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlcore.models.freed_memory import LARGE
 from rlcore.models.shape import OF_TOWER
 from rlcore.specs import MemoryNeeds, ModelOnDevice
 
@@ -36,8 +35,8 @@ CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
 """At most this much for logits and their gradients; see `rlcore_trainer.policy.logprobs`."""
 VISUAL = 0.5
 """Assumed share of visual tokens in a micro-batch of a vision-language model."""
-SCATTERED = 1.25
-"""On a CPU, small tensors lie in a heap with gaps; see `rlcore.models.freed_memory`."""
+GAPS, GAPS_OF_ADAPTER = 0.5, 1.2
+"""Gaps in the heap as a share of the activations; see `rlcore.models.freed_memory`."""
 SMALL = 130
 """Further elements per token and layer, such as statistics of norms and attention."""
 
@@ -76,7 +75,9 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
         parts["critic"] = shape.parameters * (size + MOMENTS + master)
         phases["update of the critic"] = {"gradients": shape.parameters * size, **computed(tokens.further)}
     stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
-    return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)
+    activations = max(phase.get("activations", 0) for phase in phases.values())
+    gaps = int(activations * (GAPS_OF_ADAPTER if lora.wanted else GAPS))
+    return MemoryNeeds(parts=parts, phases=phases, gaps=gaps, checkpoint=stored)
 
 
 def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpointed: bool) -> int:
@@ -86,8 +87,7 @@ def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpoi
         return 0
     layer = _layer(model, lora)
     stored = shape.layers * shape.width + layer if checkpointed else (shape.layers + 1) * layer
-    heap = model.gpu_bytes is None and tokens * shape.width * size < LARGE
-    return int(tokens * stored * size * (SCATTERED if heap else 1))
+    return tokens * stored * size
 
 
 def _layer(model: ModelOnDevice, lora: LoraTable) -> int:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rlcore.models.freed_memory import return_large_tensors
 from rlcore.runs.directory import last_checkpoint
 from rlcore.wording import counted
 
@@ -91,7 +90,6 @@ class TrainingSession:
         keep = run.config.checkpoint.keep
         self.checkpoints = Checkpoints(run.directory.path / "checkpoints", keep=keep) if run.directory else None
         device = self.strategy.device(run.config.model.device)
-        return_large_tensors()
         folder: Path = self.strategy.from_main(run.model_folder)
         self.progress = Progress()
         self.restored: Mapping[str, Any] | None = None

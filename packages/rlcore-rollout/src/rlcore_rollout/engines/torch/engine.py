@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.images import ImageProcessor
-from rlcore.models.freed_memory import return_freed_memory, return_large_tensors
+from rlcore.models.freed_memory import return_freed_memory
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
 from rlcore_rollout.engines.torch.plain import PlainScheduler
@@ -55,7 +55,6 @@ class TorchEngine:
     def __init__(self, config: TorchEngineConfig, source: WeightSource, context: EngineContext):
         self._engine_context, self._folder = context, source.folder
         self._tokenizer: Tokenizer | None = None
-        return_large_tensors()
         self._scheduler: Scheduler | PlainScheduler
         module = module_of(source, context)
         self._encoder: ImageEncoder | None = None
