@@ -156,7 +156,7 @@ class CausalLanguageModel(Trunk):
         parameters = self._model.num_parameters()  # a quantised model reports its count before quantisation
         dtype = str(self.dtype).removeprefix("torch.")
         lines = [f"policy    {parameters:,} parameters, {dtype} on {self.device}"]
-        lines += [line] if (line := precision_hint(parameters, self.dtype, self.device)) else []
+        lines += [hint] if (hint := precision_hint(parameters, self.dtype, self.device)) else []
         lines += [line] if (line := vision_description(self._model)) else []
         lines += [f"adapter   {description(self._model)}"] if has_adapter(self._model) else []
         return [*lines, self._forward.note] if self._forward.note else lines
