@@ -143,6 +143,10 @@ class ModelOnDevice:
     """Total memory of the GPU; None on a CPU."""
 
 
+GAPS = "gaps in the heap"
+"""Name of a part of `MemoryNeeds`; see `rlcore.models.freed_memory`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeds:
     """The memory that a component expects to need."""
@@ -151,9 +155,8 @@ class MemoryNeeds:
     """Bytes by purpose that are held during the whole run, such as ``weights``."""
     phases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Further bytes by purpose that are held only during a phase, such as ``activations`` in the phase ``update``.
-    Phases do not overlap, so only the largest counts. Two components that name the same phase need both at once."""
-    gaps: int = 0
-    """Further bytes on a CPU if freed memory is kept for reuse, which is faster."""
+    Phases do not overlap, so only the largest counts. Two components that name the same phase need both at once. What
+    is named `GAPS` is needed only on a CPU, and only if freed memory is kept for reuse."""
     checkpoint: int = 0
     """Bytes of one checkpoint on disk."""
 

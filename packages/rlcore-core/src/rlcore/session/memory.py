@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import asked
 from rlcore.runs.machine import free_bytes, gpu_bytes, memory_bytes, peak_bytes, size_text, used_bytes
 from rlcore.session.processes import world_size
-from rlcore.specs import EngineSpec, MemoryNeeds, ModelOnDevice, TrainerSpec
+from rlcore.specs import GAPS, EngineSpec, MemoryNeeds, ModelOnDevice, TrainerSpec
 
 if TYPE_CHECKING:
     from rlcore.config.resolved import Resolved
@@ -135,14 +135,13 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
         phases = {name: {**needs.phases.get(name, {}), **phase} for name, phase in more.phases.items()}
         needs = replace(needs, parts={**needs.parts, **more.parts}, phases={**needs.phases, **phases})
     program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES
-    largest = max(needs.phases.values(), key=lambda phase: sum(phase.values()), default={})
-    counts = {"program": program, **needs.parts, **largest}
     available = gpu[0] if gpu else memory_bytes()
     processes = 1 if gpu else _processes(run)
-    with_gaps = (sum(counts.values()) + needs.gaps) * processes
-    keep_freed = gpu is None and available is not None and with_gaps <= ROOMY * available
-    if keep_freed:
-        counts["gaps in the heap"] = needs.gaps
+    counts = {"program": program, **needs.parts, **_largest(needs.phases.values())}
+    keep_freed = gpu is None and available is not None and sum(counts.values()) * processes <= ROOMY * available
+    if not keep_freed:
+        compact = [{name: count for name, count in phase.items() if name != GAPS} for phase in needs.phases.values()]
+        counts = {"program": program, **needs.parts, **_largest(compact)}
     keep = run.config.checkpoint.keep + 2  # the best one, and the one that is being written
     return MemoryEstimate(
         device="cuda" if gpu else "cpu",
@@ -154,6 +153,10 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
         free_disk=free_bytes(Path(run.config.runs).expanduser()),
         exact=isinstance(model, Path) or shape.layers > 0,
     )
+
+
+def _largest(phases: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    return max(phases, key=lambda phase: sum(phase.values()), default={})
 
 
 def peak_line(run: RunSession, estimate: MemoryEstimate | None) -> str:

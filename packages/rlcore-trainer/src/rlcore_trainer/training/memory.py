@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlcore.models.shape import OF_TOWER
-from rlcore.specs import MemoryNeeds, ModelOnDevice
+from rlcore.specs import GAPS, MemoryNeeds, ModelOnDevice
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
@@ -35,7 +35,7 @@ CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
 """At most this much for logits and their gradients; see `rlcore_trainer.policy.logprobs`."""
 VISUAL = 0.5
 """Assumed share of visual tokens in a micro-batch of a vision-language model."""
-GAPS, GAPS_OF_ADAPTER = 0.5, 1.2
+SHARE_OF_GAPS, SHARE_WITH_ADAPTER = 0.25, 1.2
 """Gaps in the heap as a share of the activations; see `rlcore.models.freed_memory`."""
 SMALL = 130
 """Further elements per token and layer, such as statistics of norms and attention."""
@@ -56,8 +56,10 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     }
 
     def computed(count: int) -> dict[str, int]:
+        activations = _activations(model, count, lora, checkpointed=trainer.gradient_checkpointing)
         found = {
-            "activations": _activations(model, count, lora, checkpointed=trainer.gradient_checkpointing),
+            "activations": activations,
+            GAPS: int(activations * (SHARE_WITH_ADAPTER if lora.wanted else SHARE_OF_GAPS)),
             "logits": _logits(model, count, trained=not lora.wanted),
             "vision tower": _tower_activations(model, count, frozen, trainer.gradient_checkpointing),
         }
@@ -75,9 +77,7 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
         parts["critic"] = shape.parameters * (size + MOMENTS + master)
         phases["update of the critic"] = {"gradients": shape.parameters * size, **computed(tokens.further)}
     stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
-    activations = max(phase.get("activations", 0) for phase in phases.values())
-    gaps = int(activations * (GAPS_OF_ADAPTER if lora.wanted else GAPS))
-    return MemoryNeeds(parts=parts, phases=phases, gaps=gaps, checkpoint=stored)
+    return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)
 
 
 def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpointed: bool) -> int:
