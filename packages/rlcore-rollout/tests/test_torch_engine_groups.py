@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from rlcore.types import Completion, Sampling  # noqa: E402
 from rlcore_rollout.engines.torch import rows  # noqa: E402
-from rlcore_rollout.engines.torch.attention import Part, attend, join  # noqa: E402
+from rlcore_rollout.engines.torch.attention import mix, scores  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
 from torch_models import (  # noqa: E402
     VOCABULARY,
@@ -140,34 +140,30 @@ def test_session_with_a_different_prompt_is_recomputed(
 
 
 @pytest.mark.numeric
-def test_combined_parts_equal_attention_over_all_positions() -> None:
+def test_attention_by_blocks_equals_attention_over_all_positions() -> None:
     generator = torch.Generator().manual_seed(0)
     query, keys, values = (torch.randn(3, size, 16, generator=generator) * 2 for size in (5, 300, 300))
     hidden = torch.arange(300) > torch.tensor([299, 200, 170])[:, None, None]
     mask = torch.zeros(3, 1, 300).masked_fill_(hidden, -torch.inf)
     whole = torch.softmax(query @ keys.transpose(1, 2) * 0.25 + mask, dim=-1) @ values
-    parts = [
-        attend(query * 0.25, keys[:, at].transpose(1, 2), values[:, at], mask[:, :, at])
-        for at in (slice(160), slice(160, 300))
-    ]
-    torch.testing.assert_close(join(*parts), whole, rtol=1e-5, atol=1e-5)
+    found = mix(scores(query * 0.25, keys.transpose(1, 2), mask).softmax(dim=-1), values)
+    torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
 
 
 @needs_equal_rows
-@pytest.mark.parametrize("touched", ["mixed", "best", "peak"])
+@pytest.mark.parametrize("touched", ["scores", "mix"])
 def test_probe_detects_shared_prompts_that_depend_on_the_number_of_queries(
     monkeypatch: pytest.MonkeyPatch, touched: str
 ) -> None:
     weights = read_weights(build())
     assert rows.rows_are_independent(weights, 16)
+    original = getattr(rows, touched)
 
-    def attend_otherwise(query: Any, *others: Any) -> Part:
-        part = attend(query, *others)
-        if query.shape[0] > 1 and query.shape[1] == 8:
-            changed = getattr(part, touched).clone()
-            changed[0, 0, 0] = torch.nextafter(changed[0, 0, 0], torch.tensor(torch.inf))
-            return part._replace(**{touched: changed})
-        return part
+    def computed_otherwise(first: Any, *others: Any) -> Any:
+        found = original(first, *others)
+        if first.shape[0] > 1 and first.shape[1] == 8:
+            found[0, 0, 0] = torch.nextafter(found[0, 0, 0], torch.tensor(torch.inf))
+        return found
 
-    monkeypatch.setattr(rows, "attend", attend_otherwise)
+    monkeypatch.setattr(rows, touched, computed_otherwise)
     assert not rows.rows_are_independent(weights, 16)

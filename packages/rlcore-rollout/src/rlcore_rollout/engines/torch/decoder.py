@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rlcore_rollout.engines.torch.attention import Part, attend, join
+from rlcore_rollout.engines.torch.attention import mix, scores
 from rlcore_rollout.engines.torch.cache import RowCache
 from rlcore_rollout.engines.torch.projections import Projection, interleave
 from rlcore_rollout.engines.torch.prompts import KEY_PAD, Shared
@@ -133,8 +133,11 @@ class Decoder:
             else:
                 keys, values = keys.index_select(0, rows_B), values.index_select(0, rows_B)
             query = query.permute(0, 2, 3, 1, 4).reshape(count * key_heads, group * width, head_width) * scale
-            own = attend(query, keys.flatten(0, 1), values.flatten(0, 1), mask)
-            mixed = own.mixed if shared is None else join(self._attend_shared(query, index, shared, there, back), own)
+            own = scores(query, keys.flatten(0, 1), mask)
+            if shared is None:
+                mixed = mix(own.softmax(-1), values.flatten(0, 1))
+            else:
+                mixed = _attend_both(query, own, values.flatten(0, 1), shared, index, there, back)
             mixed = mixed.view(count, heads, width, head_width).transpose(1, 2).reshape(count * width, queries)
             hidden = hidden + layer.attention_output(mixed)
             normed = rms_norm(hidden, layer.mlp_norm, shape.epsilon)
@@ -143,14 +146,6 @@ class Decoder:
             if visual is not None and index < len(visual.deepstack):
                 hidden.index_add_(0, visual.places_K, visual.deepstack[index].float())
         return hidden
-
-    def _attend_shared(self, query: Tensor, index: int, shared: Shared, there: Tensor, back: Tensor) -> Part:
-        """Attend from queries [B * K, G * T, E] to the prompts of their sequences, in the same order."""
-        width = query.shape[2]
-        keys, values = shared.layer(index)
-        together = query.reshape(-1, width)[there].view(len(shared.mask_N1S), -1, width)
-        part = attend(together, keys.flatten(0, 1), values.flatten(0, 1), shared.mask_N1S)
-        return Part(*(tensor.flatten(0, 1)[back].view(*query.shape[:2], -1) for tensor in part))
 
     def _query_key_value(self, normed: Tensor, layer: Layer, both: int) -> Tensor:
         projected = _project(normed, layer.query_key_value)
@@ -192,6 +187,35 @@ class Decoder:
         rows = 1 if width == 1 else group
         expanded = mask[:, None, None].expand(count, key_heads, rows, width, seen)
         return expanded.reshape(count * key_heads, rows * width, seen)
+
+
+def _attend_both(
+    query: Tensor, own: Tensor, own_values: Tensor, shared: Shared, layer: int, there: Tensor, back: Tensor
+) -> Tensor:
+    """Attend from queries [B * K, G * T, E] to the prompts of their sequences and to the sequences' own tokens.
+
+    Args:
+        query: the queries
+        own: their scores of the own tokens
+        own_values: the values of the own tokens
+        shared: the prompts
+        layer: index of the layer
+        there: see `_lanes`
+        back: see `_lanes`
+    """
+
+    def together(x: Tensor) -> Tensor:
+        return x.flatten(0, 1)[there].view(len(shared.mask_N1S), -1, x.shape[2])
+
+    def apart(x: Tensor) -> Tensor:
+        return x.flatten(0, 1)[back].view(*query.shape[:2], -1)
+
+    keys, values = (tensor.flatten(0, 1) for tensor in shared.layer(layer))
+    of_prompt = apart(scores(together(query), keys, shared.mask_N1S))
+    # The sum of a row is split alike for any length of the prompt, since that is padded to a multiple of `KEY_PAD`.
+    weights = torch.cat((of_prompt, own), dim=-1).softmax(dim=-1)
+    seen = of_prompt.shape[2]
+    return apart(mix(together(weights[:, :, :seen]), values)) + mix(weights[:, :, seen:], own_values)
 
 
 def _lanes(shared: Shared, key_heads: int, each: int) -> tuple[Tensor, Tensor]:

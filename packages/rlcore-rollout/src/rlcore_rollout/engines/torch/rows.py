@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rlcore_rollout.engines.torch.attention import Part, attend, join
+from rlcore_rollout.engines.torch.attention import mix, scores
 from rlcore_rollout.engines.torch.decoder import QUERY_PAD
 from rlcore_rollout.engines.torch.prompts import LANES
 from rlcore_rollout.engines.torch.weights import Weights
@@ -44,8 +44,13 @@ def _masked_keys_do_not_matter(weights: Weights) -> bool:
     for rows in (group, 16 * group):
         query = keys.repeat(1, rows, 1)[:, 3 : 3 + rows] * weights.shape.head_width**-0.5
         turned = keys.transpose(1, 2).contiguous()
-        whole = attend(query, turned, keys, mask)
-        if not all(_equal(attend(query, turned[:, :, :n], keys[:, :n], mask[:, :, :n]), whole) for n in (160, 192)):
+        own = scores(query, turned[:, :, :32], mask[:, :, :0])
+        found = []
+        for seen in (160, 192, 320):
+            of_prompt = scores(query, turned[:, :, :seen], mask[:, :, :seen])
+            shares = torch.cat((of_prompt, own), dim=-1).softmax(dim=-1)
+            found.append((mix(shares[:, :, :seen], keys[:, :seen]), shares[:, :, seen:]))
+        if not all(torch.equal(x, y) for other in found[1:] for x, y in zip(found[0], other, strict=True)):
             return False
     return True
 
@@ -56,20 +61,17 @@ def _siblings_do_not_matter(weights: Weights) -> bool:
     query = keys.repeat(1, most, 1)[:, 3 : 3 + most] * weights.shape.head_width**-0.5
     nothing = keys.new_zeros(1, 1, 0)
     turned = keys.transpose(1, 2).contiguous()
-    whole = attend(query, turned, keys, nothing)
-    joined = join(whole, whole)
+    whole = scores(query, turned, nothing)
+    shares = whole.softmax(dim=-1)
+    mixed = mix(shares, keys)
     for size in range(QUERY_PAD, most + 1, QUERY_PAD):
         for chosen in (slice(0, size), slice(most - size, most)):
-            part = attend(query[:, chosen].contiguous(), turned, keys, nothing)
-            if not _equal(part, Part(*(tensor[:, chosen] for tensor in whole))):
+            part = scores(query[:, chosen].contiguous(), turned, nothing)
+            if not torch.equal(part, whole[:, chosen]) or not torch.equal(part.softmax(dim=-1), shares[:, chosen]):
                 return False
-            if not torch.equal(join(part, part), joined[:, chosen]):
+            if not torch.equal(mix(shares[:, chosen].contiguous(), keys), mixed[:, chosen]):
                 return False
     return True
-
-
-def _equal(one: Part, other: Part) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
 
 
 def _agree(projection: Callable[[Tensor], Tensor], inputs: int, slots: int, weights: Weights) -> bool:
