@@ -267,6 +267,7 @@ def _train(
         job.started()
         with stops_handled(_stopping(job), start.request.stops):
             estimate = _estimate(job)
+            choose_allocation(keep_freed=estimate is not None and estimate.keep_freed)
             metrics = _metrics(job, trainer(job).train())
             job.say(peak_line(job, estimate))
             return metrics
@@ -292,9 +293,7 @@ def _train(
 
 
 def _estimate(job: RunSession) -> MemoryEstimate | None:
-    """Print the estimate of memory before the model is loaded, and choose how memory is allocated.
-
-    Returns None if the size of the model is not known yet.
+    """Print the estimate of memory before the model is loaded; None if its size is not known yet.
 
     Raises:
         UserError: the run does not fit into the memory.
@@ -307,8 +306,6 @@ def _estimate(job: RunSession) -> MemoryEstimate | None:
     if estimate is not None:
         job.say(*estimate.lines())
         estimate.require_fit(job.resolved)
-        if estimate.device == "cpu":
-            choose_allocation(keep_freed=estimate.keep_freed)
     return estimate
 
 

@@ -25,11 +25,25 @@ def choose_allocation(*, keep_freed: bool) -> None:
         library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1 if keep_freed else SMALL)
 
 
-def return_freed_memory() -> None:
-    """Return freed heap memory to the system."""
+def return_freed_memory(*, above: int = 0) -> None:
+    """Return freed heap memory to the system if there are more than ``above`` bytes of it.
+
+    The next step must have the returned pages cleared again, which takes a third of a step of a small model.
+    """
     library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        library.malloc_trim(0)
+    if not hasattr(library, "malloc_trim"):
+        return
+    if above and hasattr(library, "mallinfo2"):  # from glibc 2.33 on
+        library.mallinfo2.restype = _HeapSizes
+        if library.mallinfo2().free <= above:
+            return
+    library.malloc_trim(0)
+
+
+class _HeapSizes(ctypes.Structure):
+    """``struct mallinfo2`` in ``malloc.h``."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in ("_0", "_1", "_2", "_3", "_4", "_5", "_6", "used", "free", "_9")]
 
 
 __all__ = ["choose_allocation", "return_freed_memory"]

@@ -11,6 +11,7 @@ import torch
 from rlcore.contracts import Executor
 from rlcore.errors import UserError
 from rlcore.models.device import device_name
+from rlcore.models.freed_memory import return_freed_memory
 from torch import Tensor, nn
 
 from rlcore_trainer.batching.rows import Rows
@@ -18,6 +19,11 @@ from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
 from rlcore_trainer.distributed.config import DataParallelConfig, SingleProcessConfig
 
 Value = TypeVar("Value")
+
+
+KEPT_BYTES = 2**29
+"""Freed memory that stays on the heap. Without a limit, its gaps grow with the updates of a large model: the memory of
+SmolLM2 grew from 5.5 to 9 GiB in 60 of them."""
 
 
 class SingleProcess:
@@ -84,6 +90,7 @@ class SingleProcess:
                 master.grad = None
         for live in self._live:
             live.grad = None
+        return_freed_memory(above=KEPT_BYTES)
         return norm, updated
 
     def sum(self, values: Mapping[str, float]) -> dict[str, float]:
