@@ -30,11 +30,13 @@ from torch_models import (  # noqa: E402
 
 @pytest.mark.numeric
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("weights", ["fused", "packed", "in place"])
 def test_greedy_tokens_and_logprobs_equal_transformers(
-    family: str, fused: bool, monkeypatch: pytest.MonkeyPatch
+    family: str, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not fused:
+    if weights == "packed":  # as those of larger models
+        monkeypatch.setattr("rlcore.models.products.SMALLEST", 0)
+    if weights == "in place":
         monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
     model = build(family)
 
@@ -49,6 +51,26 @@ def test_greedy_tokens_and_logprobs_equal_transformers(
             assert completion.policy_version == 3
             assert_logprobs_are_the_models(model, prompt, completion)
             assert_greedy(model, prompt, completion)
+
+    asyncio.run(main())
+
+
+def test_copies_of_weights_are_freed_during_a_sleep_and_made_again() -> None:
+    model = build()
+
+    async def main() -> None:
+        sampler = engine(model)
+        scheduler = sampler._scheduler
+        (prompt,) = prompts(1)
+        found = []
+        for _ in range(2):
+            (completion,) = await generate_all(sampler, [(prompt, Sampling(max_new_tokens=8, temperature=0.0))])
+            found.append(completion)
+            assert scheduler._decoder.weights.fused
+            await sampler.sleep()
+            assert not scheduler._decoder.weights.fused
+        await sampler.close()
+        assert found[0] == found[1]
 
     asyncio.run(main())
 

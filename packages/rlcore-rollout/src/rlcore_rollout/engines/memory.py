@@ -49,10 +49,9 @@ def torch_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
         phase["image features"] = _feature_bytes(run, model, min(tasks, options.slots), prompts.visual)
     layers = sum(size * other for name, size, other in shape.matrices if ".layers." in f".{name}")
     fused = layers * model.element_bytes
-    return MemoryNeeds(
-        parts={"fused projections": fused} if fused <= FUSED_BYTES else {},
-        phases={"rollout": phase},
-    )
+    if fused <= FUSED_BYTES:  # freed during updates
+        phase["fused projections"] = fused
+    return MemoryNeeds(phases={"rollout": phase})
 
 
 def vllm_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+from rlcore.models.products import bfloat16_products, linear
 from torch import Tensor
 
 TILE_ELEMENTS = 1 << 19
@@ -29,12 +30,13 @@ def slices(total: int, size: int) -> Iterator[slice]:
 class Tiles:
     """Splits the columns of the output layer into tiles, with memory for the logits of ``rows`` rows of one tile."""
 
-    def __init__(self, head_VD: Tensor, rows: int) -> None:
+    def __init__(self, hidden_MD: Tensor, head_VD: Tensor, rows: int) -> None:
         vocabulary, on_cpu = len(head_VD), head_VD.device.type == "cpu"
         columns = max(SMALLEST_COLUMNS, TILE_ELEMENTS // rows) if on_cpu else vocabulary
         self.dtype = torch.promote_types(head_VD.dtype, torch.float32)
         self.columns = list(slices(vocabulary, columns))
         self._head_VD = head_VD
+        self._in_bfloat16 = hidden_MD.dtype == head_VD.dtype == torch.bfloat16
         self._first, self._second = (self.memory(rows * min(columns, vocabulary)) for _ in range(2))
 
     def memory(self, elements: int) -> Tensor:
@@ -54,10 +56,13 @@ class Tiles:
         memory = self._first if memory is None else memory
         logits_CB = memory[: len(hidden_CD) * (tile.stop - tile.start)].view(len(hidden_CD), -1)
         head_BD = self._head_VD[tile]
-        if hidden_CD.dtype == self.dtype:
-            torch.mm(hidden_CD, head_BD.to(self.dtype).T, out=logits_CB)
-        else:
+        if hidden_CD.dtype != self.dtype:
             torch.mm(hidden_CD, head_BD.T, out_dtype=self.dtype, out=logits_CB)
+        elif self._in_bfloat16:
+            with bfloat16_products():
+                torch.mm(hidden_CD, head_BD.to(self.dtype).T, out=logits_CB)
+        else:
+            logits_CB.copy_(linear(hidden_CD, head_BD.to(self.dtype)))
         return logits_CB if temperature == 1.0 else logits_CB.div_(temperature)
 
     def beside(self, logits_CB: Tensor) -> Tensor:
@@ -99,7 +104,7 @@ def _add_product(sum_XZ: Tensor, left_XY: Tensor, right_YZ: Tensor) -> None:
     if right_YZ.is_cuda and right_YZ.dtype != sum_XZ.dtype:
         torch.addmm(sum_XZ, left_XY.to(right_YZ.dtype), right_YZ, out_dtype=sum_XZ.dtype, out=sum_XZ)
     else:
-        sum_XZ.addmm_(left_XY, right_YZ.to(sum_XZ.dtype))
+        sum_XZ.add_(linear(left_XY, right_YZ.to(sum_XZ.dtype).T))
 
 
 def _place(targets_C: Tensor, start: int, columns: int) -> tuple[Tensor, Tensor]:

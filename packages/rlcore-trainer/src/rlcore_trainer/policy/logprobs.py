@@ -89,7 +89,7 @@ def fused_loss(
     grad_mode = torch.is_grad_enabled()
     with torch.no_grad():
         rows = min(chunk_rows or _rows_held(head_VD), max(1, len(hidden_MD)))
-        tiles = Tiles(head_VD, rows)
+        tiles = Tiles(hidden_MD, head_VD, rows)
         gradient = HeadGradient(
             hidden_MD,
             head_VD,
@@ -173,7 +173,7 @@ class _Logprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         rows = chunk_rows or (TILED_ROWS if head_VD.device.type == "cpu" else _rows_held(head_VD))
         rows = min(rows, max(1, len(hidden_MD)))
-        tiles = Tiles(head_VD, rows)
+        tiles = Tiles(hidden_MD, head_VD, rows)
         logprobs_M, entropy_M, largest_M, log_sum_M = (tiles.memory(len(hidden_MD)) for _ in range(4))
         for chunk in slices(len(hidden_MD), rows):
             hidden_CD = tiles.inputs(hidden_MD[chunk])
@@ -196,7 +196,7 @@ class _Logprobs(torch.autograd.Function):
         hidden_MD, head_VD, targets_M, largest_M, log_sum_M, entropy_M = ctx.saved_tensors
         wants_hidden, wants_head = ctx.needs_input_grad[:2]
         gradient = HeadGradient(hidden_MD, head_VD, wants_hidden=wants_hidden, wants_head=wants_head)
-        tiles = Tiles(head_VD, ctx.rows)
+        tiles = Tiles(hidden_MD, head_VD, ctx.rows)
         for chunk in slices(len(hidden_MD), ctx.rows):
             by_logprobs_C, by_entropy_C = (None if slope_M is None else slope_M[chunk] for slope_M in slopes)
             normaliser = Normaliser(largest_M[chunk], log_sum_M[chunk])

@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from rlcore_trainer.policy.cpu_linear import use_onednn
 from rlcore_trainer.policy.finite import first_non_finite
 
 TOKENIZER_FILES = (
@@ -86,6 +87,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
     model.requires_grad_(not quantised).train(False)
     _check_vocabulary(model, folder)
     _check_finite(model, folder)
+    use_onednn(model)
     return model
 
 

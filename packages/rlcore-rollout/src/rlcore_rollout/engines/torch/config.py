@@ -11,8 +11,8 @@ CALL_TOKENS = 1024
 """Maximum number of visual tokens that are encoded together, unless one image has more."""
 BATCH_TOKENS = 2048
 """Maximum number of prompt tokens that are computed together."""
-FUSED_BYTES = 256 * 2**20
-"""Models up to this size get fused copies of their projections; larger ones are read in place."""
+FUSED_BYTES = 2**30
+"""Models with blocks up to this size get fused copies of their projections; larger ones are read in place."""
 
 
 class TorchEngineConfig(Table):

@@ -66,6 +66,9 @@ class TorchEngine:
             own = self._sample_in_batches(module, config)
         self._context = own if context.max_context_tokens is None else min(own, context.max_context_tokens)
         self._scheduler.version = source.version
+        self._live = None if source.module is None else module
+        """The trainer's model; None for a model of the engine's own."""
+        self._asleep = False
         self._condition = threading.Condition()
         self._inbox: list[Callable[[], None]] = []
         self._pending: dict[Sequence, None] = {}
@@ -190,11 +193,12 @@ class TorchEngine:
                 if isinstance(scheduler, PlainScheduler)
                 else partial(scheduler.load, read_weights(module))
             )
-            self._send(lambda: self._load(load, module, version))
+            live = None if source.module is None else module
+            self._send(lambda: self._load(load, module, live, version))
             return version
 
     async def sleep(self) -> None:
-        """Free the caches while the trainer updates. Not allowed while calls are in flight.
+        """Free the caches and copies of weights while the trainer updates. Not allowed while calls are in flight.
 
         Sessions are forgotten. The engine continues to serve calls and needs no waking.
         """
@@ -203,7 +207,11 @@ class TorchEngine:
 
         def free() -> None:
             try:
-                self._scheduler.reset()
+                if self._live is not None and isinstance(self._scheduler, Scheduler):
+                    self._scheduler.load(read_weights(self._live, copy=False))
+                    self._asleep = True
+                else:
+                    self._scheduler.reset()
                 return_freed_memory()
             finally:
                 loop.call_soon_threadsafe(freed.set)
@@ -253,8 +261,11 @@ class TorchEngine:
 
     # The methods below run in the engine's own thread.
 
-    def _load(self, load: Callable[[], None], module: torch.nn.Module, version: int) -> None:
+    def _load(
+        self, load: Callable[[], None], module: torch.nn.Module, live: torch.nn.Module | None, version: int
+    ) -> None:
         load()
+        self._live, self._asleep = live, False
         if self._encoder is not None:
             self._encoder.module = module
         self._scheduler.version = version
@@ -272,12 +283,20 @@ class TorchEngine:
                 self._settle()
             try:
                 self._receive()
+                self._wake()
                 self._scheduler.step()
             except Exception as error:
                 self._fail(error)
         self._scheduler.reset()
         for sequence in list(self._pending):
             sequence.finish(EngineError("the engine was closed"))
+
+    def _wake(self) -> None:
+        """Copy the weights again if there is work after a sleep without new weights."""
+        if self._asleep and self._scheduler.busy and isinstance(self._scheduler, Scheduler):
+            assert self._live is not None
+            self._scheduler.load(read_weights(self._live))
+            self._asleep = False
 
     def _settle(self) -> None:
         for _ in range(SETTLE_TIMES):

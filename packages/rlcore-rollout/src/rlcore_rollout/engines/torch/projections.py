@@ -8,14 +8,14 @@ LoRA (Hu et al. 2021, arXiv:2106.09685, section 4.1): ``W' = W + s·B·A``; DoRA
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from rlcore.models.products import bfloat16_products, linear, pack
 from torch import Tensor, nn
-from torch.nn import functional
 
 HEAD_ROWS = 6144
 """Rows of the output layer that are converted to float32 at a time on a CPU, so that they stay in its cache."""
@@ -37,7 +37,7 @@ class Projection:
     """One linear layer."""
 
     weight_OI: Tensor
-    """The layer's own weight. A quantised weight has a different shape."""
+    """The layer's own weight, which may be packed. A quantised weight has a different shape."""
     bias_O: Tensor | None = None
     low_rank: LowRank | None = None
     quantised: nn.Linear | None = None
@@ -48,23 +48,27 @@ class Projection:
         """The input size I."""
         return self.weight_OI.shape[1] if self.quantised is None else self.quantised.in_features
 
+    def packed(self) -> Projection:
+        """Return the projection with a copy of its weight that is multiplied faster. It must not have other parts."""
+        return replace(self, weight_OI=pack(self.weight_OI))
+
     def __call__(self, x_NI: Tensor) -> Tensor:
         """Compute the outputs [N, O]."""
         change = self.low_rank
         if change is None:
             if self.quantised is not None:
                 return self.quantised(x_NI)  # type: ignore[no-any-return]
-            return functional.linear(x_NI, self.weight_OI, self.bias_O)
+            return linear(x_NI, self.weight_OI, self.bias_O)
         bias_O = self.bias_O
         if self.quantised is None:
-            output_NO = functional.linear(x_NI, self.weight_OI)
+            output_NO = linear(x_NI, self.weight_OI)
         else:
             output_NO = self.quantised(x_NI)
             if change.magnitude_O is None:
                 bias_O = None  # the quantised layer already added the bias
             elif bias_O is not None:
                 output_NO -= bias_O
-        output_NO += functional.linear(functional.linear(x_NI, change.down_RI), change.up_OR)
+        output_NO += linear(linear(x_NI, change.down_RI), change.up_OR)
         if change.magnitude_O is not None:
             output_NO *= change.magnitude_O
         return output_NO if bias_O is None else output_NO.add_(bias_O)
@@ -91,7 +95,7 @@ class OutputLayer:
         logits_NV = hidden_ND.new_empty((len(hidden_ND), len(weight_VD)), dtype=torch.float32)
         hidden_ND = hidden_ND.float()
         memory_VD = weight_VD.new_empty((min(HEAD_ROWS, len(weight_VD)), weight_VD.shape[1]), dtype=torch.float32)
-        with _bfloat16_products():
+        with bfloat16_products() if weight_VD.dtype == torch.bfloat16 else nullcontext():
             for rows in range(0, len(weight_VD), HEAD_ROWS):
                 part_VD = weight_VD[rows : rows + HEAD_ROWS]
                 float_VD = memory_VD[: len(part_VD)].copy_(part_VD)
@@ -99,45 +103,30 @@ class OutputLayer:
         return logits_NV
 
 
-@contextmanager
-def _bfloat16_products() -> Iterator[None]:
-    """Let oneDNN multiply float32 matrices in bfloat16, summed in float32: exact for values that fit in bfloat16.
-
-    A processor without such instructions ignores the setting. It applies to all threads, so it is set for single
-    products only.
-    """
-    matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
-    try:
-        yield
-    finally:
-        matmul.fp32_precision = before
-
-
-def projection(linear: Any, *, folded: bool, dtype: torch.dtype) -> Projection:
+def projection(module: Any, *, folded: bool, dtype: torch.dtype) -> Projection:
     """Return the projection of a linear layer, or of a layer that carries a peft adapter.
 
     Args:
-        linear: the module
+        module: the layer
         folded: merge the adapter into a copy of the weight, so that a single product suffices; otherwise the weight
             shares the module's memory
         dtype: the type in which the low-rank products are computed
     """
-    base = linear.base_layer if hasattr(linear, "lora_A") else linear
+    base = module.base_layer if hasattr(module, "lora_A") else module
     weight_OI, bias_O = base.weight.detach(), None if base.bias is None else base.bias.detach()
     quantised = None if weight_OI.is_floating_point() else base
-    if base is linear:
+    if base is module:
         return Projection(weight_OI=weight_OI, bias_O=bias_O, quantised=quantised)
-    names = [name for name in linear.active_adapters if name in linear.lora_A] if not linear.disable_adapters else []
+    names = [name for name in module.active_adapters if name in module.lora_A] if not module.disable_adapters else []
     for name in names:  # at most one in rlcore
-        down_RI, up_OR = linear.lora_A[name].weight.detach(), linear.lora_B[name].weight.detach()
-        scaled_OR = up_OR.float() * linear.scaling[name]
+        down_RI, up_OR = module.lora_A[name].weight.detach(), module.lora_B[name].weight.detach()
+        scaled_OR = up_OR.float() * module.scaling[name]
         changed_OI = None
         magnitude_O = None
-        if name in linear.lora_magnitude_vector:
+        if name in module.lora_magnitude_vector:
             whole_OI = weight_OI if quantised is None else _dequantised(base)
             changed_OI = whole_OI.float() + scaled_OR @ down_RI.float()
-            magnitude_O = linear.lora_magnitude_vector[name].weight.detach().float() / changed_OI.norm(dim=1)
+            magnitude_O = module.lora_magnitude_vector[name].weight.detach().float() / changed_OI.norm(dim=1)
         if folded:
             if changed_OI is None:
                 changed_OI = weight_OI.float() + scaled_OR @ down_RI.float()

@@ -203,10 +203,11 @@ def unsupported(module: torch.nn.Module) -> str | None:
 
 
 @torch.inference_mode()
-def read_weights(module: torch.nn.Module) -> Weights:
+def read_weights(module: torch.nn.Module, *, copy: bool = True) -> Weights:
     """Read the parameters of a module for which `unsupported` returns None.
 
-    Small models get fused projections; larger ones share the module's memory.
+    Small models get fused and packed copies of their projections. Larger ones, or without ``copy`` all models, share
+    the module's memory.
     """
     model: Any = module
     text: Any = text_model(module)
@@ -225,7 +226,7 @@ def read_weights(module: torch.nn.Module) -> Weights:
     )
     in_blocks = sum(parameter.numel() for parameter in text.layers.parameters())
     whole = all(parameter.is_floating_point() for parameter in text.layers.parameters())
-    fused = whole and in_blocks * embedding.element_size() <= FUSED_BYTES
+    fused = copy and whole and in_blocks * embedding.element_size() <= FUSED_BYTES
     return Weights(
         shape=shape,
         fused=fused,
@@ -261,12 +262,14 @@ def _layer(block: Any, shape: Shape, fused: bool, dtype: torch.dtype) -> Layer:
         return projection(linear, folded=fused, dtype=dtype)
 
     query, key = read(attention.q_proj), read(attention.k_proj)
+    output, down = read(attention.o_proj), read(mlp.down_proj)
     query_key_value: tuple[Projection, ...] = (query, key, read(attention.v_proj))
     gate_up: tuple[Projection, ...] = (read(mlp.gate_proj), read(mlp.up_proj))
     if fused:
         pairs = (pair_rows(query, shape.head_width), pair_rows(key, shape.head_width), query_key_value[2])
-        query_key_value = (concatenate(pairs),)
-        gate_up = (concatenate(gate_up),)
+        query_key_value = (concatenate(pairs).packed(),)
+        gate_up = (concatenate(gate_up).packed(),)
+        output, down = output.packed(), down.packed()
     norms = (getattr(attention, "q_norm", None), getattr(attention, "k_norm", None))
     query_norm, key_norm = (None if norm is None else interleave(norm.weight.detach(), 0) for norm in norms)
     return Layer(
@@ -274,8 +277,8 @@ def _layer(block: Any, shape: Shape, fused: bool, dtype: torch.dtype) -> Layer:
         query_key_value=query_key_value,
         query_norm=query_norm,
         key_norm=key_norm,
-        attention_output=read(attention.o_proj),
+        attention_output=output,
         mlp_norm=block.post_attention_layernorm.weight.detach(),
         gate_up=gate_up,
-        down=read(mlp.down_proj),
+        down=down,
     )
