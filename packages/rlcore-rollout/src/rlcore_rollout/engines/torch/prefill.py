@@ -19,7 +19,7 @@ from rlcore_rollout.engines.torch.prompts import PromptRows
 from rlcore_rollout.engines.torch.sequences import Sequence
 from rlcore_rollout.engines.torch.vision import Encoded, positions_of, visual_tokens
 
-TOKEN_PAD = 16
+TOKEN_PAD = 8
 """New tokens of a prompt are padded to a multiple of this and computed together with others of that length."""
 CHUNK = 64
 """A longer prompt is computed in chunks of this many tokens, which may split the tokens of an image. Prompts that begin
