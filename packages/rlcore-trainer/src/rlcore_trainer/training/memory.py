@@ -35,8 +35,9 @@ CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
 """At most this much for logits and their gradients; see `rlcore_trainer.policy.logprobs`."""
 VISUAL = 0.5
 """Assumed share of visual tokens in a micro-batch of a vision-language model."""
-SHARE_OF_GAPS, SHARE_WITH_ADAPTER = 0.25, 1.2
-"""Gaps in the heap as a share of the activations; see `rlcore.models.freed_memory`."""
+FIRST_GAPS, LAST_GAPS, GROWTH_STEPS, ADAPTER_GAPS = 0.25, 0.85, 100, 1.2
+"""Gaps in the heap as a share of the activations: in the first step, after this number of steps, and with an adapter.
+See `rlcore.models.freed_memory`."""
 SMALL = 130
 """Further elements per token and layer, such as statistics of norms and attention."""
 
@@ -55,11 +56,15 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
         "optimiser": trained * (MOMENTS + master),
     }
 
+    steps = trainer.steps if isinstance(trainer.steps, int) else GROWTH_STEPS
+    growth = min(1.0, steps / GROWTH_STEPS)
+    gaps = ADAPTER_GAPS if lora.wanted else FIRST_GAPS + (LAST_GAPS - FIRST_GAPS) * growth
+
     def computed(count: int) -> dict[str, int]:
         activations = _activations(model, count, lora, checkpointed=trainer.gradient_checkpointing)
         found = {
             "activations": activations,
-            GAPS: int(activations * (SHARE_WITH_ADAPTER if lora.wanted else SHARE_OF_GAPS)),
+            GAPS: int(activations * gaps),
             "logits": _logits(model, count, trained=not lora.wanted),
             "vision tower": _tower_activations(model, count, frozen, trainer.gradient_checkpointing),
         }
