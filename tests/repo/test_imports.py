@@ -55,7 +55,7 @@ def test_configuration_is_shown_without_heavy_imports() -> None:
     )
 
 
-FOR_TENSORS = ("rlcore.images.pixels", "rlcore.images.tower")
+FOR_TENSORS = ("rlcore.images.pixels", "rlcore.images.tower", "rlcore.models.products")
 """Modules of the core that only the trainer and the engine in process import."""
 FOR_CONTROL = ("rlcore.transport.control", "rlcore.transport.spaces")
 """Modules of the core that only environments with control actions import."""
