@@ -67,30 +67,16 @@ def by_vllm(folder: Path, dtype: torch.dtype, prompt: list[int]) -> Callable[[],
     """A timed call of vLLM's own engine, which keeps running."""
     from rlcore_rollout.engines.vllm.config import VllmEngineConfig
     from rlcore_rollout.engines.vllm.engine import VllmEngine
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm_engine import sampled_directly
 
     runner, numbers = asyncio.Runner(), itertools.count()
     context = EngineContext(dtype=str(dtype).removeprefix("torch."), max_context_tokens=512)
     engine = VllmEngine(VllmEngineConfig(), FolderWeights(folder=folder), context)
-    params = SamplingParams(
-        max_tokens=NEW_TOKENS,
-        temperature=1.0,
-        ignore_eos=True,
-        logprobs=0,
-        flat_logprobs=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-
-    async def one() -> int:
-        final: Any = None
-        async for output in engine._llm.generate({"prompt_token_ids": prompt}, params, f"{next(numbers)}"):
-            final = output
-        return len(final.outputs[0].logprobs.logprobs)
+    asked = {"prompt_token_ids": prompt}
 
     async def every() -> int:
-        return sum(await asyncio.gather(*(one() for _ in range(SEQUENCES))))
+        calls = (sampled_directly(engine, asked, NEW_TOKENS, f"{next(numbers)}") for _ in range(SEQUENCES))
+        return sum(await asyncio.gather(*calls))
 
     return timed(lambda: runner.run(every()), SEQUENCES * NEW_TOKENS)
 

@@ -76,11 +76,28 @@ def without_picture(text: list[int]) -> tuple[Prompt, Direct]:
     return Prompt(token_ids=TokenIds(text)), lambda: {"prompt_token_ids": text}
 
 
-def comparisons(*, smoke: bool = False) -> list[Comparison]:
-    """One comparison of prompts of text, and one of prompts with pictures."""
+async def sampled_directly(engine: VllmEngine, prompt: Any, new_tokens: int, name: str) -> int:
+    """Call the vLLM of an engine for a prompt in vLLM's form. Returns the number of sampled tokens."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
+    params = SamplingParams(
+        max_tokens=new_tokens,
+        temperature=1.0,
+        ignore_eos=True,
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+    final: Any = None
+    async for output in engine._llm.generate(prompt, params, name):
+        final = output
+    return len(final.outputs[0].logprobs.logprobs)
+
+
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """One comparison of prompts of text, and one of prompts with pictures."""
     count, new_tokens = (SMOKE_CALLS, SMOKE_NEW_TOKENS) if smoke else (CALLS, NEW_TOKENS)
     folder = Path(tempfile.mkdtemp(prefix="rlcore-benchmark-"))
     placeholder = build(folder)
@@ -96,20 +113,7 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
         return [len(made.logprobs) for made in await asyncio.gather(*calls)]
 
     async def direct(make: Direct) -> int:
-        params = SamplingParams(
-            max_tokens=new_tokens,
-            temperature=1.0,
-            ignore_eos=True,
-            logprobs=0,
-            flat_logprobs=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        final: Any = None
-        prompt: Any = make()
-        async for output in engine._llm.generate(prompt, params, f"{next(numbers)}"):
-            final = output
-        return len(final.outputs[0].logprobs.logprobs)
+        return await sampled_directly(engine, make(), new_tokens, f"{next(numbers)}")
 
     async def peer(makers: Sequence[Direct]) -> list[int]:
         return await asyncio.gather(*map(direct, makers))

@@ -49,7 +49,7 @@ class Projection:
         return self.weight_OI.shape[1] if self.quantised is None else self.quantised.in_features
 
     def packed(self) -> Projection:
-        """Return the projection with a copy of its weight that is multiplied faster. It must not have other parts."""
+        """Return the projection with a copy of its weight that is multiplied faster. It must not be quantised."""
         return replace(self, weight_OI=pack(self.weight_OI))
 
     def __call__(self, x_NI: Tensor) -> Tensor:
