@@ -7,8 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rlcore_trainer.batching.packed_layout import Family, PackedLayout
+from rlcore_trainer.policy import cpu_attention
 from rlcore_trainer.policy.attention import packed_attention
-from rlcore_trainer.policy.shared_attention import CpuKernel, Part, VarlenKernel, shared_attention
+from rlcore_trainer.policy.cpu_attention import CpuKernel
+from rlcore_trainer.policy.shared_attention import Part, VarlenKernel, shared_attention
 
 pytestmark = pytest.mark.numeric
 
@@ -71,7 +73,12 @@ def test_merged_gradient_agrees_with_finite_differences() -> None:
 
 @pytest.mark.parametrize("size", [4, 16, 80, 128])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_head_sizes_and_single_precision_are_supported(size: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("scores", [cpu_attention.SCORES, 60])
+def test_head_sizes_and_single_precision_are_supported(
+    size: int, dtype: torch.dtype, scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few scores at a time, products are split and longer sequences use the flash kernel."""
+    monkeypatch.setattr(cpu_attention, "SCORES", scores)
     layout = PackedLayout.of(MIXED, CPU)
     exact = heads(layout.tokens, size=size)
     inputs = tuple(x.detach().to(dtype).requires_grad_() for x in exact)

@@ -63,6 +63,13 @@ def multiplies(weight: Tensor) -> bool:
 
 
 @cache
+def multiplies_bfloat16() -> bool:
+    """Return whether `bfloat16_products` are faster here than those in float32."""
+    found: dict[str, Any] = torch.cpu.get_capabilities()  # type: ignore[no-untyped-call]
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
+
+
+@cache
 def _supports(dtype: torch.dtype) -> bool:
     backends: Any = torch.backends
     if not backends.mkldnn.is_available() or not backends.mkl.is_available():  # not an x86 processor
@@ -76,4 +83,4 @@ def _supports(dtype: torch.dtype) -> bool:
     return True
 
 
-__all__ = ["bfloat16_products", "linear", "multiplies", "pack"]
+__all__ = ["bfloat16_products", "linear", "multiplies", "multiplies_bfloat16", "pack"]

@@ -21,7 +21,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, PreTrainedModel
 
 from rlcore_trainer.batching.packed_layout import PackedLayout
-from rlcore_trainer.policy.shared_attention import shared_attention
+from rlcore_trainer.policy.cpu_attention import CpuKernel
+from rlcore_trainer.policy.shared_attention import Kernel, VarlenKernel, shared_attention
 from rlcore_trainer.policy.widened import HALF
 
 NAME = "rlcore_packed"
@@ -58,7 +59,8 @@ def packed_attention(
     half = value.dtype in HALF
     flash = query.device.type == "cpu" or (query.is_cuda and half)
     if flash and not dropout and not (sliding_window and packed.longest > sliding_window):
-        return shared_attention(query_NHD, key_NHD, value_NHD, packed, scale)[None], None
+        kernel: Kernel = VarlenKernel() if query.is_cuda else CpuKernel()
+        return shared_attention(query_NHD, key_NHD, value_NHD, packed, scale, kernel=kernel)[None], None
     return _unshared(query_NHD, key_NHD, value_NHD, packed, scale, dropout, sliding_window)[None], None
 
 

@@ -13,7 +13,6 @@ that part's share of the exact gradient.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -57,13 +56,12 @@ def shared_attention(
     layout: PackedLayout,
     scale: float,
     *,
-    kernel: Kernel | None = None,
+    kernel: Kernel,
 ) -> Tensor:
     """Compute causal attention within every stretch, and attention of responses to their family's prompt; [N, H, D].
 
-    The kernel depends on the device unless one is given. Keys and values may have fewer heads than queries.
+    Keys and values may have fewer heads than queries.
     """
-    kernel = kernel or (VarlenKernel() if query_NHD.is_cuda else CpuKernel())
     apply: Any = _SharedAttention.apply
     output: Tensor = apply(query_NHD, key_NHD, value_NHD, layout, scale, kernel)
     return output
@@ -138,53 +136,6 @@ def _of_families(inputs: Any, layout: PackedLayout) -> tuple[Tensor, ...]:
     query_NHD, key_NHD, value_NHD = inputs
     rows_K = layout.prompt_rows_K
     return query_NHD[layout.response_rows_R], key_NHD[rows_K], value_NHD[rows_K]
-
-
-class CpuKernel:
-    """A kernel for any floating type that computes blocks of equal shape one after another."""
-
-    padded = True
-
-    def forward(self, inputs: tuple[Tensor, ...], part: Part, scale: float) -> tuple[Tensor, Tensor]:
-        """See `Kernel`."""
-        outputs, logsumexps = [], []
-        for block in _blocks(part, inputs[:1], inputs[1:]):
-            output_BHLD, logsumexp_BHL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                *block, 0.0, part.causal, scale=scale
-            )
-            outputs.append(output_BHLD.transpose(1, 2).flatten(0, 1))
-            logsumexps.append(logsumexp_BHL.transpose(1, 2).flatten(0, 1))
-        return _joined(outputs), _joined(logsumexps)
-
-    def backward(
-        self, grad: Tensor, inputs: tuple[Tensor, ...], output: Tensor, logsumexp: Tensor, part: Part, scale: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Kernel`."""
-        found: list[tuple[Tensor, ...]] = []
-        of_queries = inputs[0], grad, output, logsumexp[..., None]
-        for query, grad_BHLD, output_BHLD, logsumexp_BHL1, *keys in _blocks(part, of_queries, inputs[1:]):
-            gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                grad_BHLD, query, *keys, output_BHLD, logsumexp_BHL1[..., 0], 0.0, part.causal, scale=scale
-            )
-            found.append(tuple(x_BHLD.transpose(1, 2).flatten(0, 1) for x_BHLD in gradients))
-        grad_query, grad_key, grad_value = (_joined(list(parts)) for parts in zip(*found, strict=True))
-        return grad_query, grad_key, grad_value
-
-
-def _blocks(part: Part, of_queries: tuple[Tensor, ...], of_keys: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
-    """Yield the tensors of each block as [B, H, L, D]."""
-    query = key = 0
-    for count, queries, keys in part.shapes:
-        yield [
-            x[start : start + count * length].view(count, length, *x.shape[1:]).transpose(1, 2)
-            for xs, start, length in ((of_queries, query, queries), (of_keys, key, keys))
-            for x in xs
-        ]
-        query, key = query + count * queries, key + count * keys
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class VarlenKernel:
