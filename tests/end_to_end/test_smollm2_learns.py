@@ -30,7 +30,8 @@ SHORT = 3
 """Most calculations in the solution of a short problem."""
 TOGETHER = 2
 """Number of runs that are computed side by side."""
-THREADS = max(1, (os.cpu_count() or 1) // TOGETHER)
+CORES = os.cpu_count() or 1
+THREADS = max(1, CORES // TOGETHER)
 MINUTES_CLAIMED = 100
 """Of a seed, if it had all cores."""
 PROBLEMS = 1319
@@ -74,14 +75,14 @@ class Scored:
         return wilson(self.solved_short / self.short, self.short)
 
 
-def rlcore(name: str, *arguments: str) -> float:
+def rlcore(name: str, *arguments: str, threads: int = THREADS) -> float:
     """Run a command with its output in files of this name, and return its largest resident memory in GB."""
     out, err = FOLDER / f"{name}.out", FOLDER / f"{name}.err"
     with out.open("w", encoding="utf-8") as stdout, err.open("w", encoding="utf-8") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "rlcore", *arguments],
             cwd=FOLDER,
-            env={**os.environ, "OMP_NUM_THREADS": str(THREADS)},
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
             stdout=stdout,
             stderr=stderr,
         )
@@ -103,17 +104,17 @@ def prepare(data: Path, model: Path) -> None:
         rlcore("model", "merge", str(model), "--out", "model", "--dtype", "bf16")
 
 
-def train(name: str, *words: str) -> Trained:
+def train(name: str, *words: str, threads: int = THREADS) -> Trained:
     """Train, or continue an interrupted run."""
     run, record = FOLDER / "runs" / name, FOLDER / f"{name}.json"
     if record.exists():
         stored = json.loads(record.read_text(encoding="utf-8"))
         return Trained(**{**stored, "curve": {int(step): value for step, value in stored["curve"].items()}})
     if (run / "checkpoints" / "last").exists():
-        gigabytes = rlcore(name, "run", "--resume", str(run))
+        gigabytes = rlcore(name, "run", "--resume", str(run), threads=threads)
     else:
         shutil.rmtree(run, ignore_errors=True)
-        gigabytes = rlcore(name, "run", "-p", "gsm8k-tools", *words, f"name={name}")
+        gigabytes = rlcore(name, "run", "-p", "gsm8k-tools", *words, f"name={name}", threads=threads)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     found = Trained(
         seconds=sum(line.get("time/step_s", 0.0) + line.get("time/evaluation_s", 0.0) for line in lines),
@@ -173,30 +174,28 @@ def test_smollm2_learns_gsm8k_on_every_seed() -> None:
         scored[sft] = evaluate(sft, f"runs/{sft}")
         reinforce(f"grpo-{seed}", seed)
 
-    def reinforce(name: str, seed: int, *words: str) -> None:
+    def reinforce(name: str, seed: int, *words: str, threads: int = THREADS) -> None:
         recipe = ("-r", "smollm2-135m-grpo", f"model=runs/sft-{seed}", f"seed={seed}")
-        trained[name] = train(name, *recipe, *words)
+        trained[name] = train(name, *recipe, *words, threads=threads)
         scored[name] = evaluate(name, f"runs/{name}/checkpoints/last")
         write_page(trained, scored)
 
     def control() -> None:
-        reinforce(f"control-{SEEDS[0]}", SEEDS[0], "algorithm.shuffle_rewards=true")
+        reinforce(f"control-{SEEDS[0]}", SEEDS[0], "algorithm.shuffle_rewards=true", threads=CORES)
 
     def base() -> None:
         scored["base"] = evaluate("base", "model")
 
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for done in [pool.submit(learn, seed) for seed in SEEDS]:
+        for done in [*(pool.submit(learn, seed) for seed in SEEDS), pool.submit(base)]:
             done.result()
-        for done in [pool.submit(control), pool.submit(base)]:
-            done.result()
-    write_page(trained, scored)
+    control()
     for seed in SEEDS:
         before, after = scored[f"sft-{seed}"], scored[f"grpo-{seed}"]
         assert after.interval_short[0] > before.interval_short[1], f"seed {seed}"
         assert after.solved >= before.solved, f"seed {seed}"
         assert after.solved / PROBLEMS >= GOAL, f"seed {seed}"
-        if (os.cpu_count() or 1) >= 2 and os.getloadavg()[0] < 3:
+        if CORES >= 2 and os.getloadavg()[0] < 3:
             parts = [f"sft-{seed}", f"grpo-{seed}"]
             seconds = sum(trained[name].seconds + scored[name].seconds for name in parts)
             assert seconds / TOGETHER < MINUTES_CLAIMED * 60, f"seed {seed}"
@@ -216,8 +215,8 @@ def write_page(trained: Mapping[str, Trained], scored: Mapping[str, Scored]) -> 
         "`smollm2-135m-sft` on GSM8K's own solutions, GRPO the recipe `smollm2-135m-grpo` after it. The control has",
         "shuffled rewards. The number after a name is the seed, and a run that is not listed has not been computed.",
         "Tokens are those in the loss of SFT and the sampled ones of GRPO.",
-        f"Seconds are those of training and of the evaluation of all problems, with {THREADS} of {os.cpu_count()}",
-        f"cores for each run and {TOGETHER} runs at a time. Written by",
+        f"Seconds are those of training and of the evaluation of all problems, with {THREADS} of {CORES}",
+        f"cores for each run and {TOGETHER} runs at a time; the control was trained with {CORES} cores. Written by",
         "`RLCORE_SMOLLM2=FILE.gguf uv run pytest -m proof tests/end_to_end/test_smollm2_learns.py`",
         f"at commit {commit.stdout.strip() or 'unknown'}.",
         "",
