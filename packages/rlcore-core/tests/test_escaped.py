@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from rlcore.cli import exit_status
-from rlcore.escaping import printable
 
 Call = Callable[..., Any]
 
@@ -103,44 +98,3 @@ def test_names_that_are_too_long_are_bad_input(rlcore: Call, command: tuple[str,
     done = rlcore(*command, argument)
     assert done.status == 2
     assert "  fix " in done.err
-
-
-class Broken:
-    """An object whose destructor fails."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __del__(self) -> None:
-        raise ValueError(self.text)
-
-
-def fail_in_thread(text: str) -> None:
-    def fail() -> None:
-        raise ValueError(text)
-
-    thread = threading.Thread(target=fail, name=text)
-    thread.start()
-    thread.join()
-
-
-def fail_in_destructor(text: str) -> None:
-    Broken(text)
-
-
-@pytest.mark.parametrize("stray", [warnings.warn, fail_in_thread, fail_in_destructor], ids=lambda one: one.__name__)
-@given(text=st.text())
-@example(text="\x1b[31mred\nerror: forged\r\x07")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_message_without_a_caller_is_one_printable_line(
-    stray: Call, text: str, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
-) -> None:
-    @click.command()
-    def command() -> None:
-        stray(text)
-
-    warnings.simplefilter("always")
-    assert exit_status(command, "stray") == 0
-    (line,) = capsys.readouterr().err.removesuffix("\n").split("\n")
-    assert line == printable(line)
-    assert "test_escaped.py:" in line

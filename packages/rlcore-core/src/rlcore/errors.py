@@ -116,7 +116,7 @@ class DivergenceError(ExplainedError):
 
 
 class ComponentExitError(RlcoreError):
-    """A component called ``sys.exit`` or ``os._exit``, which would end the run without a result."""
+    """A component called ``sys.exit``, which would end the run without a result."""
 
 
 class ProcessError(RlcoreError):

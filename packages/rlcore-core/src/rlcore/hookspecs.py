@@ -86,11 +86,6 @@ def rlcore_component(kind: str, id: str) -> EnvironmentSpec | DatasetSpec | None
 
 
 @hookspec(firstresult=True)
-def rlcore_render(trajectory: Trajectory) -> Any:
-    """Claim the rendering of a trajectory in the viewer; return None to pass."""
-
-
-@hookspec(firstresult=True)
 def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> Sequence[TurnNote | None] | None:
     """Claim the notes of a sheet about the turns of a trajectory, such as marks on images; return None to pass."""
 

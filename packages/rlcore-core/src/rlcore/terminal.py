@@ -33,11 +33,6 @@ def json_text(value: object, *, indent: int | None = None) -> str:
     return escaped_json(json.dumps(_plain(value), indent=indent, ensure_ascii=False, default=str))
 
 
-def draw(sequence: str) -> None:
-    """Write an escape sequence that rlcore itself made, such as an image, to stdout, which must be a terminal."""
-    _write(sys.stdout, sequence)
-
-
 def overwrite(text: str = "", *, fraction: float | None = None) -> None:
     """Replace the progress line by a text or by nothing: in a notebook, else on stderr, which must be a terminal.
 
@@ -150,7 +145,6 @@ def _write(stream: TextIO, text: str) -> None:
 
 __all__ = [
     "LogHandler",
-    "draw",
     "in_notebook",
     "json_text",
     "log_to_terminal",

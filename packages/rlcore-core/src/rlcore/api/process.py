@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlcore.models.weights import threads_kept
-from rlcore.session.exits import system_exits_reported
+from rlcore.session.exits import exits_reported
 from rlcore.terminal import LogHandler, in_notebook
 
 TRANSFORMERS = "transformers.utils.logging"
@@ -25,7 +25,7 @@ def calling_process_kept() -> Iterator[None]:
     """
     bars = _transformers_bars()
     try:
-        with threads_kept(), _logging_escaped(), _tqdm_imported(), system_exits_reported():
+        with threads_kept(), _logging_escaped(), _tqdm_imported(), exits_reported():
             yield
     finally:
         _restore_transformers(bars)

@@ -10,7 +10,6 @@ import click
 
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.cli.interrupts import interrupts_handled
-from rlcore.cli.stray import stray_messages_escaped
 from rlcore.cli.text import examples
 from rlcore.errors import (
     ComponentExitError,
@@ -164,17 +163,16 @@ def exit_status(command: click.Command, name: str) -> int:
     forget()
     remember_arguments(sys.argv[1:])
     let_waiting_threads_sleep()
-    with stray_messages_escaped():
-        try:
-            return _run(command, name)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            if (failure := _machine_failure(error)) is not None:
-                return _refused(failure)
-            from rlcore.cli.escaped import report
+    try:
+        return _run(command, name)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if (failure := _machine_failure(error)) is not None:
+            return _refused(failure)
+        from rlcore.cli.escaped import report
 
-            return report(error)
+        return report(error)
 
 
 def _run(command: click.Command, name: str) -> int:

@@ -167,8 +167,7 @@ def show(source: str, options: tuple[str, ...], count: int, split: str, images: 
 
     A dataset shows its tasks, or the conversations for supervised training if it has no tasks.
 
-    The images of rows, rollouts and tasks are drawn in terminals with the protocols of kitty or iTerm2, or
-    with sixel. Elsewhere, those of a file are written to the folder FILE.images.
+    The images of a file are written to the folder FILE.images.
     """
     path = Path(source).expanduser()
     if path.is_dir():
