@@ -35,7 +35,7 @@ CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
 """At most this much for logits and their gradients; see `rlcore_trainer.policy.logprobs`."""
 VISUAL = 0.5
 """Assumed share of visual tokens in a micro-batch of a vision-language model."""
-FIRST_GAPS, LAST_GAPS, GROWTH_STEPS, ADAPTER_GAPS = 0.25, 0.85, 100, 1.2
+FIRST_GAPS, LAST_GAPS, GROWTH_STEPS, ADAPTER_GAPS = 0.25, 1.25, 30, 1.2
 """Gaps in the heap as a share of the activations: in the first step, after this number of steps, and with an adapter.
 See `rlcore.models.freed_memory`."""
 SMALL = 130
