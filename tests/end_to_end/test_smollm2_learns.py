@@ -169,27 +169,28 @@ def test_smollm2_learns_gsm8k_on_every_seed() -> None:
     scored: dict[str, Scored] = {}
 
     def learn(seed: int) -> None:
-        sft = f"sft-{seed}"
+        sft, grpo = f"sft-{seed}", f"grpo-{seed}"
         trained[sft] = train(sft, "-r", "smollm2-135m-sft", "model.path=model", f"seed={seed}")
-        scored[sft] = evaluate(sft, f"runs/{sft}")
-        reinforce(f"grpo-{seed}", seed)
+        score(sft, f"runs/{sft}")
+        reinforce(grpo, seed)
+        score(grpo, f"runs/{grpo}/checkpoints/last")
 
     def reinforce(name: str, seed: int, *words: str, threads: int = THREADS) -> None:
         recipe = ("-r", "smollm2-135m-grpo", f"model=runs/sft-{seed}", f"seed={seed}")
         trained[name] = train(name, *recipe, *words, threads=threads)
-        scored[name] = evaluate(name, f"runs/{name}/checkpoints/last")
+
+    def score(name: str, model: str) -> None:
+        scored[name] = evaluate(name, model)
         write_page(trained, scored)
 
-    def control() -> None:
-        reinforce(f"control-{SEEDS[0]}", SEEDS[0], "algorithm.shuffle_rewards=true", threads=CORES)
-
-    def base() -> None:
-        scored["base"] = evaluate("base", "model")
-
+    control = f"control-{SEEDS[0]}"
     with ThreadPoolExecutor(TOGETHER) as pool:
-        for done in [*(pool.submit(learn, seed) for seed in SEEDS), pool.submit(base)]:
+        for done in [pool.submit(learn, seed) for seed in SEEDS]:
             done.result()
-    control()
+        reinforce(control, SEEDS[0], "algorithm.shuffle_rewards=true", threads=CORES)
+        others = {control: f"runs/{control}/checkpoints/last", "base": "model"}
+        for done in [pool.submit(score, name, model) for name, model in others.items()]:
+            done.result()
     for seed in SEEDS:
         before, after = scored[f"sft-{seed}"], scored[f"grpo-{seed}"]
         assert after.interval_short[0] > before.interval_short[1], f"seed {seed}"
@@ -199,7 +200,7 @@ def test_smollm2_learns_gsm8k_on_every_seed() -> None:
             parts = [f"sft-{seed}", f"grpo-{seed}"]
             seconds = sum(trained[name].seconds + scored[name].seconds for name in parts)
             assert seconds / TOGETHER < MINUTES_CLAIMED * 60, f"seed {seed}"
-    shuffled, before = scored[f"control-{SEEDS[0]}"], scored[f"sft-{SEEDS[0]}"]
+    shuffled, before = scored[control], scored[f"sft-{SEEDS[0]}"]
     assert shuffled.interval_short[0] <= before.interval_short[1], "shuffled rewards improve the model"
 
 

@@ -17,7 +17,7 @@ import torch
 from rlcore.models.products import bfloat16_products, linear, pack
 from torch import Tensor, nn
 
-HEAD_ROWS = 6144
+HEAD_ROWS = 2048
 """Rows of the output layer that are converted to float32 at a time on a CPU, so that they stay in its cache."""
 
 
