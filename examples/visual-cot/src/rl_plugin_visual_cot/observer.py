@@ -14,10 +14,9 @@ from typing import Any
 from rlcore import Group
 from rlcore.atomic_files import write_whole
 from rlcore.escaping import printable
-from rlcore.runs.layout import stamped_name
 from rlcore.runs.surroundings import surroundings
 from rlcore.secrecy import mask_arguments
-from rlcore.sheets import Facts, write_sheet
+from rlcore.sheets import Facts, new_folder, write_sheet
 
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of
 
@@ -63,16 +62,7 @@ def evaluated(run: Any, groups: Sequence[Group]) -> Mapping[str, float]:
 
 def _new_folder(run: Any) -> Path:
     """A new directory of an evaluation, with the layout of a training run and a backup of its configuration."""
-    parent = Path(run.config.runs)
-    parent.mkdir(parents=True, exist_ok=True)
-    now = datetime.datetime.now()
-    while True:
-        folder = parent / stamped_name(EVALUATOR, now)
-        try:
-            folder.mkdir()
-            break
-        except FileExistsError:
-            now += datetime.timedelta(seconds=1)
+    folder = new_folder(Path(run.config.runs), EVALUATOR)
     for name in ("backup", "ckpt", "result", "tensorboard"):
         (folder / name).mkdir()
     backup = folder / "backup"

@@ -65,7 +65,7 @@ def multiplies(weight: Tensor) -> bool:
 @cache
 def multiplies_bfloat16() -> bool:
     """Return whether `bfloat16_products` are faster here than those in float32."""
-    found: dict[str, Any] = torch.cpu.get_capabilities()  # type: ignore[no-untyped-call]
+    found = torch.cpu.get_capabilities()
     return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
 
 

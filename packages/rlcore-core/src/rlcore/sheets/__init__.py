@@ -6,6 +6,7 @@ escaped, images are encoded again, and its content security policy forbids every
 
 from rlcore.sheets.notes import Mark, NotesOf, TurnNote, notes_of_plugins
 from rlcore.sheets.page import Facts, has_images, sheet, write_sheet
+from rlcore.sheets.results import new_folder, write_results
 
 __all__ = [
     "Facts",
@@ -13,7 +14,9 @@ __all__ = [
     "NotesOf",
     "TurnNote",
     "has_images",
+    "new_folder",
     "notes_of_plugins",
     "sheet",
+    "write_results",
     "write_sheet",
 ]

@@ -31,9 +31,9 @@ class CpuKernel:
     def forward(self, inputs: tuple[Tensor, ...], part: Part, scale: float) -> tuple[Tensor, Tensor]:
         """See `Kernel`."""
         outputs, logsumexps = [], []
-        for block in _blocks(part, inputs[:1], inputs[1:]):
-            attend = _forward if _is_multiplied(block[0], block[1]) else _flash_forward
-            output_BHLD, logsumexp_BHL = attend(*block, part.causal, scale)
+        for query, key, value in _blocks(part, inputs[:1], inputs[1:]):
+            attend = _forward if _is_multiplied(query, key) else _flash_forward
+            output_BHLD, logsumexp_BHL = attend(query, key, value, part.causal, scale)
             outputs.append(output_BHLD.transpose(1, 2).flatten(0, 1))
             logsumexps.append(logsumexp_BHL.transpose(1, 2).flatten(0, 1))
         return _joined(outputs), _joined(logsumexps)
@@ -44,9 +44,10 @@ class CpuKernel:
         """See `Kernel`."""
         found: list[tuple[Tensor, ...]] = []
         of_queries = inputs[0], grad, output, logsumexp[..., None]
-        for query, grad_BHLD, output_BHLD, logsumexp_BHL1, *keys in _blocks(part, of_queries, inputs[1:]):
-            differentiate = _backward if _is_multiplied(query, keys[0]) else _flash_backward
-            gradients = differentiate(grad_BHLD, query, *keys, output_BHLD, logsumexp_BHL1[..., 0], part.causal, scale)
+        for query, grad_BHLD, output_BHLD, logsumexp_BHL1, key, value in _blocks(part, of_queries, inputs[1:]):
+            differentiate = _backward if _is_multiplied(query, key) else _flash_backward
+            logsumexp_BHL = logsumexp_BHL1[..., 0]
+            gradients = differentiate(grad_BHLD, query, key, value, output_BHLD, logsumexp_BHL, part.causal, scale)
             found.append(tuple(x_BHLD.transpose(1, 2).flatten(0, 1) for x_BHLD in gradients))
         grad_query, grad_key, grad_value = (_joined(list(parts)) for parts in zip(*found, strict=True))
         return grad_query, grad_key, grad_value
@@ -145,8 +146,11 @@ def _backward(
         slopes.sub_(mean_GR1[chunk]).mul_(weights).mul_(scale)
         _product(slopes, key, found_query[chunk])
         _product(slopes.transpose(1, 2), query, found_key[chunk])
-    of_keys = (x.view(key_BHKD.shape).to(key_BHKD.dtype) for x in (found_key, found_value))
-    return found_query.view(query_BHLD.shape).to(query_BHLD.dtype), *of_keys
+    return (
+        found_query.view(query_BHLD.shape).to(query_BHLD.dtype),
+        found_key.view(key_BHKD.shape).to(key_BHKD.dtype),
+        found_value.view(value_BHKD.shape).to(value_BHKD.dtype),
+    )
 
 
 def _grouped(x_BHLD: Tensor, heads: int) -> Tensor:
