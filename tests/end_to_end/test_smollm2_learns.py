@@ -75,14 +75,14 @@ class Scored:
         return wilson(self.solved_short / self.short, self.short)
 
 
-def rlcore(name: str, *arguments: str, threads: int = THREADS) -> float:
+def rlcore(name: str, *arguments: str) -> float:
     """Run a command with its output in files of this name, and return its largest resident memory in GB."""
     out, err = FOLDER / f"{name}.out", FOLDER / f"{name}.err"
     with out.open("w", encoding="utf-8") as stdout, err.open("w", encoding="utf-8") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "rlcore", *arguments],
             cwd=FOLDER,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            env={**os.environ, "OMP_NUM_THREADS": str(THREADS)},
             stdout=stdout,
             stderr=stderr,
         )
@@ -104,17 +104,17 @@ def prepare(data: Path, model: Path) -> None:
         rlcore("model", "merge", str(model), "--out", "model", "--dtype", "bf16")
 
 
-def train(name: str, *words: str, threads: int = THREADS) -> Trained:
+def train(name: str, *words: str) -> Trained:
     """Train, or continue an interrupted run."""
     run, record = FOLDER / "runs" / name, FOLDER / f"{name}.json"
     if record.exists():
         stored = json.loads(record.read_text(encoding="utf-8"))
         return Trained(**{**stored, "curve": {int(step): value for step, value in stored["curve"].items()}})
     if (run / "checkpoints" / "last").exists():
-        gigabytes = rlcore(name, "run", "--resume", str(run), threads=threads)
+        gigabytes = rlcore(name, "run", "--resume", str(run))
     else:
         shutil.rmtree(run, ignore_errors=True)
-        gigabytes = rlcore(name, "run", "-p", "gsm8k-tools", *words, f"name={name}", threads=threads)
+        gigabytes = rlcore(name, "run", "-p", "gsm8k-tools", *words, f"name={name}")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     found = Trained(
         seconds=sum(line.get("time/step_s", 0.0) + line.get("time/evaluation_s", 0.0) for line in lines),
@@ -169,15 +169,15 @@ def test_smollm2_learns_gsm8k_on_every_seed() -> None:
     scored: dict[str, Scored] = {}
 
     def learn(seed: int) -> None:
-        sft, grpo = f"sft-{seed}", f"grpo-{seed}"
+        sft = f"sft-{seed}"
         trained[sft] = train(sft, "-r", "smollm2-135m-sft", "model.path=model", f"seed={seed}")
         score(sft, f"runs/{sft}")
-        reinforce(grpo, seed)
-        score(grpo, f"runs/{grpo}/checkpoints/last")
+        reinforce(f"grpo-{seed}", seed)
 
-    def reinforce(name: str, seed: int, *words: str, threads: int = THREADS) -> None:
+    def reinforce(name: str, seed: int, *words: str) -> None:
         recipe = ("-r", "smollm2-135m-grpo", f"model=runs/sft-{seed}", f"seed={seed}")
-        trained[name] = train(name, *recipe, *words, threads=threads)
+        trained[name] = train(name, *recipe, *words)
+        score(name, f"runs/{name}/checkpoints/last")
 
     def score(name: str, model: str) -> None:
         scored[name] = evaluate(name, model)
@@ -187,9 +187,11 @@ def test_smollm2_learns_gsm8k_on_every_seed() -> None:
     with ThreadPoolExecutor(TOGETHER) as pool:
         for done in [pool.submit(learn, seed) for seed in SEEDS]:
             done.result()
-        reinforce(control, SEEDS[0], "algorithm.shuffle_rewards=true", threads=CORES)
-        others = {control: f"runs/{control}/checkpoints/last", "base": "model"}
-        for done in [pool.submit(score, name, model) for name, model in others.items()]:
+        others = [
+            pool.submit(reinforce, control, SEEDS[0], "algorithm.shuffle_rewards=true"),
+            pool.submit(score, "base", "model"),
+        ]
+        for done in others:
             done.result()
     for seed in SEEDS:
         before, after = scored[f"sft-{seed}"], scored[f"grpo-{seed}"]
@@ -217,7 +219,7 @@ def write_page(trained: Mapping[str, Trained], scored: Mapping[str, Scored]) -> 
         "shuffled rewards. The number after a name is the seed, and a run that is not listed has not been computed.",
         "Tokens are those in the loss of SFT and the sampled ones of GRPO.",
         f"Seconds are those of training and of the evaluation of all problems, with {THREADS} of {CORES}",
-        f"cores for each run and {TOGETHER} runs at a time; the control was trained with {CORES} cores. Written by",
+        f"cores for each run and {TOGETHER} runs at a time. Written by",
         "`RLCORE_SMOLLM2=FILE.gguf uv run pytest -m proof tests/end_to_end/test_smollm2_learns.py`",
         f"at commit {commit.stdout.strip() or 'unknown'}.",
         "",
