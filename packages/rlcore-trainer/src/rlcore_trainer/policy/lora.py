@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -86,6 +87,8 @@ def attach(
     Raises:
         UserError: the layers do not exist, or the adapter has another base or another form.
     """
+    # peft imports bitsandbytes, which warns about an optional kernel on processors with AVX-512 BF16.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     from peft import LoraConfig, inject_adapter_in_model
 
     if adapter is not None:
