@@ -11,6 +11,7 @@ from typing import Self, cast
 from rlcore.contracts import ChatFormat, TokenExecutor
 from rlcore.episodes.evaluation import evaluation_request
 from rlcore.errors import EngineError, NotScoredError
+from rlcore.models.thread_teams import release_thread_team
 from rlcore.types import Group, RolloutRequest, Stop, Task
 
 from rlcore_trainer.policy.policy import TokenPolicy
@@ -88,6 +89,7 @@ class Rollouts:
 
     def _sample(self, request: RolloutRequest) -> Sequence[Group]:
         """Return the scored groups of a request, retrying it once if the engine fails."""
+        release_thread_team()
         try:
             return self._executor.collect(request)
         except EngineError as error:

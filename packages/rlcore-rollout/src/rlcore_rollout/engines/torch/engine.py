@@ -17,6 +17,7 @@ import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.images import ImageProcessor
 from rlcore.models.freed_memory import return_freed_memory
+from rlcore.models.thread_teams import release_thread_team
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
 from rlcore_rollout.engines.torch.plain import PlainScheduler
@@ -74,6 +75,7 @@ class TorchEngine:
         self._pending: dict[Sequence, None] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
+        release_thread_team()
 
     def _sample_plainly(self, module: torch.nn.Module, reason: str) -> int:
         """Sample with the module's own forward pass. Returns the maximum context length."""
@@ -194,6 +196,7 @@ class TorchEngine:
                 else partial(scheduler.load, read_weights(module))
             )
             live = None if source.module is None else module
+            release_thread_team()  # reading weights computes in the caller's thread
             self._send(lambda: self._load(load, module, live, version))
             return version
 
@@ -213,6 +216,7 @@ class TorchEngine:
                 else:
                     self._scheduler.reset()
                 return_freed_memory()
+                release_thread_team()
             finally:
                 loop.call_soon_threadsafe(freed.set)
 
