@@ -216,7 +216,6 @@ class TorchEngine:
                 else:
                     self._scheduler.reset()
                 return_freed_memory()
-                release_thread_team()
             finally:
                 loop.call_soon_threadsafe(freed.set)
 
@@ -278,8 +277,9 @@ class TorchEngine:
     @torch.inference_mode()
     def _run(self) -> None:
         while True:
+            if idle := not self._scheduler.busy:
+                release_thread_team()
             with self._condition:
-                idle = not self._scheduler.busy
                 self._condition.wait_for(lambda: self._inbox or self._scheduler.busy or self._closed)
                 if self._closed:
                     break
