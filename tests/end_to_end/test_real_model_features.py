@@ -23,9 +23,7 @@ from rlcore_trainer.policy.forward import PackedForward, PlainForward  # noqa: E
 pytestmark = pytest.mark.proof
 
 PROBLEM = {"question": "Mia has 4 boxes of 6 pens. How many pens has she?", "answer": "4*6=<<4*6=24>>24\n#### 24"}
-REWARD = (
-    "def length(trajectory, task):\n    return min(1.0, len(trajectory.messages[-1].text) / 500)\n"
-)
+REWARD = "def length(trajectory, task):\n    return min(1.0, len(trajectory.messages[-1].text) / 500)\n"
 BASE = (
     *("run", "-p", "gsm8k-tools", "-r", "smollm2-135m-grpo", "data.train=data.jsonl", "data.evaluation=data.jsonl"),
     *("reward.0.id=mine.py:length", "environment.max_turns=1", "rollout.max_new_tokens=24", "rollout.temperature=1"),
