@@ -59,7 +59,7 @@ def build_model(folder: Path, model: Path | None) -> Any:
     for name, weight in weights.items():
         if "embed_tokens" in name:
             weight[:, 0] = 1.0
-            weight[config.eos_token_id, 0] = -1.0
+            weight[config.eos_token_id, 0] = -30.0
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             weight[0] = 0.0
         if name == "model.norm.weight":
