@@ -14,6 +14,7 @@ pytest.importorskip("transformers")
 from rlcore.types import Completion, Sampling  # noqa: E402
 from rlcore_rollout.engines.torch import rows  # noqa: E402
 from rlcore_rollout.engines.torch.attention import mix, scores  # noqa: E402
+from rlcore_rollout.engines.torch.decoder import Rows  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
 from torch_models import (  # noqa: E402
     VOCABULARY,
@@ -66,6 +67,15 @@ def test_group_logprobs_equal_transformers(heads: dict[str, int]) -> None:
     requests = [request for prompt in prompts(3, seed=1, shortest=100, longest=400) for request in group(5, prompt)]
     for (prompt, _), completion in zip(requests, run(model, requests), strict=True):
         assert_logprobs_are_the_models(model, prompt, completion)
+
+
+@needs_equal_rows
+def test_padded_and_split_products_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build()
+    requests = [request for prompt in prompts(3, seed=4, shortest=5, longest=90) for request in group(5, prompt)]
+    expected = run(model, requests)
+    monkeypatch.setattr("rlcore_rollout.engines.torch.engine.independent_rows", lambda *_: Rows(least=24, most=32))
+    assert run(model, requests) == expected
 
 
 @needs_equal_rows
@@ -156,7 +166,7 @@ def test_probe_detects_shared_prompts_that_depend_on_the_number_of_queries(
     monkeypatch: pytest.MonkeyPatch, touched: str
 ) -> None:
     weights = read_weights(build())
-    assert rows.rows_are_independent(weights, 16)
+    assert rows.independent_rows(weights, 16)
     original = getattr(rows, touched)
 
     def computed_otherwise(first: Any, *others: Any) -> Any:
@@ -166,4 +176,4 @@ def test_probe_detects_shared_prompts_that_depend_on_the_number_of_queries(
         return found
 
     monkeypatch.setattr(rows, touched, computed_otherwise)
-    assert not rows.rows_are_independent(weights, 16)
+    assert not rows.independent_rows(weights, 16)

@@ -120,7 +120,7 @@ def test_small_models_are_copied_and_large_ones_shared(monkeypatch: pytest.Monke
 def test_probe_detects_rows_that_depend_on_their_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rlcore_rollout.engines.torch.engine.rows_are_independent", lambda *_: False)
+    monkeypatch.setattr("rlcore_rollout.engines.torch.engine.independent_rows", lambda *_: None)
     with pytest.raises(UserError, match="deterministic"):
         engine(build(), deterministic=True)
     assert not engine(build()).deterministic

@@ -12,12 +12,15 @@ underlying libraries behave the same way. `rlcore_rollout.engines.torch.rows` ch
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from rlcore_rollout.engines.torch.attention import mix, scores
 from rlcore_rollout.engines.torch.cache import RowCache
+from rlcore_rollout.engines.torch.config import BATCH_TOKENS
 from rlcore_rollout.engines.torch.projections import Projection, interleave
 from rlcore_rollout.engines.torch.prompts import KEY_PAD, Shared
 from rlcore_rollout.engines.torch.vision import VisualTokens
@@ -27,11 +30,19 @@ QUERY_PAD = 8
 """The number of queries per key head that attend to a shared prompt is padded to a multiple of this."""
 
 
-class Decoder:
-    """A model's forward pass over the rows of a cache."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The smallest and largest number of rows in a product of the model's projections."""
 
-    def __init__(self, weights: Weights):
-        self.weights = weights
+    least: int = 1
+    most: int = BATCH_TOKENS
+
+
+class Decoder:
+    """A model's forward pass over the rows of a cache, with products of the given numbers of rows."""
+
+    def __init__(self, weights: Weights, rows: Rows):
+        self.weights, self.rows = weights, rows
         self._rotations = torch.empty(0, device=weights.device)
 
     def decode(
@@ -139,16 +150,26 @@ class Decoder:
             else:
                 mixed = _attend_both(query, own, values.flatten(0, 1), shared, index, there, back)
             mixed = mixed.view(count, heads, width, head_width).transpose(1, 2).reshape(count * width, queries)
-            hidden = hidden + layer.attention_output(mixed)
+            hidden = hidden + self._project(mixed, layer.attention_output)
             normed = rms_norm(hidden, layer.mlp_norm, shape.epsilon)
-            gate, up = _project(normed, layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + layer.down(functional.silu(gate) * up)
+            gate, up = self._project(normed, *layer.gate_up).chunk(2, dim=-1)
+            hidden = hidden + self._project(functional.silu(gate) * up, layer.down)
             if visual is not None and index < len(visual.deepstack):
                 hidden.index_add_(0, visual.places_K, visual.deepstack[index].float())
         return hidden
 
+    def _project(self, x_NI: Tensor, *projections: Projection) -> Tensor:
+        """Return the outputs of projections, one after another in the last axis."""
+        parts = []
+        for part_NI in torch.split(x_NI, self.rows.most):
+            missing = self.rows.least - len(part_NI)
+            padded_NI = functional.pad(part_NI, (0, 0, 0, missing)) if missing > 0 else part_NI
+            outputs = [projection(padded_NI)[: len(part_NI)] for projection in projections]
+            parts.append(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
     def _query_key_value(self, normed: Tensor, layer: Layer, both: int) -> Tensor:
-        projected = _project(normed, layer.query_key_value)
+        projected = self._project(normed, *layer.query_key_value)
         if self.weights.fused:
             return projected
         turned = interleave(projected[:, :both].reshape(len(normed), -1, self.weights.shape.head_width), 2).flatten(1)
@@ -247,8 +268,3 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     scale = norm.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
     normed: Tensor = (whole * scale).mul_(weight).to(weight.dtype)
     return normed
-
-
-def _project(x: Tensor, projections: tuple[Projection, ...]) -> Tensor:
-    outputs = [projection(x) for projection in projections]
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)

@@ -21,8 +21,8 @@ from rlcore.models.thread_teams import release_thread_team
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 
 from rlcore_rollout.engines.torch.plain import PlainScheduler
-from rlcore_rollout.engines.torch.rows import rows_are_independent
-from rlcore_rollout.engines.torch.scheduler import Scheduler
+from rlcore_rollout.engines.torch.rows import independent_rows
+from rlcore_rollout.engines.torch.scheduler import ANY_ROWS, Scheduler
 from rlcore_rollout.engines.torch.sequences import Sequence
 from rlcore_rollout.engines.torch.stop_texts import StopTexts, load_tokenizer
 from rlcore_rollout.engines.torch.vision import ImageEncoder
@@ -99,7 +99,8 @@ class TorchEngine:
         """Sample with the decoder. Returns the maximum context length."""
         weights = read_weights(module)
         self.deterministic = _decide(config.deterministic, weights.device)
-        if self.deterministic and not rows_are_independent(weights, config.slots):
+        rows = independent_rows(weights, config.slots) if self.deterministic else None
+        if self.deterministic and rows is None:
             if config.deterministic:
                 raise UserError(
                     "rollout.torch.deterministic needs matrix products that do not depend on the number of rows",
@@ -121,7 +122,13 @@ class TorchEngine:
         else:
             self._encoder = ImageEncoder(module, images, deterministic=self.deterministic)
         with torch.inference_mode():
-            self._scheduler = Scheduler(weights, config.slots, keep_all=self.deterministic, encoder=self._encoder)
+            self._scheduler = Scheduler(
+                weights,
+                config.slots,
+                keep_all=self.deterministic,
+                rows=rows or ANY_ROWS,
+                encoder=self._encoder,
+            )
         return weights.shape.context
 
     def _image_processor(self) -> ImageProcessor | None:

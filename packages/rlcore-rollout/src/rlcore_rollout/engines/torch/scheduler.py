@@ -17,7 +17,7 @@ from rlcore.types import FinishReason, MediaSpan, Prompt, Sampling, TokenIds
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.cache import RowCache
-from rlcore_rollout.engines.torch.decoder import Decoder
+from rlcore_rollout.engines.torch.decoder import Decoder, Rows
 from rlcore_rollout.engines.torch.prefill import CHUNK, Features, Prefill
 from rlcore_rollout.engines.torch.prompts import PromptRows, SharedPrompt
 from rlcore_rollout.engines.torch.sampling import draw
@@ -28,6 +28,7 @@ from rlcore_rollout.engines.torch.weights import Weights
 ROW_PAD = 8
 """The number of rows in a step is padded to a multiple of this. Fewer rows take other code paths in the underlying
 libraries."""
+ANY_ROWS = Rows()
 PATIENCE = 8
 """Maximum number of steps that a call waits so that its prompt can be computed together with others."""
 
@@ -35,10 +36,19 @@ PATIENCE = 8
 class Scheduler:
     """Manages the rows and their contents. After any method raises, `reset` must be called."""
 
-    def __init__(self, weights: Weights, slots: int, *, keep_all: bool, encoder: ImageEncoder | None = None):
+    def __init__(
+        self,
+        weights: Weights,
+        slots: int,
+        *,
+        keep_all: bool,
+        rows: Rows = ANY_ROWS,
+        encoder: ImageEncoder | None = None,
+    ):
         self.rows = -(-slots // ROW_PAD) * ROW_PAD
         self.slots = slots
         self.keep_all = keep_all
+        self._product_rows = rows
         self.encoder = encoder
         self.version = 0
         self.waiting: deque[Sequence] = deque()
@@ -47,7 +57,7 @@ class Scheduler:
 
     def load(self, weights: Weights) -> None:
         """Load new weights and discard everything computed with the old ones."""
-        self._decoder = Decoder(weights)
+        self._decoder = Decoder(weights, self._product_rows)
         self._device = weights.device
         self._cache = RowCache(weights, self.rows)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
