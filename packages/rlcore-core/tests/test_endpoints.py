@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ pytest.importorskip("httpx2", reason="the extra endpoints is not installed")
 
 from chat_server import KEY, Endpoint, Reply, failing, free_port, reply
 from rlcore.endpoints import Answer, EndpointFailure, EndpointTable
+from rlcore.endpoints.answers import MOST_BYTES
 from rlcore.endpoints.client import ChatEndpoints
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import UserError
@@ -373,6 +375,36 @@ def test_connection_that_the_server_closed_is_not_used_again(endpoint: Endpoint)
             return client.requests
 
     assert asyncio.run(go()) == 3
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_long_answer_is_not_read_to_its_end(endpoint: Endpoint, compressed: bool) -> None:
+    body = b" " * (MOST_BYTES + 1)
+    endpoint.answers = [
+        Reply(body=gzip.compress(body), headers={"Content_Encoding": "gzip"}) if compressed else Reply(body=body)
+    ]
+    with pytest.raises(EndpointFailure, match="longer than 16 MiB"):
+        only(endpoint, max_retries=0)
+
+
+def test_connection_is_closed_after_a_timeout() -> None:
+    closed = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        closed.set()
+
+    async def go() -> None:
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        table = EndpointTable(model="m", base_url=[url], max_retries=0, timeout_s=0.2)
+        async with asyncio.timeout(LONGEST_S), server, ChatEndpoints(table) as client:
+            with pytest.raises(EndpointFailure, match="did not answer within"):
+                await client.ask(USER, max_tokens=9)
+            await closed.wait()
+
+    asyncio.run(go())
 
 
 @pytest.mark.parametrize("proxy", ["", "direct", "ftp://proxy:1", "http://", "http://me:secretpassword@proxy:3128"])

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai", reason="the extra openai is not installed")
+pytest.importorskip("httpx2", reason="the extra openai is not installed")
 
 from chat_endpoint import KEY, Endpoint, ask, call, collect, failing, only, reply
 from image_files import picture
 from rlcore.errors import ConfigError, EngineError, UserError
 from rlcore.types import Boundary, ImagePart, Message, Sampling, Stop, Task, TextPart, ToolCall
-from rlcore_rollout.engines.openai.config import OpenAIEngineConfig
 from rlcore_rollout.engines.openai.wire import to_wire
 
 
@@ -94,16 +93,15 @@ def test_key_is_sent_and_optional_for_a_local_endpoint(endpoint: Endpoint, monke
 
 
 def test_remote_endpoint_without_a_key_is_rejected_before_any_request(
-    monkeypatch: pytest.MonkeyPatch,
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = OpenAIEngineConfig(model="m", base_url="https://example.org/v1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UserError, match="needs a key") as caught:
-        config.key()
-    assert "OPENAI_API_KEY is not set" in str(caught.value)
-    assert OpenAIEngineConfig(model="m", base_url="https://example.org/v1", api_key_env="").key() is None
+        ask(endpoint, base_url="https://example.org/v1")
+    assert "rollout.openai.api_key_env" in str(caught.value)
     monkeypatch.setenv("OPENAI_API_KEY", f"{KEY}\x07é")
     with pytest.raises(UserError, match="is not a valid key") as caught:
-        config.key()
+        ask(endpoint, base_url="https://example.org/v1")
     assert KEY not in str(caught.value)
 
 

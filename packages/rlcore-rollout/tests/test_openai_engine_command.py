@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("openai", reason="the extra openai is not installed")
+pytest.importorskip("httpx2", reason="the extra openai is not installed")
 
 import chat_server
 from chat_endpoint import HERE, KEY, Endpoint, call, failing, reply

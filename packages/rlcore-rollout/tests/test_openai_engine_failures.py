@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-pytest.importorskip("openai", reason="the extra openai is not installed")
+pytest.importorskip("httpx2", reason="the extra openai is not installed")
 
 from chat_endpoint import KEY, Endpoint, Reply, ask, call, collect, failing, free_port, only, reply
+from rlcore.endpoints.answers import MOST_BYTES
 from rlcore.endpoints.pace import Pace
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Boundary, Failure, Stop
 from rlcore_rollout.engines.context import EngineContext
-from rlcore_rollout.engines.openai.engine import MOST_BYTES
 
 
 def test_refused_connection_ends_the_command_with_one_sentence(endpoint: Endpoint) -> None:
@@ -96,8 +96,6 @@ def test_permanent_error_fails_after_the_retries(endpoint: Endpoint) -> None:
 
 
 GARBAGE = {
-    "html": (Reply(body=b"<html><h1>Welcome</h1></html>", headers={"Content_Type": "text/html"}), "not JSON: <html>"),
-    "html that says json": (Reply(body=b"<html>"), "not JSON: <html>"),
     "nothing": (Reply(body=b""), "not JSON: nothing"),
     "no text at all": (Reply(body=b"\xff\xfe\x00"), "not JSON"),
     "deep": (Reply(body=b"[" * 200_000), "not JSON"),
@@ -157,9 +155,9 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     turns: list[float] = []
     wait = Pace.turn
 
-    async def noted(self: Pace, request: object = None) -> None:
+    async def noted(self: Pace) -> None:
         asked.append(time.monotonic())
-        await wait(self, request)
+        await wait(self)
         turns.append(time.monotonic() - asked[0])
 
     monkeypatch.setattr(Pace, "turn", noted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,32 +13,24 @@ from rlcore.secrecy import MASK
 LONGEST_EXCERPT = 300
 MOST_BYTES = 16 * 2**20
 """Maximum size of an answer in bytes."""
+FULL = ("context_length_exceeded", "exceed_context_size", "maximum context length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The text of one answer, and what it cost."""
+    """The first choice of a response, and what it cost."""
 
     text: str
+    tool_calls: Sequence[Any] = ()
+    """The calls as they were received. None of their fields has been checked."""
     truncated: bool
     """Whether the token limit ended the text."""
     prompt_tokens: int | None
     completion_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The first choice of a response."""
-
-    message: Mapping[str, Any]
-    text: str
-    truncated: bool
-    prompt_tokens: int | None
-    completion_tokens: int | None
-
-
-def read_choice(body: bytes) -> Choice:
-    """The first choice in the body of a response.
+def read_answer(body: bytes) -> Answer:
+    """The answer in the body of a response.
 
     Raises:
         EndpointFailure: the body is not a response, or the endpoint withheld its answer.
@@ -56,24 +48,15 @@ def read_choice(body: bytes) -> Choice:
         raise EndpointFailure(f"the endpoint's answer has a choice without a message: {excerpt(body)}")
     if reason == "content_filter":
         raise EndpointFailure("the endpoint's content filter truncated the answer", "content filter")
-    usage = data.get("usage")
-    return Choice(
-        message=message,
+    calls, usage = message.get("tool_calls") or [], data.get("usage")
+    if not isinstance(calls, list):
+        raise EndpointFailure(f"the tool calls in the endpoint's answer are not a list: {excerpt(body)}")
+    return Answer(
         text=_text(message, body),
+        tool_calls=tuple(calls),
         truncated=reason == "length",
         prompt_tokens=_count(usage, "prompt_tokens"),
         completion_tokens=_count(usage, "completion_tokens"),
-    )
-
-
-def read_answer(body: bytes) -> Answer:
-    """The answer in the body of a response. Raises like `read_choice`."""
-    choice = read_choice(body)
-    return Answer(
-        text=choice.text,
-        truncated=choice.truncated,
-        prompt_tokens=choice.prompt_tokens,
-        completion_tokens=choice.completion_tokens,
     )
 
 
@@ -87,6 +70,12 @@ def error_said(body: bytes) -> tuple[str, str]:
     message = inner.get("message") if isinstance(inner, dict) else inner
     code = (inner.get("code") or inner.get("type")) if isinstance(inner, dict) else ""
     return excerpt(message if isinstance(message, str) and message else body), str(code or "")
+
+
+def is_full(body: bytes) -> bool:
+    """Whether an error says that the context is full: OpenAI and llama.cpp return a code, vLLM returns a message."""
+    text = body[:4000].decode("utf-8", "replace").lower()
+    return any(hint in text for hint in FULL)
 
 
 def excerpt(body: bytes | str) -> str:

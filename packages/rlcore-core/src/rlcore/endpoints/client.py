@@ -13,10 +13,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from rlcore.endpoints.answers import Answer, error_said, excerpt, read_answer, without_key
-from rlcore.endpoints.connections import Connections
+from rlcore.endpoints.answers import Answer, error_said, excerpt, is_full, read_answer, without_key
+from rlcore.endpoints.connections import ConnectionLost, Connections, Response
 from rlcore.endpoints.failures import TRANSIENT, EndpointFailure, FailureKind
-from rlcore.endpoints.http1 import ConnectionLost, Response
 from rlcore.endpoints.options import OFFICIAL, EndpointTable, read_key
 from rlcore.endpoints.pace import Pace
 from rlcore.endpoints.servers import Server, Servers
@@ -252,6 +251,8 @@ class ChatEndpoints:
             kind = "rate limit"
         elif status >= 500 or status in RETRIED:
             kind = "time-out" if status == 408 else "server error"
+        elif status == 400 and is_full(response.body):
+            kind = "full context"
         failure = EndpointFailure(f"the endpoint answered {found}", kind)
         raise _Unusable(failure, wait_s=retry_after_s(response.headers), rests=status in CROWDED)
 

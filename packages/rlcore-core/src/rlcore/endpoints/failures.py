@@ -7,7 +7,14 @@ from typing import Literal
 from rlcore.errors import EngineError
 
 FailureKind = Literal[
-    "connection", "time-out", "rate limit", "server error", "unreadable answer", "content filter", "rejected request"
+    "connection",
+    "time-out",
+    "rate limit",
+    "server error",
+    "unreadable answer",
+    "content filter",
+    "rejected request",
+    "full context",
 ]
 TRANSIENT: frozenset[FailureKind] = frozenset(
     {"connection", "time-out", "rate limit", "server error", "unreadable answer"}

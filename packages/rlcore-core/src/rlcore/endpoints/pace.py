@@ -12,7 +12,7 @@ class Pace:
         self._interval_s = 60.0 / per_minute
         self._next = 0.0
 
-    async def turn(self, _request: object = None) -> None:
+    async def turn(self) -> None:
         """Wait until it is the caller's turn, without blocking the event loop."""
         now = asyncio.get_running_loop().time()
         mine = max(self._next, now)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 from rlcore.config.schema import Table
-from rlcore.endpoints.options import OFFICIAL, BaseUrl, ExtraBody, KeyVariable, NoKey, read_key
+from rlcore.endpoints.options import OFFICIAL, BaseUrl, ExtraBody, KeyVariable, NoKey
 
 
 class OpenAIEngineConfig(Table):
@@ -21,16 +21,8 @@ class OpenAIEngineConfig(Table):
     api_key: NoKey = None
     """Not allowed: keys are read only from the environment."""
     max_retries: Annotated[int, Field(ge=0, le=20)] = 4
-    """Number of retries after a lost connection or status 408, 409, 429 or 5xx. Retry-After is respected."""
+    """Number of retries after a lost connection, an unreadable answer or status 408, 409, 425, 429 or 5xx."""
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     """Maximum number of requests per minute, including retries; None is unlimited."""
     extra_body: ExtraBody = {}
     """Additional keys of the request for this endpoint. They override those of the engine."""
-
-    def key(self) -> str | None:
-        """The key; None for an endpoint without keys.
-
-        Raises:
-            UserError: it is missing or invalid.
-        """
-        return read_key(self.api_key_env, [self.base_url], keys="rollout.openai.")

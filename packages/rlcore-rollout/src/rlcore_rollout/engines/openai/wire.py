@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlcore.endpoints.answers import excerpt, read_choice, writable
-from rlcore.errors import EngineError
+from rlcore.endpoints.answers import Answer, writable
 from rlcore.images import data_uri
 from rlcore.types import ChatCompletion, FrozenDict, Message, TextPart, ToolCall
 
@@ -58,21 +57,14 @@ def _content_to_wire(message: Message, images: Mapping[str, bytes]) -> str | lis
     ]
 
 
-def read_completion(body: bytes) -> ChatCompletion:
-    """The answer in the body of a response.
-
-    Text truncated by the token limit has no calls. Raises `EngineError` for an invalid answer.
-    """
-    choice = read_choice(body)
-    given = choice.message.get("tool_calls") or []
-    if not isinstance(given, list):
-        raise EngineError(f"the tool calls in the endpoint's answer are not a list: {excerpt(body)}")
-    calls = () if choice.truncated else tuple(_call(item, index) for index, item in enumerate(given))
+def completion_of(answer: Answer) -> ChatCompletion:
+    """An answer as a completion. Text truncated by the token limit has no calls."""
+    calls = () if answer.truncated else tuple(_call(item, index) for index, item in enumerate(answer.tool_calls))
     return ChatCompletion(
-        message=Message(role="assistant", content=choice.text, tool_calls=calls),
-        finish_reason="length" if choice.truncated else "stop",
-        prompt_tokens=choice.prompt_tokens,
-        completion_tokens=choice.completion_tokens,
+        message=Message(role="assistant", content=answer.text, tool_calls=calls),
+        finish_reason="length" if answer.truncated else "stop",
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
     )
 
 
