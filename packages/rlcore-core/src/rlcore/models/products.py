@@ -70,6 +70,12 @@ def multiplies_bfloat16() -> bool:
 
 
 @cache
+def has_matrix_units() -> bool:
+    """Return whether the processor multiplies bfloat16 with AMX, which oneMKL then does as fast as oneDNN."""
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
+@cache
 def _supports(dtype: torch.dtype) -> bool:
     backends: Any = torch.backends
     if not backends.mkldnn.is_available() or not backends.mkl.is_available():  # not an x86 processor
@@ -83,4 +89,4 @@ def _supports(dtype: torch.dtype) -> bool:
     return True
 
 
-__all__ = ["bfloat16_products", "linear", "multiplies", "multiplies_bfloat16", "pack"]
+__all__ = ["bfloat16_products", "has_matrix_units", "linear", "multiplies", "multiplies_bfloat16", "pack"]
