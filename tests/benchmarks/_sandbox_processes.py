@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rlcore_rollout.sandboxes import support
-from rlcore_rollout.sandboxes.isolation import BACKENDS
+from rlcore_sandbox import support
+from rlcore_sandbox.isolation import BACKENDS
 
 
 def usable() -> list[str]:

@@ -19,7 +19,7 @@ from _sandbox_processes import cpu_of_all, descendants, proportional_mb, usable
 from comparison import Absent, Comparison
 from jupyter_client.manager import AsyncKernelManager, start_new_async_kernel
 from rlcore.types import SandboxLimits
-from rlcore_rollout.sandboxes.local import LocalSandbox
+from rlcore_sandbox.local import LocalSandbox
 
 VERSIONS = ("rlcore-rollout", "numpy", "pillow", "matplotlib", "ipykernel", "jupyter-client")
 

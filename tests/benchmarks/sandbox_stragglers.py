@@ -14,7 +14,7 @@ from collections.abc import Callable
 from _sandbox_processes import usable
 from comparison import Comparison
 from rlcore.types import SandboxLimits
-from rlcore_rollout.sandboxes.local import LocalSandbox
+from rlcore_sandbox.local import LocalSandbox
 
 VERSIONS = ("rlcore-rollout", "numpy", "pillow")
 

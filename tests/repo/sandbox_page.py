@@ -10,7 +10,7 @@ PAGE = ROOT / "docs" / "sandbox-attacks.md"
 HEAD = """# Attacks on the sandbox
 
 Code of a model is hostile. Each row of this table is a test that runs in each local backend, as root and as an ordinary
-user: `packages/rlcore-rollout/tests/test_sandbox_attacks.py`. `uv run python tests/repo/sandbox_page.py` writes this
+user: `packages/rlcore-sandbox/tests/test_sandbox_attacks.py`. `uv run python tests/repo/sandbox_page.py` writes this
 page, and a test checks that it is current.
 
 The column `http` is measured with a service of the tests, which runs each program in a container of bubblewrap: with

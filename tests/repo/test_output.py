@@ -10,7 +10,7 @@ from workspace import ROOT, members
 
 DOOR = "rlcore/terminal.py"
 IN_OTHER_PROCESSES = (
-    *("rlcore_rollout/sandboxes/inside/", "rlcore_rollout/sandboxes/isolation/probe.py"),
+    *("rlcore_sandbox/inside/", "rlcore_sandbox/isolation/probe.py"),
     "rl_plugin_robotwin/probe.py",
 )
 """Modules that run in processes of their own, whose output rlcore reads and escapes."""

@@ -153,9 +153,9 @@ async def run_attack(sandbox: Any, attack: Attack, names: dict[str, Any]) -> Out
 @contextmanager
 def maker(backend: str) -> Iterator[Callable[[SandboxLimits], Any]]:
     """A function that creates sandboxes of a backend."""
-    from rlcore_rollout.sandboxes.config import HttpSandboxConfig
-    from rlcore_rollout.sandboxes.fusion import HttpSandbox
-    from rlcore_rollout.sandboxes.local import LocalSandbox
+    from rlcore_sandbox.config import HttpSandboxConfig
+    from rlcore_sandbox.fusion import HttpSandbox
+    from rlcore_sandbox.local import LocalSandbox
 
     if backend != "http":
         yield partial(LocalSandbox, backend)

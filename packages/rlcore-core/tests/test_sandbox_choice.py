@@ -12,6 +12,7 @@ from rlcore.cli.layering import gather
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import Resolved, resolve
 from rlcore.errors import ConfigError, PluginError, UserError
+from rlcore.hookspecs import hookimpl
 from rlcore.plugins.registry import Registry
 from rlcore.session.checks import check_run
 from rlcore.session.plan import RunPlan
@@ -108,6 +109,14 @@ def test_without_a_sandbox_only_a_run_that_executes_code_is_refused(toy: Any) ->
     check_run(session(*CODER, "environment.code=false"))
     assert raised.value.found == "strong: no namespaces; weak: no landlock"
     assert "strong: install namespaces" in str(raised.value.fix)
+
+
+def test_a_run_that_executes_code_names_the_package_of_the_sandboxes(toy: Any) -> None:
+    unusable()
+    sys.modules["toy_rl"].rlcore_sandboxes = hookimpl(lambda: ())  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="no sandbox is installed") as raised:
+        check_run(session(*CODER))
+    assert "rlcore-sandbox" in str(raised.value.fix)
 
 
 def test_modules_that_code_can_import_are_found_in_the_sandbox(toy: Any) -> None:

@@ -79,6 +79,7 @@ def test_chat_format_is_a_known_name_or_none(folder: Path, files: dict[str, byte
 @given(CONTENTS)
 @example({"generation_config.json": b'{"eos_token_id": [-1, 99999]}'})
 @example({"tokenizer_config.json": b'{"eos_token": "a"}'})
+@example({"tokenizer_config.json": b'{"eos_token": "\\ud800"}'})
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_format_of_any_files_keeps_turns_apart_or_is_rejected(
     folder: Path, kind: Callable[[Path], Any], files: dict[str, bytes]

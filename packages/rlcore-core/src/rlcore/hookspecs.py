@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         EnvironmentSpec,
         RecipeSpec,
         RewardSpec,
+        SandboxSpec,
         ToolSpec,
         TrackerSpec,
     )
@@ -44,6 +45,11 @@ def rlcore_rewards() -> Iterable[RewardSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcore_tools() -> Iterable[ToolSpec]:  # type: ignore[empty-body]
     """Register tools."""
+
+
+@hookspec
+def rlcore_sandboxes() -> Iterable[SandboxSpec]:  # type: ignore[empty-body]
+    """Register sandboxes."""
 
 
 @hookspec

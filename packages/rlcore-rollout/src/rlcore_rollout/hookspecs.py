@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlcore.hookspecs import hookspec
 
 if TYPE_CHECKING:
-    from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, SandboxSpec, ToolParserSpec
+    from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, ToolParserSpec
 
 
 @hookspec
@@ -25,11 +25,6 @@ def rlcore_executors() -> Iterable[ExecutorSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:  # type: ignore[empty-body]
     """Register tool-call parsers."""
-
-
-@hookspec
-def rlcore_sandboxes() -> Iterable[SandboxSpec]:  # type: ignore[empty-body]
-    """Register sandboxes."""
 
 
 @hookspec

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import ChatFormatSpec, CheckSpec, EngineSpec, ExecutorSpec, SandboxSpec, ToolParserSpec
+from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, ToolParserSpec
 
 if TYPE_CHECKING:
     import pluggy
@@ -87,14 +87,6 @@ def rlcore_executors() -> Iterable[ExecutorSpec]:
 
 
 @hookimpl
-def rlcore_checks() -> Iterable[CheckSpec]:
-    """The check of ``rlcore doctor``."""
-    yield CheckSpec(
-        id="sandbox", target="rlcore_rollout.sandboxes.check:sandboxes", summary="Sandboxes for code of a model."
-    )
-
-
-@hookimpl
 def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
     """Parsers for the tool-call syntax of models."""
     yield ToolParserSpec(
@@ -136,40 +128,6 @@ def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
         id="code-fence",
         target="rlcore_rollout.parsers.code_fence:CodeFenceParser",
         summary="A fenced block of code is the call.",
-    )
-
-
-@hookimpl
-def rlcore_sandboxes() -> Iterable[SandboxSpec]:
-    """The sandboxes on this machine, from the strongest to the weakest, and the one of a service."""
-    yield SandboxSpec(
-        id="namespaces",
-        target="rlcore_rollout.sandboxes.backends:NamespacesSandbox",
-        summary="Each session has Linux namespaces of its own.",
-        strength=100,
-        available="rlcore_rollout.sandboxes.support:namespaces",
-    )
-    yield SandboxSpec(
-        id="bubblewrap",
-        target="rlcore_rollout.sandboxes.backends:BubblewrapSandbox",
-        summary="Sessions share Linux namespaces that the program bubblewrap creates.",
-        strength=75,
-        available="rlcore_rollout.sandboxes.support:bubblewrap",
-    )
-    yield SandboxSpec(
-        id="landlock",
-        target="rlcore_rollout.sandboxes.backends:LandlockSandbox",
-        summary="Sessions are restricted by landlock and a filter of system calls, without namespaces.",
-        strength=50,
-        available="rlcore_rollout.sandboxes.support:landlock",
-    )
-    yield SandboxSpec(
-        id="http",
-        target="rlcore_rollout.sandboxes.fusion:HttpSandbox",
-        config="rlcore_rollout.sandboxes.config:HttpSandboxConfig",
-        summary="Runs code at a service with the interface of SandboxFusion.",
-        needs=("rlcore-core[endpoints]",),
-        available="rlcore_rollout.sandboxes.fusion:available",
     )
 
 

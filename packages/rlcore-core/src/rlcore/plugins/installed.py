@@ -37,7 +37,6 @@ HOOK_OWNERS: Mapping[str, str] = {
     "rlcore_engines": "rlcore-rollout",
     "rlcore_executors": "rlcore-rollout",
     "rlcore_tool_parsers": "rlcore-rollout",
-    "rlcore_sandboxes": "rlcore-rollout",
     "rlcore_chat_formats": "rlcore-rollout",
     "rlcore_chat_format": "rlcore-rollout",
     "rlcore_trainers": "rlcore-trainer",

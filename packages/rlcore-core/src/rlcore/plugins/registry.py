@@ -70,6 +70,7 @@ KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
     "gymnasium": "rl-plugin-gymnasium",
     "llm-judge": "rl-plugin-llm-judge",
     "string-equal": "rl-plugin-string-equal",
+    **dict.fromkeys(("namespaces", "bubblewrap", "landlock", "http"), "rlcore-sandbox"),
     "math-numeric-equal": "rl-plugin-string-equal",
     "math-reward-string-equal": "rl-plugin-string-equal",
 }

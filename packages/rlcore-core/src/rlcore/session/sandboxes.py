@@ -13,6 +13,7 @@ from rlcore.containment import value_text
 from rlcore.contracts import Sandbox
 from rlcore.episodes.sandbox import open_session
 from rlcore.errors import PluginError, SandboxFailure, UserError
+from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry, asked
 from rlcore.specs import EnvironmentSpec, RewardSpec, SandboxSpec, ToolSpec
 from rlcore.types import SandboxSupport
@@ -88,12 +89,18 @@ def choose_sandbox(run: RunComponents) -> SandboxChoice:
         return choice
     if found := strongest(run.registry):
         return found
+    if not run.registry.specs("sandbox"):
+        raise UserError(
+            "the run executes code that the model writes, and no sandbox is installed",
+            where=origin,
+            fix=pip_line(["rlcore-sandbox"]),
+        )
     refused = [examine(run.registry, spec.id) for spec in ranked(run.registry)]
     reasons = "; ".join(f"{one.spec.id}: {one.support.reason}" for one in refused)
     fixes = [f"{one.spec.id}: {one.support.fix}" for one in refused if one.support.fix]
     raise UserError(
         "no sandbox can be used on this machine, and the run executes code that the model writes",
-        found=reasons or "no installed plugin provides one",
+        found=reasons or "none that is chosen automatically",
         where=origin,
         fix="\nor ".join([*fixes, "use a sandbox service: sandbox.id=http sandbox.base_url=http://…"]),
     )

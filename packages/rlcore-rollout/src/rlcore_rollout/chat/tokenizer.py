@@ -85,7 +85,8 @@ class ChatTokenizer:
         for source in (self.config, _read_json(self.folder / "special_tokens_map.json")):
             named = source.get(name)
             content = named.get("content") if isinstance(named, Mapping) else named
-            if isinstance(content, str):
+            # The library refuses half of a surrogate pair, which JSON can contain and no token has.
+            if isinstance(content, str) and not any("\ud800" <= character <= "\udfff" for character in content):
                 return content
         return None
 

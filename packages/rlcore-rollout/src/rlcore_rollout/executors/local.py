@@ -40,10 +40,10 @@ from rlcore.types import (
 from rlcore_rollout.completions import Completions
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.executors.not_scored import not_scored_sentence
+from rlcore_rollout.executors.shared_sandbox import SharedSandbox
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, ModelClient, TokenClient
-from rlcore_rollout.sandboxes.shared import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from rlcore_rollout.sandboxes.inside.cells import NAMES, Cells
-from rlcore_rollout.sandboxes.inside.figures import preload
-from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
-from rlcore_rollout.sandboxes.inside.output import MOST_BYTES, Output
-from rlcore_rollout.sandboxes.inside.processes import adopt_orphans, kill_descendants, kill_orphans, kill_tree
-from rlcore_rollout.sandboxes.inside.session import CPU_STATUS, THREADS_NOTE, limit_cpu, seed, threads_left
-from rlcore_rollout.sandboxes.isolation import checks, limits
+from rlcore_sandbox.inside.cells import NAMES, Cells
+from rlcore_sandbox.inside.figures import preload
+from rlcore_sandbox.inside.frames import BrokenFrame, Decoder, encode
+from rlcore_sandbox.inside.output import MOST_BYTES, Output
+from rlcore_sandbox.inside.processes import adopt_orphans, kill_descendants, kill_orphans, kill_tree
+from rlcore_sandbox.inside.session import CPU_STATUS, THREADS_NOTE, limit_cpu, seed, threads_left
+from rlcore_sandbox.isolation import checks, limits
 
 REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
 """Files in the working directory."""

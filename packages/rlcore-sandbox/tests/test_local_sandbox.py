@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from rlcore.errors import SandboxFailure
 from rlcore.types import CodeResult, SandboxLimits
-from rlcore_rollout.sandboxes.local import LocalSandbox, LocalSession
+from rlcore_sandbox.local import LocalSandbox, LocalSession
 
 LIMITS = SandboxLimits(output_characters=400, images=3, image_pixels=40_000, cpu_s=60.0)
 """The time limit of a cell leaves room for a busy machine."""

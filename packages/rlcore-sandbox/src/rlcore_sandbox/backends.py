@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlcore.types import SandboxLimits
 
-from rlcore_rollout.sandboxes.local import LocalSandbox
+from rlcore_sandbox.local import LocalSandbox
 
 
 class NamespacesSandbox(LocalSandbox):

@@ -17,11 +17,11 @@ from typing import Any
 from rlcore.errors import SandboxFailure
 from rlcore.types import SandboxLimits
 
-from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode
-from rlcore_rollout.sandboxes.inside.output import MOST_BYTES, Output
-from rlcore_rollout.sandboxes.inside.session import BROKEN_STATUS, FULL_STATUS
-from rlcore_rollout.sandboxes.isolation.checks import FILES_STATUS, MEMORY_STATUS
-from rlcore_rollout.sandboxes.starting import ZygoteProcess
+from rlcore_sandbox.inside.frames import BrokenFrame, Decoder, encode
+from rlcore_sandbox.inside.output import MOST_BYTES, Output
+from rlcore_sandbox.inside.session import BROKEN_STATUS, FULL_STATUS
+from rlcore_sandbox.isolation.checks import FILES_STATUS, MEMORY_STATUS
+from rlcore_sandbox.starting import ZygoteProcess
 
 CHUNK = 65_536
 START_S, KILL_S = 60.0, 10.0

@@ -11,8 +11,8 @@ import time
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from rlcore_rollout.sandboxes.inside.cells import Cells
-from rlcore_rollout.sandboxes.inside.frames import BrokenFrame, Decoder, encode, read_message
+from rlcore_sandbox.inside.cells import Cells
+from rlcore_sandbox.inside.frames import BrokenFrame, Decoder, encode, read_message
 
 CHUNK = 262_144
 LONGEST = 2**31 - 1

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+
+pytest.importorskip("httpx2", reason="httpx2 is not installed: pip install 'rlcore-sandbox[http]'")
 from fusion_server import HUNG, SANDBOX_ERROR, FusionServer
 from PIL import Image
 from rlcore.errors import ConfigError, SandboxFailure, UserError
@@ -19,9 +21,9 @@ from rlcore.plugins.registry import Registry
 from rlcore.session.plan import RunPlan
 from rlcore.testing import check_sandbox
 from rlcore.types import CodeResult, SandboxLimits
-from rlcore_rollout.sandboxes import service
-from rlcore_rollout.sandboxes.config import HttpSandboxConfig
-from rlcore_rollout.sandboxes.fusion import HttpSandbox, HttpSession, available
+from rlcore_sandbox import service
+from rlcore_sandbox.config import HttpSandboxConfig
+from rlcore_sandbox.fusion import HttpSandbox, HttpSession, available
 
 LIMITS = SandboxLimits(cell_s=20.0, output_characters=1000)
 READY = "rlcore driver started\nrlcore session ready\n"

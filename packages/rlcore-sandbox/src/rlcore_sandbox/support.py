@@ -13,10 +13,10 @@ from typing import Any
 
 from rlcore.types import SandboxSupport
 
-from rlcore_rollout.sandboxes.isolation import bubblewrap as bubblewrap_command
-from rlcore_rollout.sandboxes.starting import create_sessions_folder
+from rlcore_sandbox.isolation import bubblewrap as bubblewrap_command
+from rlcore_sandbox.starting import create_sessions_folder
 
-PROBE = "rlcore_rollout.sandboxes.isolation.probe"
+PROBE = "rlcore_sandbox.isolation.probe"
 TIMEOUT_S = 60.0
 _NO_NETWORK = "no network and no sockets"
 _ONLY_INTERPRETER = "of the host's files, only the interpreter and its packages can be read"
@@ -95,7 +95,7 @@ def landlock(config: Any = None) -> SandboxSupport:
 
 @functools.cache
 def facts(backend: str) -> dict[str, Any]:
-    """What `rlcore_rollout.sandboxes.isolation.probe` finds, once for each backend and process."""
+    """What `rlcore_sandbox.isolation.probe` finds, once for each backend and process."""
     if sys.platform != "linux":
         return {"error": f"the sandbox requires Linux, found {sys.platform}"}
     with tempfile.TemporaryDirectory(prefix="rlcore-probe-") as parent:

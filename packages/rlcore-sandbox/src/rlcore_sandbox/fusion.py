@@ -21,12 +21,12 @@ from rlcore.images.encoding import check_image
 from rlcore.json_files import parse_json
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 
-from rlcore_rollout.sandboxes.config import HttpSandboxConfig
-from rlcore_rollout.sandboxes.inside.texts import cut
-from rlcore_rollout.sandboxes.pictures import check_pictures
+from rlcore_sandbox.config import HttpSandboxConfig
+from rlcore_sandbox.inside.texts import cut
+from rlcore_sandbox.pictures import check_pictures
 
 if TYPE_CHECKING:
-    from rlcore_rollout.sandboxes.service import Ran
+    from rlcore_sandbox.service import Ran
 
 PROGRAM = """\
 import os, sys
@@ -34,10 +34,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
 os.environ["MPLBACKEND"] = "agg"
 sys.path.insert(0, os.getcwd())
-from rlcore_rollout.sandboxes.inside.remote import main
+from rlcore_sandbox.inside.remote import main
 main()
 """
-PACKAGE = "rlcore_rollout"
+PACKAGE = "rlcore_sandbox"
 SENT = {
     "inside": (
         *("cells", "figures", "frames", "notebook", "output", "processes", "remote", "session", "texts"),
@@ -48,7 +48,7 @@ SENT = {
 """The modules that run at the service."""
 REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
 STARTED, READY = "rlcore driver started", "rlcore session ready"
-"""As in `rlcore_rollout.sandboxes.inside.remote`, which this process never imports."""
+"""As in `rlcore_sandbox.inside.remote`, which this process never imports."""
 OVERHEAD_S = 30.0
 """Time for the start of the program, in addition to the limits of its cells."""
 LONGEST_REASON = 1000
@@ -83,7 +83,7 @@ class HttpSandbox:
         Raises:
             SandboxFailure: an image cannot be read.
         """
-        from rlcore_rollout.sandboxes.service import SandboxService
+        from rlcore_sandbox.service import SandboxService
 
         if self._closed:
             raise SandboxFailure("the sandbox is closed")
@@ -253,12 +253,12 @@ async def _probe(config: HttpSandboxConfig, limits: SandboxLimits) -> CodeResult
 @cache
 def _modules() -> dict[str, bytes]:
     """The files that run at the service, by their paths there."""
-    root = files(PACKAGE) / "sandboxes"
-    packages = ("", "sandboxes/", *(f"sandboxes/{folder}/" for folder in SENT))
+    root = files(PACKAGE)
+    packages = ("", *(f"{folder}/" for folder in SENT))
     found = {f"{PACKAGE}/{package}__init__.py": b"" for package in packages}
     for folder, names in SENT.items():
         for name in names:
-            found[f"{PACKAGE}/sandboxes/{folder}/{name}.py"] = (root / folder / f"{name}.py").read_bytes()
+            found[f"{PACKAGE}/{folder}/{name}.py"] = (root / folder / f"{name}.py").read_bytes()
     return found
 
 

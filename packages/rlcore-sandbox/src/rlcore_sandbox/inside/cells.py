@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
-from rlcore_rollout.sandboxes.inside.figures import Shown, decoded
-from rlcore_rollout.sandboxes.inside.texts import cut
-from rlcore_rollout.sandboxes.inside.tracebacks import CELL, remember, short_traceback
+from rlcore_sandbox.inside.figures import Shown, decoded
+from rlcore_sandbox.inside.texts import cut
+from rlcore_sandbox.inside.tracebacks import CELL, remember, short_traceback
 
 NAMES = {
     "np": "numpy",

@@ -1,6 +1,6 @@
 """The zygote: imports numpy, pillow and matplotlib once, and forks a process for each session.
 
-It is started by `rlcore_rollout.sandboxes.local` as a fresh interpreter, with a clean environment and one inherited
+It is started by `rlcore_sandbox.local` as a fresh interpreter, with a clean environment and one inherited
 descriptor: the control socket. It never runs code of a model and has one thread. It ends with the process that started
 it, and the sessions end with it.
 
@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from rlcore_rollout.sandboxes import isolation
-from rlcore_rollout.sandboxes.inside import processes, session
-from rlcore_rollout.sandboxes.inside.figures import preload
-from rlcore_rollout.sandboxes.inside.frames import encode
-from rlcore_rollout.sandboxes.isolation.checks import INTERVAL_S
+from rlcore_sandbox import isolation
+from rlcore_sandbox.inside import processes, session
+from rlcore_sandbox.inside.figures import preload
+from rlcore_sandbox.inside.frames import encode
+from rlcore_sandbox.isolation.checks import INTERVAL_S
 
 PRELOADED = (
     "base64",

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from rlcore.errors import DataError, SandboxFailure
 from rlcore.types import CodeResult, SandboxLimits
 
-from rlcore_rollout.sandboxes.inside.texts import cut
-from rlcore_rollout.sandboxes.pictures import check_pictures
-from rlcore_rollout.sandboxes.process import Ended, SessionProcess
-from rlcore_rollout.sandboxes.starting import ZygoteProcess
+from rlcore_sandbox.inside.texts import cut
+from rlcore_sandbox.pictures import check_pictures
+from rlcore_sandbox.process import Ended, SessionProcess
+from rlcore_sandbox.starting import ZygoteProcess
 
 
 class LocalSandbox:

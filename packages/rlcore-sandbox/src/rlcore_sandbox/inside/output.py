@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore_rollout.sandboxes.inside.texts import cut, joined
+from rlcore_sandbox.inside.texts import cut, joined
 
 MOST_BYTES = 64 * 2**20
 """Bytes that a cell may write. Reading endless output would take time until the cell reaches its limit."""

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 
 import pytest
 from rlcore.types import SandboxLimits
-from rlcore_rollout.sandboxes import support
-from rlcore_rollout.sandboxes.isolation import (
+from rlcore_sandbox import support
+from rlcore_sandbox.isolation import (
     bubblewrap,
     checks,
     interpreter,
@@ -28,7 +28,7 @@ from rlcore_rollout.sandboxes.isolation import (
     seccomp,
     syscalls,
 )
-from rlcore_rollout.sandboxes.local import LocalSandbox
+from rlcore_sandbox.local import LocalSandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
@@ -158,7 +158,7 @@ def test_rules_of_landlock_hold_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     code = f"""
 import os
-from rlcore_rollout.sandboxes.isolation import kernel, landlock
+from rlcore_sandbox.isolation import kernel, landlock
 ruleset = landlock.create_ruleset(["/usr/lib"])
 landlock.allow_scratch(ruleset, {str(tmp_path / "scratch")!r})
 kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -192,7 +192,7 @@ installed = site.getsitepackages()
 site.getsitepackages = lambda prefixes=None: [*installed, folder]
 sys.path.append(folder)
 from types import SimpleNamespace
-from rlcore_rollout.sandboxes import isolation
+from rlcore_sandbox import isolation
 limits = SimpleNamespace(memory_mb=512, processes=4, files=64, file_mb=1)
 prepared = isolation.prepare(backend, limits, scratch)
 own = os.path.join(scratch, "own")
@@ -312,7 +312,7 @@ def test_namespaces_are_used_without_landlock_and_in_restricted_containers(tmp_p
     if not support.namespaces().available:
         pytest.skip(support.namespaces().reason)
     code = f"""
-from rlcore_rollout.sandboxes.isolation import kernel, landlock, probe
+from rlcore_sandbox.isolation import kernel, landlock, probe
 landlock.version = lambda: 0
 mount = kernel.mount
 def restricted(source, target, kind, *rest):

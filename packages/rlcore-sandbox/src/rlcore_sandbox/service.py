@@ -19,7 +19,7 @@ from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import SandboxFailure
 from rlcore.json_files import parse_json
 
-from rlcore_rollout.sandboxes.config import HttpSandboxConfig
+from rlcore_sandbox.config import HttpSandboxConfig
 
 MOST_BYTES = 256 * 2**20
 """Maximum size of an answer in bytes."""

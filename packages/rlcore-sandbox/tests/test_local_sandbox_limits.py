@@ -17,8 +17,8 @@ import pytest
 from image_files import picture
 from rlcore.errors import SandboxFailure
 from rlcore.types import CodeResult, SandboxLimits
-from rlcore_rollout.sandboxes.local import LocalSandbox, LocalSession
-from rlcore_rollout.sandboxes.starting import ZygoteProcess
+from rlcore_sandbox.local import LocalSandbox, LocalSession
+from rlcore_sandbox.starting import ZygoteProcess
 
 LIMITS = SandboxLimits(cell_s=2.0, output_characters=400, images=3, image_pixels=40_000, memory_mb=256)
 

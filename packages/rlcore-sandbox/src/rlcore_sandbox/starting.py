@@ -17,12 +17,12 @@ from pathlib import Path
 from rlcore.errors import SandboxFailure
 from rlcore.types import SandboxLimits
 
-from rlcore_rollout.sandboxes.isolation import started_as
+from rlcore_sandbox.isolation import started_as
 
 START_S = 120.0
 """Time for the imports of a zygote, on a busy machine."""
 END_S = 10.0
-MODULE = "rlcore_rollout.sandboxes.inside.zygote"
+MODULE = "rlcore_sandbox.inside.zygote"
 KEPT_VARIABLES = ("HOME", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "TMPDIR")
 """Variables that the imports may need, such as for matplotlib's cache of fonts. Sessions do not see them."""
 LOG_CHARACTERS = 2000
@@ -149,7 +149,7 @@ class ZygoteProcess:
 
 
 def create_sessions_folder(parent: Path) -> Path:
-    """Create the folder of `rlcore_rollout.sandboxes.isolation.prepare`, as the only folder in `parent`.
+    """Create the folder of `rlcore_sandbox.isolation.prepare`, as the only folder in `parent`.
 
     Sessions of the backend ``namespaces`` may read what is below the parent, because rules of landlock for a mount
     point itself have no effect. Sessions of another user pass through the parent.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from rlcore_rollout.sandboxes.inside.notebook import EncodedImage, notebook_modules
+from rlcore_sandbox.inside.notebook import EncodedImage, notebook_modules
 
 EXTREME = 200
 """An image whose sides differ by more than this factor is not shown: vision-language models reject it."""

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import pytest
-from rlcore_rollout.sandboxes import support
+from rlcore_sandbox import support
 from sandbox_attacked import command
 from sandbox_attacks import ATTACKS, BACKENDS, LOCAL, Attack
 

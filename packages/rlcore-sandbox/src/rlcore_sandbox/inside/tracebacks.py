@@ -6,7 +6,7 @@ import linecache
 import traceback
 from types import FrameType, TracebackType
 
-from rlcore_rollout.sandboxes.inside.texts import cut
+from rlcore_sandbox.inside.texts import cut
 
 CELL = "<cell "
 FIRST, LAST = 3, 7

@@ -1,4 +1,4 @@
-"""Tries a backend in processes of its own: ``python -m rlcore_rollout.sandboxes.isolation.probe BACKEND FOLDER``.
+"""Tries a backend in processes of its own: ``python -m rlcore_sandbox.isolation.probe BACKEND FOLDER``.
 
 Prints what it found as JSON: ``{"error": reason}``, or the facts that the guarantees depend on.
 """

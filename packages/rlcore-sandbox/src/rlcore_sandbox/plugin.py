@@ -1,0 +1,48 @@
+"""Sandboxes and their check, registered with the same hooks as those of any plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import CheckSpec, SandboxSpec
+
+
+@hookimpl
+def rlcore_checks() -> Iterable[CheckSpec]:
+    """The check of ``rlcore doctor``."""
+    yield CheckSpec(id="sandbox", target="rlcore_sandbox.check:sandboxes", summary="Sandboxes for code of a model.")
+
+
+@hookimpl
+def rlcore_sandboxes() -> Iterable[SandboxSpec]:
+    """The sandboxes on this machine, from the strongest to the weakest, and the one of a service."""
+    yield SandboxSpec(
+        id="namespaces",
+        target="rlcore_sandbox.backends:NamespacesSandbox",
+        summary="Each session has Linux namespaces of its own.",
+        strength=100,
+        available="rlcore_sandbox.support:namespaces",
+    )
+    yield SandboxSpec(
+        id="bubblewrap",
+        target="rlcore_sandbox.backends:BubblewrapSandbox",
+        summary="Sessions share Linux namespaces that the program bubblewrap creates.",
+        strength=75,
+        available="rlcore_sandbox.support:bubblewrap",
+    )
+    yield SandboxSpec(
+        id="landlock",
+        target="rlcore_sandbox.backends:LandlockSandbox",
+        summary="Sessions are restricted by landlock and a filter of system calls, without namespaces.",
+        strength=50,
+        available="rlcore_sandbox.support:landlock",
+    )
+    yield SandboxSpec(
+        id="http",
+        target="rlcore_sandbox.fusion:HttpSandbox",
+        config="rlcore_sandbox.config:HttpSandboxConfig",
+        summary="Runs code at a service with the interface of SandboxFusion.",
+        needs=("rlcore-sandbox[http]",),
+        available="rlcore_sandbox.fusion:available",
+    )
