@@ -30,8 +30,8 @@ import torch
 from _hardware_floor import decode_s, gemm_rate, train_s
 from comparison import Absent, Comparison
 from grpo_step_task import BUILDER, SIZES, Size, corpus
-from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-from rlcore_trainer.policy.builtin.tiny_qwen2 import build
+from rlcore_models.builtin.config import TinyQwen2Config
+from rlcore_models.builtin.tiny_qwen2 import build
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 from worker import Worker

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from _hardware_floor import fastest, shapes
 from comparison import Comparison
-from rlcore.models.products import linear, pack
 from rlcore.models.weights import FolderWeights
+from rlcore_models.products import linear, pack
 from rlcore_rollout.engines.context import EngineContext
 from torch_engine import Ours, build, generate, ids, timed
 from transformers import AutoModelForCausalLM

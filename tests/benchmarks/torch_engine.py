@@ -26,8 +26,8 @@ import torch
 from comparison import Comparison
 from PIL import Image
 from rlcore.images import ImageProcessor
-from rlcore.images.pixels import patches
 from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds, media_hash
+from rlcore_models.pixels import patches
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.torch.config import TorchEngineConfig
 from rlcore_rollout.engines.torch.engine import TorchEngine

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from comparison import Comparison
 from PIL import Image
-from rlcore.images.tower import visual_features
+from rlcore_models.vision_encoder import visual_features
 from shared_image import PROCESSOR, picture
 from torch import Tensor
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor

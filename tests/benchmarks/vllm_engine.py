@@ -25,11 +25,11 @@ from comparison import Comparison
 from PIL import Image
 from rlcore.models.weights import FolderWeights
 from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds
+from rlcore_models.builtin.config import TinyQwen25VLConfig
+from rlcore_models.builtin.tiny_qwen_vl import build_qwen25
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.engine import VllmEngine
-from rlcore_trainer.policy.builtin.config import TinyQwen25VLConfig
-from rlcore_trainer.policy.builtin.tiny_qwen_vl import build_qwen25
 from torch_engine import VOCABULARY, ids
 from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 

@@ -23,8 +23,8 @@ from rlcore_trainer.algorithms.advantages.grpo import grpo
 from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.config import SingleProcessConfig
-from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-from rlcore_trainer.policy.builtin.tiny_qwen2 import build
+from rlcore_models.builtin.config import TinyQwen2Config
+from rlcore_models.builtin.tiny_qwen2 import build
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.distributed.strategies.single import SingleProcess
 

@@ -20,9 +20,9 @@ from rl_plugin_gsm8k_tools.config import DataConfig, EnvironmentConfig
 from rl_plugin_gsm8k_tools.dataset import Gsm8kData
 from rl_plugin_gsm8k_tools.environment import Gsm8kTools
 from rlcore.data.chat import ChatData, ChatDataConfig
+from rlcore_models.builtin.config import TinyQwen2Config
+from rlcore_models.builtin.tiny_qwen2 import build
 from rlcore_rollout.chat.plain import PlainFormat
-from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "sft-then-grpo"

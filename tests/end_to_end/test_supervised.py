@@ -16,10 +16,10 @@ from preloaded import rlcore_command
 from rlcore.data.chat_rows import conversation
 from rlcore.data.row_images import ImageReader
 from rlcore.session.session import RunSession
+from rlcore_models.builtin.config import TinyQwen2Config
+from rlcore_models.builtin.tiny_qwen2 import build
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
-from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-from rlcore_trainer.policy.builtin.tiny_qwen2 import build
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import encode
 

@@ -14,12 +14,12 @@ import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.models.weights import FolderWeights
 from rlcore.types import Completion, Prompt, Sampling, TokenIds
+from rlcore_models.lora import adapter_parameters, attach
+from rlcore_models.lora_config import LoraTable
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.segment import Segment
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.policy.lora import adapter_parameters, attach
-from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.policy.model import load_policy
 from rlcore_trainer.training.sync_check import compare, prove
 

@@ -18,13 +18,13 @@ from rlcore.images import ImageProcessor
 from rlcore.models.weights import FolderWeights
 from rlcore.types import Completion, LossMask, Prompt, Sampling, TokenIds
 from rlcore_merge import merge
+from rlcore_models.lora import attach
+from rlcore_models.lora_config import LoraTable
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.segment import Segment
 from rlcore_trainer.batching.packing import TrainingSequence, pack
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.policy.lora import attach
-from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.training.sync_check import prove
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from vision_folders import Family, picture, prompt_of, reference_logprobs, vision_folder

@@ -39,8 +39,8 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small Qwen2 in float32 with its tokenizer."""
-    from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-    from rlcore_trainer.policy.builtin.tiny_qwen2 import build
+    from rlcore_models.builtin.config import TinyQwen2Config
+    from rlcore_models.builtin.tiny_qwen2 import build
 
     folder = tmp_path_factory.mktemp("model") / "base"
     build(folder, ["one two three four five six seven eight nine ten"] * 20, 0, TinyQwen2Config())

@@ -37,6 +37,7 @@ BUDGET = {
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS | {"jinja2", "markupsafe", "pillow"},
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "pillow"},
+    "rlcore-models": CORE | TOKENIZERS | TORCH | {"pillow"},
     "rlcore-sandbox": CORE | {"pillow"},
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,

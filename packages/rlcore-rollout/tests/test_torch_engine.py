@@ -35,7 +35,7 @@ def test_greedy_tokens_and_logprobs_equal_transformers(
     family: str, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if weights == "packed":  # as those of larger models
-        monkeypatch.setattr("rlcore.models.products.SMALLEST", 0)
+        monkeypatch.setattr("rlcore_models.products.SMALLEST", 0)
     if weights == "in place":
         monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
     model = build(family)

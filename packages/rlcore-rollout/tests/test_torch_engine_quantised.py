@@ -62,7 +62,7 @@ def test_adapter_folder_uses_the_quantised_base(base: Path, tmp_path: Path) -> N
 
 
 def test_missing_bitsandbytes_names_the_install_command(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
+    monkeypatch.setattr("rlcore_models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError, match=r"model\.quantization=nf4") as caught:
         module_of(Source(folder=base), NF4)
     assert "rlcore[quantization]" in str(caught.value)

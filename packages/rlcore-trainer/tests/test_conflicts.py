@@ -10,10 +10,10 @@ import pytest
 from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
 from rlcore.plugins.registry import Registry
+from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.training.conflicts import check, comparable
 
 REGISTRY = Registry()

@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 
 peft = pytest.importorskip("peft")
 
+from rlcore_models.lora import adapter_parameters, attach, read_values, save_adapter, switched_off  # noqa: E402
+from rlcore_models.lora_config import LoraTable  # noqa: E402
+from rlcore_models.lora_names import layers_of_folder  # noqa: E402
 from rlcore_trainer.batching.packing import pack  # noqa: E402
 from rlcore_trainer.policy.attention import packed_attention_of  # noqa: E402
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel  # noqa: E402
 from rlcore_trainer.policy.hidden import batch_logprobs  # noqa: E402
-from rlcore_trainer.policy.lora import adapter_parameters, attach, read_values, save_adapter, switched_off  # noqa: E402
-from rlcore_trainer.policy.lora_config import LoraTable  # noqa: E402
-from rlcore_trainer.policy.lora_names import layers_of_folder  # noqa: E402
 from rlcore_trainer.policy.model import load_policy, output_head  # noqa: E402
 from rlcore_trainer.policy.references import AdapterReference  # noqa: E402
 from rlcore_trainer.training import lora_check  # noqa: E402

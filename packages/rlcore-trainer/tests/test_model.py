@@ -138,7 +138,7 @@ def test_contradicting_configuration_is_named_before_weights_are_loaded(
     path = model_folder / name
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     path.write_text(json.dumps({**before, **change}), encoding="utf-8")
-    monkeypatch.setattr("rlcore_trainer.policy.model.AutoModelForCausalLM", None)
+    monkeypatch.setattr("rlcore_models.loading.AutoModelForCausalLM", None)
     with pytest.raises(UserError, match=message) as caught:
         load_policy(model_folder, dtype="auto", device=CPU)
     assert caught.value.where == str(path)

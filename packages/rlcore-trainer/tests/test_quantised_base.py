@@ -20,11 +20,11 @@ pytest.importorskip("bitsandbytes")
 
 from bitsandbytes.nn import Linear4bit
 from peft.utils.integrations import dequantize_module_weight
+from rlcore_models.lora import adapter_parameters, attach, description
+from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.batching.packing import pack
 from rlcore_trainer.policy.attention import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs
-from rlcore_trainer.policy.lora import adapter_parameters, attach, description
-from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.policy.model import load_policy, output_head
 from rlcore_trainer.training import lora_check
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
@@ -147,7 +147,7 @@ def test_quantised_model_is_rejected(model_folder: Path, tmp_path: Path) -> None
 
 
 def test_missing_bitsandbytes_names_the_install_command(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.models.quantization.NEEDS", ("bitsandbytes>=999",))
+    monkeypatch.setattr("rlcore_models.quantization.NEEDS", ("bitsandbytes>=999",))
     with pytest.raises(NotInstalledError) as caught:
         load_policy(model_folder, dtype="float32", device=CPU, quantization="nf4")
     assert pip_line(["rlcore[quantization]"]) in str(caught.value)

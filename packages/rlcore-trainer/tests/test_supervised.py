@@ -16,11 +16,11 @@ from rlcore.config.schema import RunConfig
 from rlcore.errors import DataError, UserError
 from rlcore.runs.progress import Meter, silent
 from rlcore.types import Demonstration, Message
+from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.training.supervised import SupervisedTrainer
 from rlcore_trainer.training.supervised_check import check
 from rlcore_trainer.training.supervised_config import SupervisedConfig

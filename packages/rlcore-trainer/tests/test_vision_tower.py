@@ -12,8 +12,10 @@ from rlcore.config.schema import RunConfig
 from rlcore.errors import UserError
 from rlcore.models.shape import shape_of_folder
 from rlcore.specs import ModelOnDevice
+from rlcore_models.builtin.config import TinyQwen3VLConfig, TinyQwen25VLConfig
+from rlcore_models.builtin.tiny_qwen_vl import build_qwen3, build_qwen25
+from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.policy.lora_config import LoraTable
 from rlcore_trainer.policy.vision import freeze_tower
 from rlcore_trainer.training import model_check
 from rlcore_trainer.training.memory import memory
@@ -129,10 +131,10 @@ def test_a_copied_trunk_keeps_its_tower_frozen() -> None:
 
 @pytest.mark.parametrize("family", ["Qwen2_5_VL", "Qwen3VL"])
 def test_saved_folders_load_with_the_processor_of_transformers(family: str, tmp_path: Path) -> None:
-    from test_tiny_vision_language import built
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    start = built(tmp_path / "start", family)
+    start, build = tmp_path / "start", build_qwen3 if family == "Qwen3VL" else build_qwen25
+    build(start, ["a circle"], 0, TinyQwen3VLConfig() if family == "Qwen3VL" else TinyQwen25VLConfig())
     policy = CausalLanguageModel.load(start, dtype="auto", device=CPU)
     saved = tmp_path / "saved"
     saved.mkdir()

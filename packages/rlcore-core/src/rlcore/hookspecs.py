@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         DatasetSpec,
         DialectSpec,
         EnvironmentSpec,
+        ModelBuilderSpec,
         RecipeSpec,
         RewardSpec,
         SandboxSpec,
@@ -50,6 +51,11 @@ def rlcore_tools() -> Iterable[ToolSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcore_sandboxes() -> Iterable[SandboxSpec]:  # type: ignore[empty-body]
     """Register sandboxes."""
+
+
+@hookspec
+def rlcore_models() -> Iterable[ModelBuilderSpec]:  # type: ignore[empty-body]
+    """Register model builders; ``model.path = "builtin:ID"`` selects one."""
 
 
 @hookspec

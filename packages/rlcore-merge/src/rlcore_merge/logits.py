@@ -85,16 +85,16 @@ def _ids(folder: Path, prompt: str) -> list[int]:
 
 
 def _inputs(folder: Path, prompt: str) -> dict[str, Any]:
-    """The inputs of the models, with a picture where the folder has an image processor."""
+    """The inputs of the models, with a picture where the folder has an image processor and ``rlcore`` is complete."""
     import torch
 
     ids = _ids(folder, prompt)
     model = VisionLanguageModel.of_folder(folder) if (folder / "preprocessor_config.json").is_file() else None
-    if model is None or importlib.util.find_spec("PIL") is None:
+    if model is None or not all(map(importlib.util.find_spec, ("PIL", "rlcore_models"))):
         return {"input_ids": torch.tensor([ids])}
     from PIL import Image
     from rlcore.images.encoding import encode_image
-    from rlcore.images.pixels import patches
+    from rlcore_models.pixels import patches
 
     rows, columns = SIDES
     side = model.processor.token_side

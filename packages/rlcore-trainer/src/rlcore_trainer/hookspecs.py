@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlcore.hookspecs import hookspec
 
 if TYPE_CHECKING:
-    from rlcore.specs import AlgorithmSpec, ModelBuilderSpec, Spec, StrategySpec, TrainerSpec
+    from rlcore.specs import AlgorithmSpec, Spec, StrategySpec, TrainerSpec
 
 
 @hookspec
@@ -24,11 +24,6 @@ def rlcore_algorithms() -> Iterable[AlgorithmSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcore_strategies() -> Iterable[StrategySpec]:  # type: ignore[empty-body]
     """Register strategies."""
-
-
-@hookspec
-def rlcore_models() -> Iterable[ModelBuilderSpec]:  # type: ignore[empty-body]
-    """Register model builders; ``model.path = "builtin:ID"`` selects one."""
 
 
 @hookspec

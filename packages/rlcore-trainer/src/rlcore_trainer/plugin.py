@@ -39,7 +39,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
             ("curriculum", "rlcore_trainer.config:CurriculumConfig"),
             ("critic", "rlcore_trainer.optim.critic_config:CriticConfig"),
-            ("lora", "rlcore_trainer.policy.lora_config:LoraTable"),
+            ("lora", "rlcore_models.lora_config:LoraTable"),
         ),
     )
     yield TrainerSpec(
@@ -51,7 +51,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         check="rlcore_trainer.training.supervised_check:check",
         memory="rlcore_trainer.training.memory:memory",
         quantizes=True,
-        tables=(("lora", "rlcore_trainer.policy.lora_config:LoraTable"),),
+        tables=(("lora", "rlcore_models.lora_config:LoraTable"),),
     )
 
 
@@ -228,25 +228,7 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
 
 @hookimpl
 def rlcore_models() -> Iterable[ModelBuilderSpec]:
-    """Register the built-in models."""
-    yield ModelBuilderSpec(
-        id="tiny-qwen2",
-        target="rlcore_trainer.policy.builtin.tiny_qwen2:build",
-        config="rlcore_trainer.policy.builtin.config:TinyQwen2Config",
-        summary="Qwen2 architecture with about a million parameters and its own tokenizer, built from a seed.",
-    )
-    yield ModelBuilderSpec(
-        id="tiny-qwen2.5-vl",
-        target="rlcore_trainer.policy.builtin.tiny_qwen_vl:build_qwen25",
-        config="rlcore_trainer.policy.builtin.config:TinyQwen25VLConfig",
-        summary="Qwen2.5-VL architecture with about 0.4 million parameters, its own tokenizer and image processor.",
-    )
-    yield ModelBuilderSpec(
-        id="tiny-qwen3-vl",
-        target="rlcore_trainer.policy.builtin.tiny_qwen_vl:build_qwen3",
-        config="rlcore_trainer.policy.builtin.config:TinyQwen3VLConfig",
-        summary="Qwen3-VL architecture with about 0.4 million parameters, its own tokenizer and image processor.",
-    )
+    """Register the built-in robot policy."""
     yield ModelBuilderSpec(
         id="tiny-vla",
         target="rlcore_trainer.control.building:build_tiny_vla",

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 GROUP = "rlcore.plugins"
-HOSTS = ("rlcore-core", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge", "rlcore-compat")
+HOSTS = (
+    *("rlcore-core", "rlcore-models", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge"),
+    "rlcore-compat",
+)
 """rlcore's own distributions. Other plugins cannot take over their names and ids."""
 CHECKED = (*HOSTS, "rlcore")
 """Distributions whose versions are checked against a plugin's requirements before it is imported."""

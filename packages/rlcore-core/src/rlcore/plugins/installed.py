@@ -42,7 +42,6 @@ HOOK_OWNERS: Mapping[str, str] = {
     "rlcore_trainers": "rlcore-trainer",
     "rlcore_algorithms": "rlcore-trainer",
     "rlcore_strategies": "rlcore-trainer",
-    "rlcore_models": "rlcore-trainer",
     "rlcore_reward_terms": "rlcore-trainer",
     "rlcore_mergers": "rlcore-merge",
     "rlcore_checkpoint_layout": "rlcore-merge",

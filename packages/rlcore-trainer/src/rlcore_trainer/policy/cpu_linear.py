@@ -1,4 +1,4 @@
-"""Linear layers in float32 on a CPU, whose three products are computed by oneDNN: see `rlcore.models.products`.
+"""Linear layers in float32 on a CPU, whose three products are computed by oneDNN: see `rlcore_models.products`.
 
 A step of training in float32 takes half the time on an AMD processor, and the same time on an Intel processor.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rlcore.models.products import linear, multiplies
+from rlcore_models.products import linear, multiplies
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 

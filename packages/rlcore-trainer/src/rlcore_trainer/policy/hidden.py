@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from rlcore.errors import DataError, UserError
 from rlcore.images import ImageProcessor
-from rlcore.images.tower import VisualFeatures, is_vision_language, text_model, vision_tower, visual_features
+from rlcore_models.vision_encoder import VisualFeatures, is_vision_language, text_model, vision_tower, visual_features
 from torch import Tensor
 from transformers import PreTrainedModel
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from rlcore.models.products import bfloat16_products, linear
+from rlcore_models.products import bfloat16_products, linear
 from torch import Tensor
 
 TILE_ELEMENTS = 1 << 19

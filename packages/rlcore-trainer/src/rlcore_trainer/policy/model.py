@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import read_config
-from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.vision_language import sees_images
-from rlcore.models.weights import check_loaded, check_types, limit_threads
+from rlcore_models.loading import load_model, unreadable
 from torch import Tensor, nn
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    PreTrainedModel,
-)
-from transformers.utils.logging import disable_progress_bar
+from transformers import PreTrainedModel
 
 from rlcore_trainer.policy.cpu_linear import use_onednn
 from rlcore_trainer.policy.finite import first_non_finite
@@ -56,35 +45,10 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
             language model or a vision-language model of a supported family.
     """
     check_folder(folder)
-    check_agreement(folder)
+    check_agreement(folder)  # before the next check, which trusts config.json
     _check_whole(folder)
-    check_types(folder)
-    chosen = _dtype(dtype, device)
-    kind: Any = AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
-    quantised = loading_options(quantization, dtype=chosen, device=device)
-    try:
-        loaded: Any = kind.from_pretrained(
-            folder,
-            dtype=chosen,
-            local_files_only=True,
-            trust_remote_code=False,
-            attn_implementation=_attention(folder),
-            output_loading_info=True,
-            **quantised,
-        )
-    except Exception as error:  # damaged settings and weights raise every type in transformers and torch
-        raise _unreadable("the model", error, folder) from error
-    model, loading = loaded
-    assert isinstance(model, PreTrainedModel)
-    check_loaded(loading, folder)
-    if quantised:
-        keep_layout(model)
-    else:
-        nn.Module.to(model, device)
-    if device.type == "cpu":
-        limit_threads(model.num_parameters())
-    model.requires_grad_(not quantised).train(False)
+    model = load_model(folder, dtype=dtype, device=device, quantization=quantization)
+    model.requires_grad_(quantization == "none")
     _check_vocabulary(model, folder)
     _check_finite(model, folder)
     use_onednn(model)
@@ -120,32 +84,6 @@ def output_head(model: PreTrainedModel) -> Tensor:
     return weight_VD
 
 
-def _unreadable(what: str, error: Exception, folder: Path) -> UserError:
-    lines = str(error).splitlines()
-    return UserError(
-        f"{what} cannot be loaded",
-        found=f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__,
-        where=str(folder),
-        fix="save or download the folder again, or choose a model that the installed transformers supports",
-    )
-
-
-def _attention(folder: Path) -> str:
-    """Return the attention to load, always by name: a configuration could name code to download."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    kinds = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING if hasattr(config, "vision_config") else MODEL_FOR_CAUSAL_LM_MAPPING
-    kind: Any = kinds.get(type(config), PreTrainedModel)
-    return "sdpa" if kind._supports_sdpa else "eager"
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    dtype = getattr(torch, name)
-    assert isinstance(dtype, torch.dtype)
-    return dtype
-
-
 def _check_whole(folder: Path) -> None:
     if read_config(folder).get("quantization_config") is not None:
         raise UserError(
@@ -164,7 +102,7 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
     try:
         tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
     except Exception as error:  # the tokenizers library raises no narrower type
-        raise _unreadable("the tokenizer of the model", error, folder) from error
+        raise unreadable("the tokenizer of the model", error, folder) from error
     embeddings = model.get_input_embeddings()
     assert isinstance(embeddings, nn.Embedding)
     rows = embeddings.num_embeddings

@@ -17,11 +17,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from rlcore.images.tower import text_model
+from rlcore_models.lora import has_adapter, values_of, write_values
+from rlcore_models.vision_encoder import text_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-
-from rlcore_trainer.policy.lora import has_adapter, values_of, write_values
 
 LAYERS_AT_A_TIME = 6
 MOST_PARTS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import torch
-from rlcore.models.products import linear
+from rlcore_models.products import linear
 
 ROWS, WIDTH, FEED_FORWARD = 1024, 512, 1536
 """Sizes of the measured product, those of a small model: 4 to 10 ms a product on two cores."""

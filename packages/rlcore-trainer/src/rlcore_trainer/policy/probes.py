@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from rlcore.errors import UserError
 from rlcore.images import ImageProcessor
-from rlcore.images.pixels import patches
-from rlcore.images.tower import is_vision_language
 from rlcore.types import LossMask, MediaSpan, TokenIds
+from rlcore_models.pixels import patches
+from rlcore_models.vision_encoder import is_vision_language
 from torch import Tensor
 from transformers import PreTrainedModel
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from rlcore_models.lora import switched_off, values_of, write_values
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rlcore_trainer.policy.lora import switched_off, values_of, write_values
 from rlcore_trainer.policy.policy import Policy
 
 

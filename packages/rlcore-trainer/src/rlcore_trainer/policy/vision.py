@@ -7,13 +7,10 @@ from pathlib import Path
 import torch
 from rlcore.errors import UserError
 from rlcore.images import ImageProcessor
-from rlcore.images.pixels import patches
-from rlcore.images.tower import is_vision_language, vision_tower
 from rlcore.types import Prompt
+from rlcore_models.pixels import patches
+from rlcore_models.vision_encoder import is_vision_language, vision_tower
 from torch import Tensor, nn
-
-OF_TOWER = r"(.*\.)?visual\..*"
-"""Matches the full paths of the modules of a vision tower."""
 
 
 def freeze_tower(model: nn.Module) -> None:

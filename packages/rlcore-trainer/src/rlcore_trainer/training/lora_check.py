@@ -13,13 +13,13 @@ from rlcore.config.write import toml_value
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import WEIGHTS, base_name, base_quantization, check_base, is_adapter, read_settings
 from rlcore.models.folder import BUILTIN, local_base, local_folder
-from rlcore.models.quantization import check_installed
 from rlcore.plugins.loading import pip_line
 from rlcore.specs import EngineSpec
+from rlcore_models.lora_config import ALL, LoraTable, lora_table
+from rlcore_models.lora_names import layers_of_folder, wrong_names
+from rlcore_models.quantization import check_installed
 
 from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.policy.lora_config import ALL, LoraTable, lora_table
-from rlcore_trainer.policy.lora_names import layers_of_folder, wrong_names
 from rlcore_trainer.training.resume_check import configuration_before
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.models.shape import OF_TOWER
 from rlcore.specs import GAPS, MemoryNeeds, ModelOnDevice
+from rlcore_models.lora_config import ALL, LoraTable, lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.policy.lora_config import ALL, LoraTable, lora_table
 from rlcore_trainer.training.expected_tokens import expected_tokens
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from rlcore.errors import UserError
 from rlcore.models.config_file import CONFIG, read_config
 from rlcore.models.folder import BUILTIN, local_folder
 from rlcore.models.vision_language import sees_images
+from rlcore_models.lora_config import lora_table
 
-from rlcore_trainer.policy.lora_config import lora_table
 from rlcore_trainer.training.resume_check import configuration_before
 
 if TYPE_CHECKING:

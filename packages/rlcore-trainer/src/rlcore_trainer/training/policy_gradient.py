@@ -11,6 +11,7 @@ from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Group, RolloutRequest, Task
 from rlcore.wording import counted
+from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
 from rlcore_trainer.algorithms.selected import description, selected_advantage, selected_loss
@@ -19,7 +20,6 @@ from rlcore_trainer.optim.critic import Critic
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.optim.updates import PolicyUpdate
-from rlcore_trainer.policy.lora_config import lora_table
 from rlcore_trainer.policy.policy import Reference, TokenPolicy
 from rlcore_trainer.training.collection import Collected, Collector
 from rlcore_trainer.training.conflicts import comparable

@@ -11,8 +11,8 @@ from typing import Self, cast
 from rlcore.contracts import ChatFormat, TokenExecutor
 from rlcore.episodes.evaluation import evaluation_request
 from rlcore.errors import EngineError, NotScoredError
-from rlcore.models.thread_teams import release_thread_team
 from rlcore.types import Group, RolloutRequest, Stop, Task
+from rlcore_models.thread_teams import release_thread_team
 
 from rlcore_trainer.policy.policy import TokenPolicy
 from rlcore_trainer.training.session import TrainingSession

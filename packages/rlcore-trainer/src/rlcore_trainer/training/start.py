@@ -9,10 +9,10 @@ import torch
 from rlcore.models.folder import check_checksums
 from rlcore.models.weights import limit_threads
 from rlcore.specs import EnvironmentSpec
+from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import choose_forward
-from rlcore_trainer.policy.lora_config import lora_table
 from rlcore_trainer.policy.model import load_policy
 from rlcore_trainer.policy.policy import Policy
 from rlcore_trainer.policy.vision import freeze_tower
@@ -31,7 +31,7 @@ def starting_policy(run: RunSession, folder: Path, *, device: torch.device, drop
     `rlcore_trainer.training.lora_check` has already checked that the checkpoint matches ``[lora]``.
 
     Raises:
-        UserError: as `load_policy` and `rlcore_trainer.policy.lora.attach`.
+        UserError: as `load_policy` and `rlcore_models.lora.attach`.
     """
     table, asked = lora_table(run), run.config.model
     checkpoint = run.resume_from / "model" if run.resume_from is not None else None
@@ -46,7 +46,7 @@ def starting_policy(run: RunSession, folder: Path, *, device: torch.device, drop
         if asked.vision_tower == "frozen":
             freeze_tower(model)
         return CausalLanguageModel(model, folder, forward=choose_forward(model, checkpoint or folder))
-    from rlcore_trainer.policy.lora import attach
+    from rlcore_models.lora import attach
 
     adapter = checkpoint
     if adapter is None and table.adapter is not None:

@@ -17,8 +17,8 @@ import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.images import ImageProcessor
 from rlcore.models.freed_memory import return_freed_memory
-from rlcore.models.thread_teams import release_thread_team
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
+from rlcore_models.thread_teams import release_thread_team
 
 from rlcore_rollout.engines.torch.plain import PlainScheduler
 from rlcore_rollout.engines.torch.rows import independent_rows

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from rlcore.models.products import bfloat16_products, linear, pack
+from rlcore_models.products import bfloat16_products, linear, pack
 from torch import Tensor, nn
 
 HEAD_ROWS = 2048

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.errors import DataError, EngineError, UserError
 from rlcore.images import rotary_positions
-from rlcore.images.tower import vision_tower, visual_features
+from rlcore_models.vision_encoder import vision_tower, visual_features
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.config import CALL_TOKENS

@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.images.families import FAMILIES as VISION_TYPES
-from rlcore.images.tower import text_model
 from rlcore.models.adapter import is_adapter
-from rlcore.models.agreement import check_agreement
-from rlcore.models.config_file import read_config
 from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
-from rlcore.models.quantization import keep_layout, loading_options
-from rlcore.models.weights import check_loaded, check_types, limit_threads
 from rlcore.plugins.loading import pip_line
+from rlcore_models.loading import load_model, unreadable
+from rlcore_models.vision_encoder import text_model
 from torch import Tensor
 
 from rlcore_rollout.engines.torch.config import FUSED_BYTES
@@ -119,41 +115,10 @@ def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     if is_adapter(folder):
         return _with_adapter(_load(base_of(folder), context), folder)
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
-
     if not (folder / "config.json").is_file():
         raise UserError("the torch engine needs a Hugging Face folder", found="no config.json", where=str(folder))
-    check_agreement(folder)
-    check_types(folder)
-    device = device_name(context.device, gpus=torch.cuda.device_count())
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # the output belongs to rlcore
-    set_verbosity_error()  # type: ignore[no-untyped-call]  # missing tensors are reported below
-    dtype = context.dtype
-    if dtype == "auto":
-        dtype = "float32" if device == "cpu" else "bfloat16"
-    quantised = loading_options(context.quantization, dtype=getattr(torch, dtype), device=device)
-    try:
-        sees = read_config(folder).get("model_type") in VISION_TYPES
-        loaded: Any = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(
-            folder,
-            dtype=getattr(torch, dtype),
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **quantised,
-        )
-    except Exception as error:  # damaged settings and weights raise every type in transformers
-        raise _unreadable(error, folder) from error
-    model, loading = loaded
-    check_loaded(loading, folder)
-    module: torch.nn.Module = model.eval()
-    if device == "cpu":
-        limit_threads(sum(p.numel() for p in module.parameters()))
-    if quantised:
-        keep_layout(module)
-        return module
-    return module.to(device)
+    device = torch.device(device_name(context.device, gpus=torch.cuda.device_count()))
+    return load_model(folder, dtype=context.dtype, device=device, quantization=context.quantization)
 
 
 def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
@@ -169,19 +134,9 @@ def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
             warnings.simplefilter("ignore")  # modules trained in full beside a tied layer do not concern an engine
             model: Any = PeftModel.from_pretrained(module, str(folder))
     except Exception as error:  # as in `_load`
-        raise _unreadable(error, folder) from error
+        raise unreadable("the adapter", error, folder) from error
     found: torch.nn.Module = model.base_model.model
     return found.eval()
-
-
-def _unreadable(error: Exception, folder: Path) -> UserError:
-    lines = str(error).splitlines()
-    return UserError(
-        "the model cannot be loaded",
-        found=f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__,
-        where=str(folder),
-        fix="save or download the folder again, or use a model that the installed transformers supports",
-    )
 
 
 def unsupported(module: torch.nn.Module) -> str | None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 from rlcore.errors import ConfigError
+from rlcore_models.builtin.config import MOST_PARAMETERS
 
 from rlcore_trainer.control.models.config import TinyVLAConfig
 from rlcore_trainer.control.models.spaces import Spaces
 from rlcore_trainer.control.models.vla import create
-from rlcore_trainer.policy.builtin.config import MOST_PARAMETERS
 
 
 def build(

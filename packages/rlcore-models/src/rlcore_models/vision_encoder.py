@@ -13,13 +13,16 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from rlcore.images.families import FAMILIES
+from rlcore.images.fitting import ImageProcessor
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from rlcore.images.families import FAMILIES
-from rlcore.images.fitting import ImageProcessor
-from rlcore.images.pixels import frame_patches
+from rlcore_models.pixels import frame_patches
+
+OF_TOWER = r"(.*\.)?visual\..*"
+"""Matches the full paths of the modules of a vision tower."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
-from rlcore_trainer.policy.builtin.config import TinyQwen3VLConfig, TinyQwen25VLConfig, TinyVisionConfig
-from rlcore_trainer.policy.builtin.folder import end_tokens, write_folder, write_settings
-from rlcore_trainer.policy.builtin.tokenizer import SPECIAL, VISION, train_tokenizer
+from rlcore_models.builtin.config import TinyQwen3VLConfig, TinyQwen25VLConfig, TinyVisionConfig
+from rlcore_models.builtin.folder import end_tokens, write_folder, write_settings
+from rlcore_models.builtin.tokenizer import SPECIAL, VISION, train_tokenizer
 
 MERGE, FRAMES = 2, 2
 """Side in patches of a visual token, and frames of a patch, as in all published models of these families."""

@@ -6,9 +6,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 from rlcore.errors import ConfigError
-from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-from rlcore_trainer.policy.builtin.tiny_qwen2 import build
-from rlcore_trainer.policy.builtin.tokenizer import MARKUP, SPECIAL
+from rlcore_models.builtin.config import TinyQwen2Config
+from rlcore_models.builtin.tiny_qwen2 import build
+from rlcore_models.builtin.tokenizer import MARKUP, SPECIAL
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM
 

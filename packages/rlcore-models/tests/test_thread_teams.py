@@ -10,7 +10,7 @@ import pytest
 CODE = """
 import os
 import torch
-from rlcore.models.thread_teams import release_thread_team
+from rlcore_models.thread_teams import release_thread_team
 
 def compute():
     return len(os.listdir("/proc/self/task")), float(torch.ones(1000, 1000).mul(2).sum())

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from rlcore.errors import DataError
 from rlcore.images import ImageProcessor
-from rlcore.images.pixels import patches
-from rlcore.images.tower import is_vision_language, text_model, visual_features
+from rlcore_models.pixels import patches
+from rlcore_models.vision_encoder import is_vision_language, text_model, visual_features
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2VLImageProcessor
 from vision_models import FAMILIES, TEXT, picture, processor_of, vision_language_model

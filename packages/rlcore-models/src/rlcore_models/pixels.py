@@ -6,11 +6,10 @@ Axes: ``P`` the patches of an image, in squares of ``merge_size`` by ``merge_siz
 from __future__ import annotations
 
 import torch
-from torch import Tensor
-
 from rlcore.errors import DataError
 from rlcore.images.encoding import decode_image
 from rlcore.images.fitting import ImageProcessor
+from torch import Tensor
 
 
 def patches(data: bytes, processor: ImageProcessor) -> Tensor:

@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 from rlcore.errors import UserError
-from rlcore.images.tower import is_vision_language, text_model
 from rlcore.models.adapter import FINGERPRINT, QUANTIZATION, WEIGHTS, check_base, read_settings
 from rlcore.models.fingerprint import fingerprint_of_folder
 from rlcore.types import derive_seed
@@ -30,9 +29,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rlcore_trainer.policy.lora_config import ALL, LoraTable
-from rlcore_trainer.policy.lora_names import Layers, wrong_names
-from rlcore_trainer.policy.vision import OF_TOWER
+from rlcore_models.lora_config import ALL, LoraTable
+from rlcore_models.lora_names import Layers, wrong_names
+from rlcore_models.vision_encoder import OF_TOWER, is_vision_language, text_model
 
 NAME = "default"
 PREFIX = "base_model.model."
@@ -77,7 +76,7 @@ def attach(
     layers are trained in full only if a name of ``table.modules_to_save`` matches no layer of the text model.
 
     Args:
-        model: a model from `rlcore_trainer.policy.model.load_policy`
+        model: a model from `rlcore_models.loading.load_model`
         table: the layers to adapt and the form of the adapter
         base: the folder that the model was loaded from
         seed: seed of the run

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rlcore.models.products import SMALLEST, linear, multiplies, pack  # noqa: E402
+from rlcore_models.products import SMALLEST, linear, multiplies, pack  # noqa: E402
 
 INPUTS, OUTPUTS = 320, 448
 

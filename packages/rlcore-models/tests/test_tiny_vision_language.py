@@ -9,9 +9,9 @@ import torch
 from PIL import Image, ImageDraw
 from pydantic import ValidationError
 from rlcore.images import ImageProcessor
-from rlcore_trainer.policy.builtin.config import TinyQwen3VLConfig, TinyQwen25VLConfig
-from rlcore_trainer.policy.builtin.tiny_qwen_vl import build_qwen3, build_qwen25
-from rlcore_trainer.policy.builtin.tokenizer import SPECIAL, VISION
+from rlcore_models.builtin.config import TinyQwen3VLConfig, TinyQwen25VLConfig
+from rlcore_models.builtin.tiny_qwen_vl import build_qwen3, build_qwen25
+from rlcore_models.builtin.tokenizer import SPECIAL, VISION
 from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
 TEXTS = [f"Which colour is the circle? red blue green {n}" for n in range(300)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from rlcore.errors import UserError, did_you_mean
 from rlcore.models.fingerprint import safetensors_header
 
-from rlcore_trainer.policy.lora_config import ALL, LoraTable
+from rlcore_models.lora_config import ALL, LoraTable
 
 USUAL = "model.layers.0.self_attn.q_proj.weight"
 """A tensor whose presence shows that the file uses the names of the model's layers."""

@@ -10,9 +10,9 @@ from rlcore.errors import ConfigError
 from tokenizers import Tokenizer
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rlcore_trainer.policy.builtin.config import TinyQwen2Config
-from rlcore_trainer.policy.builtin.folder import end_tokens, write_folder
-from rlcore_trainer.policy.builtin.tokenizer import train_tokenizer
+from rlcore_models.builtin.config import TinyQwen2Config
+from rlcore_models.builtin.folder import end_tokens, write_folder
+from rlcore_models.builtin.tokenizer import train_tokenizer
 
 TEMPLATE = (
     "{% for message in messages %}"

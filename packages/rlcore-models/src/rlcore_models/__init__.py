@@ -1,0 +1,1 @@
+"""What sampling and training compute alike: loading a model, adapters, images, built-in tiny models."""

@@ -1,0 +1,98 @@
+"""Load a Hugging Face folder as a model of ``transformers``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from rlcore.errors import UserError
+from rlcore.models.agreement import check_agreement
+from rlcore.models.config_file import read_config
+from rlcore.models.vision_language import sees_images
+from rlcore.models.weights import check_loaded, check_types, limit_threads
+from torch import nn
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+)
+from transformers.utils.logging import disable_progress_bar, set_verbosity_error
+
+from rlcore_models.quantization import keep_layout, loading_options
+
+
+def load_model(folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> PreTrainedModel:
+    """Load the model of a folder, in evaluation mode. A vision-language model is loaded with its vision encoder.
+
+    Args:
+        folder: has config.json and weights
+        dtype: of the weights; ``auto`` is float32 on a CPU and bfloat16 on a GPU
+        device: of the weights
+        quantization: ``none`` or ``nf4``
+
+    Raises:
+        NotInstalledError: a library for the quantization is missing.
+        UserError: the configuration or the weights are damaged or do not belong together, or the model is not a causal
+            language model or a vision-language model of a supported family.
+    """
+    check_agreement(folder)
+    check_types(folder)
+    chosen = _dtype(dtype, device)
+    kind: Any = AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
+    set_verbosity_error()  # type: ignore[no-untyped-call]  # missing tensors are reported below
+    quantised = loading_options(quantization, dtype=chosen, device=device)
+    try:
+        loaded: Any = kind.from_pretrained(
+            folder,
+            dtype=chosen,
+            local_files_only=True,
+            trust_remote_code=False,
+            attn_implementation=_attention(folder),
+            output_loading_info=True,
+            **quantised,
+        )
+    except Exception as error:  # damaged settings and weights raise every type in transformers and torch
+        raise unreadable("the model", error, folder) from error
+    model, loading = loaded
+    assert isinstance(model, PreTrainedModel)
+    check_loaded(loading, folder)
+    if quantised:
+        keep_layout(model)
+    else:
+        nn.Module.to(model, device)
+    if device.type == "cpu":
+        limit_threads(model.num_parameters())
+    evaluated: PreTrainedModel = model.train(False)
+    return evaluated
+
+
+def unreadable(what: str, error: Exception, folder: Path) -> UserError:
+    """Return the error for an exception of a library that reads a part of a folder."""
+    lines = str(error).splitlines()
+    return UserError(
+        f"{what} cannot be loaded",
+        found=f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__,
+        where=str(folder),
+        fix="save or download the folder again, or choose a model that the installed transformers supports",
+    )
+
+
+def _attention(folder: Path) -> str:
+    """Return the attention to load, always by name: a configuration could name code to download."""
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    kinds = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING if hasattr(config, "vision_config") else MODEL_FOR_CAUSAL_LM_MAPPING
+    kind: Any = kinds.get(type(config), PreTrainedModel)
+    return "sdpa" if kind._supports_sdpa else "eager"
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
