@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 from comparison import Comparison
-from rlcore_trainer.control.environments import Environments
-from rlcore_trainer.control.steps import Outcome
-from rlcore_trainer.control.vector import environments
+from rlcore_control.environments import Environments
+from rlcore_control.steps import Outcome
+from rlcore_control.vector import environments
 
 VERSIONS = ("gymnasium", "numpy")
 COUNT = 8

@@ -13,7 +13,7 @@ import tiny_pi0
 import tiny_smolvla
 import torch
 from preloaded import rlcore_command
-from rlcore_trainer.control.models.loading import load_action_model
+from rlcore_control.models.loading import load_action_model
 from safetensors.torch import load_file
 from torch import Tensor
 

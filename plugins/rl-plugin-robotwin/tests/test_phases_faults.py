@@ -23,8 +23,8 @@ from rl_plugin_robotwin.phases.sequences import Interface
 from rl_plugin_robotwin.phases.world_model import WorldModelTraining, predictions
 from rl_plugin_robotwin.toy.environment import ToyArm, ToyConfig
 from rlcore.cli import main
-from rlcore_trainer.control.episodes import collect
-from rlcore_trainer.control.vector import SyncEnvironments
+from rlcore_control.episodes import collect
+from rlcore_control.vector import SyncEnvironments
 from rlcore_trainer.distributed.config import SingleProcessConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess
 

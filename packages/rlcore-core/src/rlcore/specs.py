@@ -190,6 +190,27 @@ class ExecutorSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySpec(Spec):
+    """What acts in environments of another kind than chat: a `rlcore_trainer.policy.policy.Policy`.
+
+    ``target.load(folder, dtype=..., device=...)`` loads it.
+    """
+
+    action: str
+    """The kind of `EnvironmentSpec.action` that it chooses."""
+    warm_up: str
+    """``module:attribute`` of the function that imitates demonstrations, such as `rlcore_control.cloning.clone`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionModelSpec(Spec):
+    """A family of robot policies; ``target(config, folder)`` reads one as a `rlcore_control.models.ActionModel`."""
+
+    marks: frozenset[tuple[str, str]]
+    """Keys of ``config.json`` with their values, of which a folder of the family has at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolParserSpec(Spec):
     """A tool-call parser, created with ``target()``."""
 

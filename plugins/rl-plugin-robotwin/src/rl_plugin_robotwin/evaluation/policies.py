@@ -105,8 +105,8 @@ class Model:
 
     def __init__(self, folder: Path, *, executed: int | None = None, inputs: Mapping[str, Any] | None = None) -> None:
         import torch
-        from rlcore_trainer.control.models.loading import load_action_model
-        from rlcore_trainer.control.vector import bounded
+        from rlcore_control.models.loading import load_action_model
+        from rlcore_control.vector import bounded
 
         torch.set_num_threads(1)  # equal numbers whatever the number of workers
         self._torch, self._folder, self._executed = torch, folder, executed
@@ -116,7 +116,7 @@ class Model:
 
     def prepare(self, arena: Arena, candidate: Candidate) -> None:
         """As `Policy.prepare`. Raises UserError if the model needs other observations or actions."""
-        from rlcore_trainer.control.observations import View
+        from rlcore_control.observations import View
 
         environment = arena.environment
         self._space = environment.action_space

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from rlcore_trainer.control.episodes import Decide
+from rlcore_control.episodes import Decide
 
 from rl_plugin_robotwin.phases.exploring import ExploringTrainer
 from rl_plugin_robotwin.phases.sequences import Sequences

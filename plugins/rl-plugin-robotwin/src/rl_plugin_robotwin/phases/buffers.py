@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from rlcore.errors import UserError
 from rlcore.wording import counted
-from rlcore_trainer.control.buffer import EpisodeBuffer
+from rlcore_control.buffer import EpisodeBuffer
 from rlcore_trainer.distributed.strategy import Strategy
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from rlcore.types import derive_seed
+from rlcore_control.episodes import Choice, Recorder
 from rlcore_trainer.algorithms.interface import Advantage, AdvantageInputs, Loss, LossInputs
-from rlcore_trainer.control.episodes import Choice, Recorder
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import Tensor
 

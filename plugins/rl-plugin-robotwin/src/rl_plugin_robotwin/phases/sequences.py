@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gymnasium import Space, spaces
 from rlcore.errors import UserError
-from rlcore_trainer.control.episodes import Episode
+from rlcore_control.episodes import Episode
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import Tensor
 

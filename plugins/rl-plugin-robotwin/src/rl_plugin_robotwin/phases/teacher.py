@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore_trainer.control.episodes import Decide
+from rlcore_control.episodes import Decide
 
 from rl_plugin_robotwin.phases.sequences import Sequences
 from rl_plugin_robotwin.phases.trainer import PhaseTrainer

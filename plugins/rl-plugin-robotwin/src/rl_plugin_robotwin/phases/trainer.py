@@ -19,9 +19,9 @@ import torch
 from rlcore.errors import DivergenceError, UserError
 from rlcore.runs.metrics import STEPS_COVERED
 from rlcore.types import derive_seed
-from rlcore_trainer.control.buffer import EpisodeBuffer
-from rlcore_trainer.control.episodes import Collected, Decide, Episode, collect
-from rlcore_trainer.control.vector import environments_of_run
+from rlcore_control.buffer import EpisodeBuffer
+from rlcore_control.episodes import Collected, Decide, Episode, collect
+from rlcore_control.vector import environments_of_run
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
 

@@ -1,0 +1,185 @@
+"""Episodes as arrays, and their collection.
+
+Axes: ``T`` the steps of an episode. Observations have ``T + 1`` rows: row ``t`` precedes action ``t``, row ``t + 1``
+follows it, and the last row is the final observation, so no transition can join two episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from rlcore.errors import EnvironmentFailure
+
+from rlcore_control.environments import Environments
+from rlcore_control.steps import Array, Observation, Outcome, Start
+from rlcore_control.vector import episode_seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One complete episode of an environment."""
+
+    number: int
+    """Number of the episode in its run."""
+    seed: int
+    """The seed of its reset."""
+    observations: Mapping[str, Array]
+    """Observations by key, ``T + 1`` rows each."""
+    actions: Array
+    """The actions that the environment received, T rows."""
+    rewards_T: Array
+    """Rewards, float64."""
+    terminated: bool
+    """Whether the environment reached a final state. Otherwise, the episode was truncated."""
+    stored: Mapping[str, Array] = field(default_factory=dict)
+    """What the policy stored with its decisions, such as ``logprob``, T rows each."""
+    terms: Mapping[str, Array] = field(default_factory=dict)
+    """The environment's ``info["reward_terms"]`` by name, T rows each; 0 in steps without the term."""
+    success: bool | None = None
+    """``info["is_success"]`` of the last step, if the environment reports it."""
+    instruction: str = ""
+    """``info["instruction"]`` of the reset, if the environment reports it."""
+
+    def __len__(self) -> int:
+        """The number of steps, T."""
+        return len(self.rewards_T)
+
+    def window(self, start: int, length: int) -> Episode:
+        """Return the steps from ``start``, with ``length + 1`` observations."""
+        rows, steps = slice(start, start + length + 1), slice(start, start + length)
+        return Episode(
+            number=self.number,
+            seed=self.seed,
+            observations={key: value[rows] for key, value in self.observations.items()},
+            actions=self.actions[steps],
+            rewards_T=self.rewards_T[steps],
+            terminated=self.terminated and start + length == len(self),
+            stored={key: value[steps] for key, value in self.stored.items()},
+            terms={key: value[steps] for key, value in self.terms.items()},
+            success=self.success,
+            instruction=self.instruction,
+        )
+
+
+class Recorder:
+    """Collects the steps of one episode."""
+
+    def __init__(self, number: int, seed: int, observation: Observation, info: Mapping[str, Any]) -> None:
+        self.number, self._seed = number, seed
+        self._instruction = str(info.get("instruction", ""))
+        self._observations, self._actions = [dict(observation)], list[Array]()
+        self._stored: list[Mapping[str, Array]] = []
+        self._outcomes: list[Outcome] = []
+
+    @property
+    def observation(self) -> Observation:
+        """The latest observation."""
+        return self._observations[-1]
+
+    @property
+    def step(self) -> int:
+        """The number of steps so far."""
+        return len(self._outcomes)
+
+    def add(self, action: Array, outcome: Outcome, stored: Mapping[str, Array] | None = None) -> None:
+        """Append a step: the executed action, its outcome, and what the policy stored with its decision."""
+        self._actions.append(np.array(action))
+        self._stored.append(dict(stored or {}))
+        self._outcomes.append(outcome)
+        self._observations.append(dict(outcome.observation))
+
+    def finish(self) -> Episode:
+        """Return the episode of all steps so far, of which there must be at least one."""
+        last = self._outcomes[-1]
+        terms = [dict(outcome.info.get("reward_terms", {})) for outcome in self._outcomes]
+        names = sorted(set().union(*terms))
+        success = last.info.get("is_success")
+        return Episode(
+            number=self.number,
+            seed=self._seed,
+            observations={key: np.stack([one[key] for one in self._observations]) for key in self._observations[0]},
+            actions=np.stack(self._actions),
+            rewards_T=np.array([outcome.reward for outcome in self._outcomes], dtype=np.float64),
+            terminated=last.terminated,
+            stored={key: np.stack([one[key] for one in self._stored]) for key in self._stored[0]},
+            terms={name: np.array([float(one.get(name, 0.0)) for one in terms]) for name in names},
+            success=None if success is None else bool(success),
+            instruction=self._instruction,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The action of a policy, and what it stores with the decision."""
+
+    action: Array
+    stored: Mapping[str, Array] = field(default_factory=dict)
+
+
+Decide = Callable[[Sequence[Recorder]], Sequence[Choice]]
+"""Chooses the next action of each of several episodes in progress, which are in the order of their slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What `collect` returns."""
+
+    episodes: list[Episode]
+    """Complete episodes in the order of their numbers."""
+    failures: dict[int, EnvironmentFailure]
+    """What went wrong, by the number of the episode, which is then missing."""
+
+
+def collect(environments: Environments, numbers: Sequence[int], decide: Decide, *, seed: int, limit: int) -> Collected:
+    """Play one episode in each environment.
+
+    Args:
+        environments: as many as there are numbers
+        numbers: the numbers of the episodes
+        decide: chooses the actions
+        seed: base of the seeds of the episodes; see `episode_seed`
+        limit: an episode is truncated after this many steps
+    """
+    failures: dict[int, EnvironmentFailure] = {}
+    recorders: dict[int, Recorder] = {}
+    starts = environments.reset({i: episode_seed(seed, number) for i, number in enumerate(numbers)})
+    for i, start in starts.items():
+        if failure := failure_of(start):
+            failures[numbers[i]] = failure
+        elif isinstance(start, Start):
+            recorders[i] = Recorder(numbers[i], episode_seed(seed, numbers[i]), start.observation, start.info)
+    active, done = dict(recorders), dict[int, Episode]()
+    while active:
+        slots = sorted(active)
+        choices = dict(zip(slots, decide([active[i] for i in slots]), strict=True))
+        for i, outcome in environments.step({i: choices[i].action for i in slots}).items():
+            if failure := failure_of(outcome):
+                failures[active.pop(i).number] = failure
+                continue
+            assert isinstance(outcome, Outcome)
+            recorder = active[i]
+            recorder.add(choices[i].action, outcome, choices[i].stored)
+            if outcome.ended or recorder.step >= limit:
+                done[active.pop(i).number] = recorder.finish()
+    return Collected([done[number] for number in sorted(done)], failures)
+
+
+def failure_of(answer: Start | Outcome | EnvironmentFailure) -> EnvironmentFailure | None:
+    """Return the failure of an environment; numbers that are not finite are one, too."""
+    if isinstance(answer, EnvironmentFailure):
+        return answer
+    numbers = {name: value for name, value in answer.observation.items() if value.dtype.kind == "f"}
+    if isinstance(answer, Outcome):
+        numbers["reward"] = np.array(answer.reward)
+    bad = [name for name, value in numbers.items() if not np.isfinite(value).all()]
+    return EnvironmentFailure(f"the environment returned NaN or infinite numbers: {', '.join(bad)}") if bad else None
+
+
+def transitions(episode: Episode) -> Iterator[tuple[dict[str, Array], Array, dict[str, Array]]]:
+    """Yield observation, action and next observation of each step."""
+    for t in range(len(episode)):
+        before = {key: value[t] for key, value in episode.observations.items()}
+        yield before, episode.actions[t], {key: value[t + 1] for key, value in episode.observations.items()}

@@ -1,0 +1,165 @@
+"""The executor ``control``: runs episodes in Gymnasium environments with a model of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from rlcore.episodes.scoring import Scorer
+from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.event_loop import EventLoop
+from rlcore.models.device import device_name
+from rlcore.types import Group, RolloutRequest, Trajectory
+from rlcore.wording import counted
+
+from rlcore_control.config import ControlExecutorConfig
+from rlcore_control.environments import Environments
+from rlcore_control.models.action_model import ActionModel
+from rlcore_control.models.loading import load_action_model
+from rlcore_control.observations import View
+from rlcore_control.rollout import Job, Player, jobs_of
+from rlcore_control.vector import environments_of_run
+
+if TYPE_CHECKING:
+    from rlcore.contracts import WeightSource
+    from rlcore.session.session import RunSession
+
+
+class ControlExecutor:
+    """Collects groups of control trajectories, with the weights of the trainer or of a folder.
+
+    The environments of a name are created at the first request, and kept.
+    """
+
+    def __init__(self, run: RunSession, source: WeightSource) -> None:
+        """Load the model, unless the trainer has it in this process.
+
+        Raises:
+            UserError: the model cannot be used.
+        """
+        self._run = run
+        self._config: ControlExecutorConfig = run.options("executor")
+        self._model = self._of(source)
+        self._vectors: dict[str, Environments] = {}
+        self._loop = EventLoop()
+        self._closed = False
+
+    def collect(self, request: RolloutRequest) -> Sequence[Group]:
+        """Return scored groups in the order of the request's tasks.
+
+        A temperature of 0 takes the mode of each decision. A failure of an environment is stored in its trajectory.
+
+        Raises:
+            UserError: another temperature than 0 or 1, or an environment that does not fit the model.
+        """
+        temperature = float(request.sampling.get("temperature", self._run.config.rollout.temperature))
+        if temperature not in (0.0, 1.0):
+            raise UserError(
+                "the actions of a control policy are sampled at temperature 1, or greedy at 0",
+                found=f"{temperature:g}",
+                where="evaluation.temperature" if request.purpose == "evaluation" else "rollout.temperature",
+                fix="set it to 0 or 1",
+            )
+        jobs = list(
+            jobs_of(request.tasks, request.group_size, seed=request.seed, purpose=request.purpose, step=request.step)
+        )
+        phase = "rollout" if request.purpose == "train" else request.purpose
+        was_training = self._model.training
+        self._model.train(False)
+        trajectories: dict[int, Trajectory] = {}
+        try:
+            with self._run.progress(phase, len(jobs), "trajectory") as meter:
+                for name in dict.fromkeys(job.task.environment for job in jobs):
+                    own = [i for i, job in enumerate(jobs) if job.task.environment == name]
+                    chosen = [jobs[i] for i in own]
+                    player = Player(
+                        self._model,
+                        self._vector(name, len(chosen)),
+                        max_steps=self._config.max_steps,
+                        inputs=self._config.inputs,
+                    )
+                    played = player.play(
+                        chosen,
+                        greedy=temperature == 0.0,
+                        ended=lambda _, one: meter.advance(tokens=one.sampled_tokens),
+                    )
+                    trajectories |= dict(zip(own, played, strict=True))
+        finally:
+            self._model.train(was_training)
+        return self._loop.run(self._scored(request, jobs, [trajectories[i] for i in range(len(jobs))]))
+
+    def sync_weights(self, source: WeightSource) -> None:
+        """Use the current weights of the policy, which are those of its module in this process."""
+        self._model = self._of(source)
+
+    def close(self) -> None:
+        """Close all environments. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for vector in self._vectors.values():
+                vector.close()
+        finally:
+            self._loop.close()
+
+    def _of(self, source: WeightSource) -> ActionModel:
+        if isinstance(source.module, ActionModel):
+            return source.module
+        assert source.folder is not None
+        model = load_action_model(source.folder).to(self._device)
+        model.train(False)
+        return model
+
+    @property
+    def _device(self) -> str:
+        return device_name(self._run.config.model.device, gpus=torch.cuda.device_count())
+
+    def _vector(self, name: str, episodes: int) -> Environments:
+        """Return the environments of a name, created at the first call, or again if more are needed."""
+        count = min(self._config.environments, episodes)
+        known = self._vectors.get(name)
+        if known is not None and known.num_envs >= count:
+            return known
+        if known is not None:
+            known.close()
+        chosen = next(one for one in self._run.environments if one.name == name)
+        named = self._run.registry.named("environment", chosen.id)
+        try:
+            vector, choice = environments_of_run(self._run, name, count, self._config.vector)
+        except EnvironmentFailure as failure:
+            raise UserError(f"{named} cannot be created", found=str(failure), fix="rlcore doctor") from failure
+        self._vectors[name] = vector
+        self._check_fits(named, vector)
+        self._run.say(f"rollouts  {choice}")
+        return vector
+
+    def _check_fits(self, named: str, vector: Environments) -> None:
+        view = View.of(vector.observation_space, vector.action_space, self._config.inputs)
+        view.check_fits(self._model.spaces, named=named, where=self._run.resolved.origin(("model", "path")))
+
+    async def _scored(
+        self, request: RolloutRequest, jobs: Sequence[Job], trajectories: Sequence[Trajectory]
+    ) -> list[Group]:
+        rollout = self._run.config.rollout
+        scorers: Mapping[str, Scorer] = {
+            one.name: Scorer(
+                self._run.rewards(one.name), timeout_s=rollout.reward_timeout_s, concurrency=rollout.concurrency
+            )
+            for one in self._run.environments
+        }
+        groups = []
+        for index, task in enumerate(request.tasks):
+            scorer = scorers[task.environment]
+            siblings = trajectories[index * request.group_size : (index + 1) * request.group_size]
+            scored = tuple([await scorer.score(one, task) for one in siblings])
+            groups.append(await scorer.settle(Group(task=task, trajectories=scored)))
+        lost = [one for group in groups for one in group.trajectories if one.reward is None]
+        if lost:
+            first = next((str(one.failure) for one in lost if one.failure is not None), str(lost[0].stop))
+            self._run.say(f"{len(lost)} of {counted(len(jobs), 'trajectory')} were not scored (first: {first})")
+        return groups
+
+
+__all__ = ["ControlExecutor"]

@@ -1,0 +1,74 @@
+"""The components of rlcore-control, registered with the same hooks as those of any plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import ExecutorSpec, ModelBuilderSpec, PolicySpec, RewardSpec
+
+if TYPE_CHECKING:
+    import pluggy
+
+
+@hookimpl
+def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
+    """Register the hooks of this package."""
+    from rlcore_control import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@hookimpl
+def rlcore_policies() -> Iterable[PolicySpec]:
+    """Register the policy of control environments."""
+    yield PolicySpec(
+        id="control",
+        target="rlcore_control.policy:ControlPolicy",
+        action="control",
+        warm_up="rlcore_control.cloning:clone",
+        summary="A model of continuous actions.",
+    )
+
+
+@hookimpl
+def rlcore_executors() -> Iterable[ExecutorSpec]:
+    """Register the executor of control environments."""
+    yield ExecutorSpec(
+        id="control",
+        target="rlcore_control.executor:ControlExecutor",
+        config="rlcore_control.config:ControlExecutorConfig",
+        summary="Runs control environments with a policy of continuous actions.",
+        actions=frozenset({"control"}),
+    )
+
+
+@hookimpl
+def rlcore_rewards() -> Iterable[RewardSpec]:
+    """Register the rewards of control environments."""
+    yield RewardSpec(
+        id="control-return",
+        target="rlcore_control.rewards:episode_return",
+        summary="The sum of the rewards of a control environment.",
+        minimum=-float("inf"),
+        maximum=float("inf"),
+        rewards_silence=True,
+    )
+    yield RewardSpec(
+        id="control-success",
+        target="rlcore_control.rewards:success",
+        summary="1 for an episode at whose end the control environment reports success.",
+        rewards_silence=True,
+    )
+
+
+@hookimpl
+def rlcore_models() -> Iterable[ModelBuilderSpec]:
+    """Register the built-in robot policy."""
+    yield ModelBuilderSpec(
+        id="tiny-vla",
+        target="rlcore_control.building:build_tiny_vla",
+        config="rlcore_control.models.config:TinyVLAConfig",
+        summary="Vision-language-action model with about 0.1 million parameters, for continuous actions.",
+    )

@@ -1,0 +1,299 @@
+"""Episodes of a model of actions in control environments, as trajectories.
+
+Axes: ``B`` the episodes that decide together, ``H`` the actions of a decision, ``A`` the numbers of an action.
+
+All numbers of an episode depend only on its keys: the seed of its reset, and the noise of each decision, which is drawn
+from a generator of its own. Decisions are computed in blocks of a fixed size, because a row of a matrix product may
+differ between sizes. So an episode is the same whichever other episodes run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from rlcore.errors import EnvironmentFailure
+from rlcore.types import (
+    Boundary,
+    Failure,
+    Logprobs,
+    LossMask,
+    NumberArray,
+    Segment,
+    Stop,
+    Task,
+    TokenIds,
+    Trajectory,
+    Turn,
+    derive_seed,
+)
+from rlcore.types.checking import is_finite
+from torch import Tensor
+
+from rlcore_control.config import Inputs
+from rlcore_control.environments import Environments
+from rlcore_control.models.action_model import ActionModel
+from rlcore_control.observations import View
+from rlcore_control.policy import ACTION, OBSERVATION
+from rlcore_control.steps import Array, Observation, Outcome, Start
+from rlcore_control.vector import bounded
+
+BLOCK = 16
+"""Number of decisions that are computed at a time on a CPU."""
+INSTRUCTION = "instruction"
+EXECUTED = "executed"
+"""Array of a segment: the actions [H, A] of each decision in the environment's units, from which it can be replayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One episode to play."""
+
+    task: Task
+    sibling: int
+    seed: int
+    """Seed of the environment's reset, equal for the siblings of a group."""
+    key: tuple[object, ...]
+    """Key of the noise of its decisions."""
+    options: dict[str, Any] | None = None
+    """Options of the environment's reset."""
+
+
+@dataclass(slots=True)
+class _Episode:
+    """An episode in progress."""
+
+    job: Job
+    observation: Mapping[str, Array]
+    instruction: Array | None
+    rows: list[Mapping[str, Array]] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    planned: list[Array] = field(default_factory=list)
+    """The actions of the latest decision that were not executed yet."""
+    steps: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    """Sums of the environment's reward terms."""
+    last: Outcome | None = None
+
+    def seen(self) -> dict[str, Array]:
+        """The observation of the next decision."""
+        return {**self.observation, **({} if self.instruction is None else {INSTRUCTION: self.instruction})}
+
+    def over(self, limit: int) -> bool:
+        """Whether the episode ended, or has reached this number of steps."""
+        return self.last is not None and (self.last.ended or self.steps >= limit)
+
+    def take(self, outcome: Outcome, observation: Mapping[str, Array]) -> None:
+        """Add a step of the environment to the latest decision."""
+        self.observation, self.last = observation, outcome
+        self.steps += 1
+        self.rewards[-1] += outcome.reward
+        for name, value in dict(outcome.info.get("reward_terms", {})).items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value)
+
+    def metrics(self) -> dict[str, float]:
+        """The return, the number of steps, the reward terms, and the success if the environment reports one."""
+        info: Mapping[str, Any] = self.last.info if self.last is not None else {}
+        found = {"step_reward": sum(self.rewards), "steps": float(self.steps)}
+        success = info.get("is_success", info.get("success"))
+        if success is not None:
+            found["success"] = float(bool(success))
+        found |= {f"reward_terms/{name}": value for name, value in sorted(self.sums.items())}
+        return {name: value for name, value in found.items() if is_finite(value)}
+
+
+class Player:
+    """Plays episodes with a model.
+
+    Args:
+        model: the policy, in evaluation mode
+        environments: environments with the same spaces
+        max_steps: an episode is truncated after this many steps of the environment
+        inputs: which observations the model sees; see `View.of`
+    """
+
+    def __init__(
+        self, model: ActionModel, environments: Environments, *, max_steps: int, inputs: Inputs | None = None
+    ) -> None:
+        self._model, self._environments, self._max_steps = model, environments, max_steps
+        self._view = View.of(environments.observation_space, environments.action_space, inputs)
+        self._shape = environments.action_space.shape or ()
+        self._device = next(model.parameters()).device
+
+    def play(
+        self, jobs: Sequence[Job], *, greedy: bool, ended: Callable[[int, Trajectory], None] = lambda job, one: None
+    ) -> list[Trajectory]:
+        """Play an episode of each job, and return their trajectories in order, without scores.
+
+        Args:
+            jobs: the episodes
+            greedy: whether decisions are the mode of the policy
+            ended: called with the index of a job and its trajectory when it ends
+        """
+        waiting = iter(range(len(jobs)))
+        places: dict[int, int] = {}
+        playing: dict[int, _Episode] = {}
+        done: dict[int, Trajectory] = {}
+        asked: set[int] = set()
+        undecided: set[int] = set()
+        block = BLOCK if self._device.type == "cpu" else self._environments.num_envs
+
+        def start(slots: Iterable[int]) -> None:
+            chosen = dict(zip(slots, waiting, strict=False))
+            places.update(chosen)
+            asked.update(chosen)
+            options = {slot: options for slot, i in chosen.items() if (options := jobs[i].options) is not None}
+            self._environments.begin({slot: jobs[i].seed for slot, i in chosen.items()}, options)
+
+        def act(slots: Sequence[int]) -> None:
+            asked.update(slots)
+            self._environments.act({slot: self._bounded(playing[slot].planned.pop(0)) for slot in slots})
+
+        def finish(slot: int, trajectory: Trajectory) -> None:
+            playing.pop(slot, None)
+            done[places[slot]] = trajectory
+            ended(places[slot], trajectory)
+            start([slot])
+
+        start(range(self._environments.num_envs))
+        while asked:
+            acting = []
+            for slot, answer in self._environments.receive().items():
+                asked.remove(slot)
+                job = jobs[places[slot]]
+                try:
+                    episode = playing[slot] = self._continued(job, playing.get(slot), answer)
+                except EnvironmentFailure as failure:
+                    finish(slot, _failed(job, failure))
+                    continue
+                if episode.over(self._max_steps):
+                    finish(slot, _trajectory(episode))
+                elif episode.planned:
+                    acting.append(slot)
+                else:
+                    undecided.add(slot)
+            act(acting)
+            # A block costs the same whether it is full or not, so decisions wait for a full one while others run.
+            count = len(undecided) - (len(undecided) % block if asked else 0)
+            if deciding := sorted(undecided)[:count]:
+                self._decide([playing[slot] for slot in deciding], greedy=greedy)
+                act(deciding)
+                undecided.difference_update(deciding)
+        return [done[i] for i in range(len(jobs))]
+
+    def _continued(self, job: Job, episode: _Episode | None, answer: Start | Outcome | EnvironmentFailure) -> _Episode:
+        """Return the episode after an answer of its environment: a new one after a reset, else the same one."""
+        if isinstance(answer, EnvironmentFailure):
+            raise answer
+        observation = self._view.arrays(answer.observation)
+        if isinstance(answer, Outcome):
+            assert episode is not None
+            episode.take(answer, observation)
+            return episode
+        text = str(answer.info.get(INSTRUCTION, job.task.fields.get(INSTRUCTION, "")))
+        reads = self._model.instruction_length > 0
+        return _Episode(job, observation, self._model.encode_instruction(text).numpy() if reads else None)
+
+    def _bounded(self, action: Array) -> Array:
+        return bounded(action.reshape(self._shape), self._environments.action_space)
+
+    @torch.no_grad()
+    def _decide(self, episodes: Sequence[_Episode], *, greedy: bool) -> None:
+        """Make the next decision of each episode, and plan its actions."""
+        seen = [episode.seen() for episode in episodes]
+        size = BLOCK if self._device.type == "cpu" else len(episodes)
+        for first in range(0, len(episodes), size):
+            block = range(first, min(first + size, len(episodes)))
+            filled = [*block, *[block[0]] * (size - len(block))]
+            observation = {
+                name: torch.from_numpy(np.stack([seen[i][name] for i in filled])).to(self._device) for name in seen[0]
+            }
+            # The noise does not matter where it is not used, but the choice must have the right form.
+            decision = self._model.sample(observation, self._noise([episodes[i] for i in filled]))
+            action_BHA = self._model.mode(observation) if greedy else decision.action_BHA
+            choice = {name: value.cpu().numpy() for name, value in decision.choice.items()}
+            logprobs = decision.logprob_B.double().tolist()
+            for place, i in enumerate(block):
+                rows = {f"{OBSERVATION}{name}": value for name, value in seen[i].items()}
+                rows |= {f"{ACTION}{name}": value[place] for name, value in choice.items()}
+                action_HA = action_BHA[place].cpu().numpy()
+                episodes[i].planned = list(action_HA)
+                episodes[i].rows.append({**rows, EXECUTED: action_HA})
+                episodes[i].logprobs.append(logprobs[place])
+                episodes[i].rewards.append(0.0)
+
+    def _noise(self, episodes: Sequence[_Episode]) -> dict[str, Tensor]:
+        """Draw the noise of the next decision of each episode, from a generator of its own."""
+        shapes = self._model.noise_shapes()
+        drawn: dict[str, list[Tensor]] = {name: [] for name in shapes}
+        for episode in episodes:
+            seed = derive_seed(*episode.job.key, len(episode.rows))
+            generator = torch.Generator().manual_seed(seed)
+            for name, (shape, distribution) in sorted(shapes.items()):
+                draw = torch.randn if distribution == "normal" else torch.rand
+                drawn[name].append(draw(shape, generator=generator))
+        return {name: torch.stack(rows).to(self._device) for name, rows in drawn.items()}
+
+
+def _trajectory(episode: _Episode) -> Trajectory:
+    """The trajectory of an episode. One that was cut short has a row for the state in which it was left."""
+    assert episode.last is not None
+    decisions, ended = len(episode.rows), episode.last.terminated
+    rows = list(episode.rows)
+    turns = [
+        Turn(kind="policy", start=i, end=i + 1, messages=(), reward=reward) for i, reward in enumerate(episode.rewards)
+    ]
+    if not ended:
+        left = {f"{OBSERVATION}{name}": value for name, value in episode.seen().items()}
+        rows.append({name: left.get(name, np.zeros_like(value)) for name, value in rows[-1].items()})
+        turns.append(Turn(kind="observation", start=decisions, end=decisions + 1, messages=()))
+    segment = Segment(
+        token_ids=TokenIds([0] * len(rows)),
+        loss_mask=LossMask([i < decisions for i in range(len(rows))]),
+        logprobs=Logprobs([*episode.logprobs, *[0.0] * (len(rows) - decisions)]),
+        turns=tuple(turns),
+        arrays={name: NumberArray.of(np.stack([row[name] for row in rows])) for name in rows[0]},
+    )
+    return Trajectory(
+        task_id=episode.job.task.id,
+        sibling=episode.job.sibling,
+        segments=(segment,),
+        stop=Stop.DONE if ended else Stop.MAX_TURNS,
+        metrics=episode.metrics(),
+    )
+
+
+def _failed(job: Job, failure: EnvironmentFailure) -> Trajectory:
+    return Trajectory(
+        task_id=job.task.id,
+        sibling=job.sibling,
+        stop=Stop.CANCELLED,
+        failure=Failure(boundary=Boundary.ENVIRONMENT, message=str(failure)),
+    )
+
+
+def jobs_of(tasks: Sequence[Task], group_size: int, *, seed: int, purpose: str, step: int) -> Iterator[Job]:
+    """Yield the episodes of a request, in order.
+
+    A task may have these fields: ``seed``, the seed of the environment's reset; ``options``, the options of the reset;
+    ``instruction``, which the environment's own ``info["instruction"]`` replaces.
+    """
+    for task in tasks:
+        given = task.fields.get("seed")
+        own = derive_seed(seed, "environment", step, task.key) if given is None else int(given)
+        options = task.fields.get("options")
+        for sibling in range(group_size):
+            yield Job(
+                task=task,
+                sibling=sibling,
+                seed=own % 2**32,
+                key=(seed, purpose, step, task.key, sibling),
+                options=None if options is None else dict(options),
+            )
+
+
+__all__ = ["Job", "Observation", "Player", "jobs_of"]
