@@ -34,9 +34,9 @@ def models() -> Iterator[tuple[str, type[BaseModel]]]:
     yield "reward table", RewardTable
     for kind in KINDS:
         for spec in registry.specs(kind):
-            targets = [spec.config] if getattr(spec, "config", None) else []
-            targets += dict(spec.tables).values() if isinstance(spec, TrainerSpec) else []
-            for target in targets:
+            if (model := registry.config_model(kind, spec.id)) is not None:
+                yield f"{kind} {spec.id}", model
+            for target in dict(spec.tables).values() if isinstance(spec, TrainerSpec) else ():
                 yield f"{kind} {spec.id}: {target}", registry.load_for(kind, spec, target)
 
 

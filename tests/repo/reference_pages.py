@@ -59,8 +59,8 @@ def components() -> Iterator[tuple[str, str, type[BaseModel]]]:
             spec = offer.spec
             if offer.plugin.distribution not in HOSTS:
                 continue
-            if spec.config is not None:
-                yield f"The {kind} `{spec.id}`", place.format(id=spec.id), load(spec, spec.config)
+            if (model := registry.config_model(kind, spec.id)) is not None:
+                yield f"The {kind} `{spec.id}`", place.format(id=spec.id), model
             for table, target in spec.tables if isinstance(spec, TrainerSpec) else ():
                 if table not in shown:
                     shown.add(table)

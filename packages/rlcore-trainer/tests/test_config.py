@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rlcore.config.schema import RolloutTable
 from rlcore.plugins.registry import Registry
 from rlcore_trainer.algorithms.config import AlgorithmConfig, KlConfig, response_limit
-from rlcore_trainer.algorithms.losses.clip import Clip
+from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 
 
@@ -29,8 +29,8 @@ def test_estimators_have_their_common_names(name: str, estimator: str) -> None:
         (PolicyGradientConfig, {"learning_rate": 0}),
         (PolicyGradientConfig, {"schedule": "steps"}),
         (PolicyGradientConfig, {"max_grad_norm": 1.0}),
-        (Clip.Config, {"clip_low": 1.5}),
-        (Clip.Config, {"gamma": 0.5}),
+        (clip.Config, {"clip_low": 1.5}),
+        (clip.Config, {"gamma": 0.5}),
         (AlgorithmConfig, {"aggregation": "mean"}),
         (WarmupConfig, {"steps": -1}),
     ],

@@ -14,7 +14,8 @@ from rlcore.plugins.registry import Registry
 from rlcore.types import Group, Stop, Trajectory
 from rlcore_trainer.algorithms import AdvantageInputs, AdvantageOutput, Loss, LossInputs, LossOutput, LossTraits
 from rlcore_trainer.algorithms.config import AlgorithmConfig
-from rlcore_trainer.algorithms.losses.clip import Clip
+from rlcore_trainer.algorithms.losses.clip import clip
+from rlcore_trainer.algorithms.selected import configured
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.optim.critic import Critic
@@ -34,8 +35,8 @@ PLAIN_GAE = {"id": "gae", "whiten": False}
 
 def component(kind: str, id: str, **keys: Any) -> Any:
     """An advantage or a loss, made of its own table."""
-    target, model = REGISTRY.load(kind, id), REGISTRY.config_model(kind, id)
-    return target() if model is None else target(model(**keys))
+    model = REGISTRY.config_model(kind, id)
+    return configured(id, REGISTRY.load(kind, id), model and model(**keys))
 
 
 @pytest.fixture
@@ -414,7 +415,7 @@ def test_temperature_trains_the_sampled_distribution(qwen2: Build) -> None:
 
 def watching(seen: list[Any], what: Callable[..., Any]) -> Loss:
     """The clipped loss, which notes what it is given."""
-    loss = Clip(Clip.Config())
+    loss = clip.configured(clip.Config())
 
     def watched(inputs: LossInputs) -> LossOutput:
         seen.append(what(inputs.logprobs_M.detach(), inputs.old_logprobs_M, inputs.advantages_M, inputs.weights_M))
@@ -873,15 +874,20 @@ def test_loss_metrics_can_be_plain_numbers(qwen2: Build) -> None:
 
 
 def test_fused_and_generic_passes_agree(qwen2: Build) -> None:
-    class BySequence(Clip):
+    fused_clip = clip.configured(clip.Config())
+
+    class Generic:
         traits = LossTraits(token_wise=False)
+
+        def __call__(self, inputs: LossInputs) -> LossOutput:
+            return fused_clip(inputs)
 
     weights = {"mode": "truncate"}
     algorithm = {"entropy": 0.1, "kl": {"coefficient": 0.1}, "rollout_importance_sampling": weights}
     found = []
-    for kind in (Clip, BySequence):
+    for loss in (fused_clip, Generic()):
         options = {"reference": qwen2(seed=1).double(), "algorithm": algorithm, "trainer": {"epochs": 2}}
-        found.append(update(qwen2().double(), rollout(), loss=kind(Clip.Config()), **options))
+        found.append(update(qwen2().double(), rollout(), loss=loss, **options))
     (fused, one), (generic, other) = found
     for first, second in zip(fused.gradients, generic.gradients, strict=True):
         assert_equal(first, second)

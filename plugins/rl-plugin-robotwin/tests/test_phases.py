@@ -29,7 +29,7 @@ from rlcore.errors import UserError, WriteError
 from rlcore_control.environments import SyncEnvironments
 from rlcore_control.episodes import collect
 from rlcore_trainer.algorithms.advantages.gae import Gae
-from rlcore_trainer.algorithms.losses.clip import Clip
+from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.distributed.config import SingleProcessConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess
 
@@ -149,7 +149,7 @@ def explored(scene: Scene):
 
 
 def trainer_of(scene: Scene, **settings) -> ExplorerTraining:
-    advantage, loss = Gae(Gae.Config(gamma=0.9, gae_lambda=0.8)), Clip(Clip.Config())
+    advantage, loss = Gae(Gae.Config(gamma=0.9, gae_lambda=0.8)), clip.configured(clip.Config())
     config, strategy = ExplorerConfig(**settings), SingleProcess(SingleProcessConfig())
     return ExplorerTraining(scene.explorer, NETWORK, config, strategy, advantage, loss, 0.9)
 

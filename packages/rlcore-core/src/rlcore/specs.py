@@ -261,9 +261,10 @@ class TrainerSpec(Spec):
 class AlgorithmSpec(Spec):
     """An advantage estimator or a policy loss.
 
-    ``target`` is a function of the inputs, or a class that is instantiated once per run with ``target(config)``
-    (``target()`` without ``config``) and called with the inputs; ``config`` is the model of ``[algorithm.advantage]``
-    or ``[algorithm.loss]``. The class declares its requirements, such as a critic; see
+    ``target`` is a function with one of the decorators of `rlcore_trainer.algorithms`, another function of the inputs,
+    or a class that is instantiated once per run with ``target(config)`` (``target()`` without ``config``) and called
+    with the inputs. ``config``, or the attribute ``Config`` of the target, is the model of ``[algorithm.advantage]`` or
+    ``[algorithm.loss]``. Requirements such as a critic are declared as ``traits``; see
     `rlcore_trainer.algorithms.interface`.
     """
 

@@ -11,8 +11,26 @@ from rlcore.specs import AlgorithmSpec, StrategySpec, TrainerSpec
 if TYPE_CHECKING:
     import pluggy
 
-ADVANTAGES = "rlcore_trainer.algorithms.advantages"
-LOSSES = "rlcore_trainer.algorithms.losses"
+ADVANTAGES = {
+    "grpo": "Reward minus the group mean, divided by the group's standard deviation.",
+    "grpo-turn": "Turn rewards, normalised by the mean and standard deviation over all turns of the group.",
+    "dr-grpo": "Reward minus the group mean.",
+    "rloo": "Reward minus the mean of the other trajectories in the group.",
+    "opo": "Reward minus the length-weighted group mean.",
+    "pass-at-k": "Best reward of a group minus the second best.",
+    "reinforce-plus-plus": "Discounted returns, whitened over the rollout; needs no groups.",
+    "reinforce-plus-plus-baseline": "Reward minus the group mean, whitened over the rollout.",
+    "remax": "Return minus the reward of the greedy response; needs no groups.",
+}
+LOSSES = {
+    "clip": "PPO's clipped surrogate with per-token ratios.",
+    "gspo": "Clipped surrogate with one ratio per trajectory.",
+    "gspo-token": "GSPO with per-token advantages.",
+    "cispo": "Clips the importance weight of each token and keeps its gradient.",
+    "sapo": "Replaces the hard clip with a soft gate.",
+    "geo-mean": "Geometric mean of a trajectory's clipped token ratios.",
+    "gpg": "The policy gradient without ratios or clipping.",
+}
 
 
 @hookimpl
@@ -57,121 +75,22 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
 
 @hookimpl
 def rlcore_algorithms() -> Iterable[AlgorithmSpec]:
-    """Register advantages and losses; each target class declares the inputs that it needs."""
-    yield AlgorithmSpec(
-        id="grpo",
-        part="advantage",
-        target=f"{ADVANTAGES}.grpo:Grpo",
-        config=f"{ADVANTAGES}.grpo:Grpo.Config",
-        summary="Reward minus the group mean, divided by the group's standard deviation.",
-    )
-    yield AlgorithmSpec(
-        id="grpo-turn",
-        part="advantage",
-        target=f"{ADVANTAGES}.grpo_turn:GrpoTurn",
-        config=f"{ADVANTAGES}.grpo_turn:GrpoTurn.Config",
-        summary="Turn rewards, normalised by the mean and standard deviation over all turns of the group.",
-    )
-    yield AlgorithmSpec(
-        id="dr-grpo",
-        part="advantage",
-        target=f"{ADVANTAGES}.dr_grpo:DrGrpo",
-        summary="Reward minus the group mean.",
-    )
-    yield AlgorithmSpec(
-        id="rloo",
-        part="advantage",
-        target=f"{ADVANTAGES}.rloo:Rloo",
-        summary="Reward minus the mean of the other trajectories in the group.",
-    )
-    yield AlgorithmSpec(
-        id="opo",
-        part="advantage",
-        target=f"{ADVANTAGES}.opo:Opo",
-        summary="Reward minus the length-weighted group mean.",
-    )
-    yield AlgorithmSpec(
-        id="pass-at-k",
-        part="advantage",
-        target=f"{ADVANTAGES}.pass_at_k:PassAtK",
-        config=f"{ADVANTAGES}.pass_at_k:PassAtK.Config",
-        summary="Best reward of a group minus the second best.",
-    )
-    yield AlgorithmSpec(
-        id="reinforce-plus-plus",
-        part="advantage",
-        target=f"{ADVANTAGES}.reinforce_plus_plus:ReinforcePlusPlus",
-        config=f"{ADVANTAGES}.reinforce_plus_plus:ReinforcePlusPlus.Config",
-        summary="Discounted returns, whitened over the rollout; needs no groups.",
-    )
-    yield AlgorithmSpec(
-        id="reinforce-plus-plus-baseline",
-        part="advantage",
-        target=f"{ADVANTAGES}.reinforce_plus_plus_baseline:ReinforcePlusPlusBaseline",
-        config=f"{ADVANTAGES}.reinforce_plus_plus_baseline:ReinforcePlusPlusBaseline.Config",
-        summary="Reward minus the group mean, whitened over the rollout.",
-    )
-    yield AlgorithmSpec(
-        id="remax",
-        part="advantage",
-        target=f"{ADVANTAGES}.remax:Remax",
-        summary="Return minus the reward of the greedy response; needs no groups.",
-    )
+    """Register advantages and losses, each of which is the function of its file."""
+    for id, summary in ADVANTAGES.items():
+        yield AlgorithmSpec(id=id, part="advantage", target=_function("advantages", id), summary=summary)
+    for id, summary in LOSSES.items():
+        yield AlgorithmSpec(id=id, part="loss", target=_function("losses", id), summary=summary)
     yield AlgorithmSpec(
         id="gae",
         part="advantage",
-        target=f"{ADVANTAGES}.gae:Gae",
-        config=f"{ADVANTAGES}.gae:Gae.Config",
+        target="rlcore_trainer.algorithms.advantages.gae:Gae",
         summary="Generalised advantage estimation with a critic; needs no groups.",
     )
-    yield AlgorithmSpec(
-        id="clip",
-        part="loss",
-        target=f"{LOSSES}.clip:Clip",
-        config=f"{LOSSES}.clip:Clip.Config",
-        summary="PPO's clipped surrogate with per-token ratios.",
-    )
-    yield AlgorithmSpec(
-        id="gspo",
-        part="loss",
-        target=f"{LOSSES}.gspo:Gspo",
-        config=f"{LOSSES}.gspo:Gspo.Config",
-        summary="Clipped surrogate with one ratio per trajectory.",
-    )
-    yield AlgorithmSpec(
-        id="gspo-token",
-        part="loss",
-        target=f"{LOSSES}.gspo_token:GspoToken",
-        config=f"{LOSSES}.gspo_token:GspoToken.Config",
-        summary="GSPO with per-token advantages.",
-    )
-    yield AlgorithmSpec(
-        id="cispo",
-        part="loss",
-        target=f"{LOSSES}.cispo:Cispo",
-        config=f"{LOSSES}.cispo:Cispo.Config",
-        summary="Clips the importance weight of each token and keeps its gradient.",
-    )
-    yield AlgorithmSpec(
-        id="sapo",
-        part="loss",
-        target=f"{LOSSES}.sapo:Sapo",
-        config=f"{LOSSES}.sapo:Sapo.Config",
-        summary="Replaces the hard clip with a soft gate.",
-    )
-    yield AlgorithmSpec(
-        id="geo-mean",
-        part="loss",
-        target=f"{LOSSES}.geo_mean:GeoMean",
-        config=f"{LOSSES}.geo_mean:GeoMean.Config",
-        summary="Geometric mean of a trajectory's clipped token ratios.",
-    )
-    yield AlgorithmSpec(
-        id="gpg",
-        part="loss",
-        target=f"{LOSSES}.gpg:Gpg",
-        summary="The policy gradient without ratios or clipping.",
-    )
+
+
+def _function(folder: str, id: str) -> str:
+    name = id.replace("-", "_")
+    return f"rlcore_trainer.algorithms.{folder}.{name}:{name}"
 
 
 @hookimpl

@@ -194,13 +194,13 @@ class Registry:
     def config_model(self, kind: str, id: str) -> Any:
         """The pydantic model of the component's table, or None when it takes no keys.
 
-        A component given as an import path can define its model as the attribute ``Config``.
+        An algorithm, and a component given as an import path, can define its model as the attribute ``Config``.
         """
         spec = self.spec(kind, id)
         model = None
         if spec.config is not None:
             model = self.load_for(kind, spec, spec.config)
-        elif ":" in id and self.offer(kind, id) is None:
+        elif isinstance(spec, AlgorithmSpec) or (":" in id and self.offer(kind, id) is None):
             hosted = kind == "environment" and id in self._hosted
             model = any_options() if hosted else getattr(self.load(kind, id), "Config", None)
         if model is not None and not (isinstance(model, type) and hasattr(model, "model_validate")):

@@ -118,7 +118,9 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
         findings.expect(not callable_kind or callable(target), f"the target of the {what} cannot be called")
         if isinstance(spec, DialectSpec):
             _dialect_reads_what_its_spec_says(spec, target, what, findings)
-        models = {"config": spec.config}
+        if (model := registry.config_model(kind, spec.id)) is not None:
+            _model_is_strict(model, spec.config or spec.target, findings)
+        models: dict[str, str | None] = {}
         if isinstance(spec, DatasetSpec):
             models |= {"prepare_config": spec.prepare_config, "label_config": spec.label_config}
             for function in filter(None, (spec.prepare, spec.label)):

@@ -1,5 +1,6 @@
 """Advantage estimators and policy losses, one per file."""
 
+from rlcore_trainer.algorithms.functions import advantage, loss
 from rlcore_trainer.algorithms.interface import (
     Advantage,
     AdvantageInputs,
@@ -20,4 +21,6 @@ __all__ = [
     "LossInputs",
     "LossOutput",
     "LossTraits",
+    "advantage",
+    "loss",
 ]

@@ -59,11 +59,16 @@ def _with_keys(run: RunSession, part: str) -> str:
 
 
 def _selected(run: RunSession, part: str) -> Any:
-    """Instantiate a class, or return a function, with its validated table bound as ``config`` if it has one."""
     id = getattr(run.options("algorithm"), part).id
-    target, config = run.load(part, id), run.options(f"algorithm.{part}")
+    return configured(f"{part} {id!r}", run.load(part, id), run.options(f"algorithm.{part}"))
+
+
+def configured(what: str, target: Any, config: BaseModel | None) -> Any:
+    """Instantiate a class, or bind the validated table to a function; see `rlcore_trainer.algorithms.functions`."""
+    if (bind := getattr(target, "configured", None)) is not None:
+        return bind(config)
     if isinstance(target, type):
-        return make_component(f"{part} {id!r}", target, config)
+        return make_component(what, target, config)
     if config is None:
         return target
     return functools.update_wrapper(functools.partial(target, config=config), target)

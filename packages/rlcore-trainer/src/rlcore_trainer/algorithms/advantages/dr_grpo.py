@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlcore_trainer.algorithms.advantages.grpo import grpo
-from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
+from rlcore_trainer.algorithms.functions import advantage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@advantage(compares_siblings=True)
 def dr_grpo(rewards_N: Tensor, groups_N: Tensor) -> tuple[Tensor, dict[str, float]]:
     """GRPO without the standard deviation (Liu et al. 2025, Dr. GRPO, arXiv 2503.20783): ``A = R − mean``.
 
@@ -21,14 +22,3 @@ def dr_grpo(rewards_N: Tensor, groups_N: Tensor) -> tuple[Tensor, dict[str, floa
         groups_N: group label of each trajectory, integers in any order
     """
     return grpo(rewards_N, groups_N, normalise_by_std=False)
-
-
-class DrGrpo:
-    """The `dr_grpo` estimator as a configurable component."""
-
-    traits = AdvantageTraits(compares_siblings=True)
-
-    def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
-        """Return the advantages of a rollout."""
-        advantages_N, metrics = dr_grpo(inputs.rewards_N, inputs.groups_N)
-        return AdvantageOutput(advantages=advantages_N, metrics=metrics)

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore.config.schema import Table
-
 from rlcore_trainer.algorithms.advantages.grpo import EPSILON
-from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
+from rlcore_trainer.algorithms.functions import advantage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@advantage(compares_siblings=True, reads_tokens=True)
 def grpo_turn(
     rewards_NT: Tensor,
     groups_N: Tensor,
     turns_NT: Tensor,
     mask_NT: Tensor,
+    epsilon: float = EPSILON,
     *,
     normalise_by_std: bool = True,
-    epsilon: float = EPSILON,
 ) -> tuple[Tensor, dict[str, float]]:
     """Return group-relative advantages of turns with process supervision (DeepSeekMath, arXiv 2402.03300, §4.1.3).
 
@@ -37,8 +36,8 @@ def grpo_turn(
         groups_N: group label of each trajectory, integers in any order
         turns_NT: turn index of each written token, from 0, ascending along a row
         mask_NT: bool, True for tokens that the policy wrote
-        normalise_by_std: divide by the group's unbiased standard deviation
         epsilon: added to the standard deviation
+        normalise_by_std: divide the rewards of a group's turns by their standard deviation
     """
     import torch
 
@@ -60,29 +59,3 @@ def grpo_turn(
     later_NU = turns_NU.flip(1).cumsum(1).flip(1)
     advantages_NT = later_NU.gather(1, turns_NT.clamp(min=0)) * mask_NT
     return advantages_NT, grouped.metrics()
-
-
-class GrpoTurn:
-    """The `grpo_turn` estimator as a configurable component."""
-
-    traits = AdvantageTraits(compares_siblings=True, reads_tokens=True)
-
-    class Config(Table):
-        """Keys of ``algorithm.advantage``."""
-
-        normalise_by_std: bool = True
-        """Divide the rewards of a group's turns by their standard deviation."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
-        """Return the advantages of a rollout."""
-        advantages_NT, metrics = grpo_turn(
-            inputs.rewards_NT,
-            inputs.groups_N,
-            inputs.turns_NT,
-            inputs.mask_NT,
-            normalise_by_std=self._config.normalise_by_std,
-        )
-        return AdvantageOutput(advantages=advantages_NT, metrics=metrics)

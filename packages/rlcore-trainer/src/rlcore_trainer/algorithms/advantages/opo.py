@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
+from rlcore_trainer.algorithms.functions import advantage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@advantage(compares_siblings=True)
 def opo(rewards_N: Tensor, groups_N: Tensor, lengths_N: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Return the reward minus the length-weighted mean of its group (Hao et al. 2025, OPO, arXiv 2505.23585).
 
@@ -25,14 +26,3 @@ def opo(rewards_N: Tensor, groups_N: Tensor, lengths_N: Tensor) -> tuple[Tensor,
 
     grouped = GroupedRewards(rewards_N, groups_N)
     return grouped.against(grouped.means_P(weights_N=lengths_N)), grouped.metrics()
-
-
-class Opo:
-    """The `opo` estimator as a configurable component."""
-
-    traits = AdvantageTraits(compares_siblings=True)
-
-    def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
-        """Return the advantages of a rollout."""
-        advantages_N, metrics = opo(inputs.rewards_N, inputs.groups_N, inputs.lengths_N)
-        return AdvantageOutput(advantages=advantages_N, metrics=metrics)

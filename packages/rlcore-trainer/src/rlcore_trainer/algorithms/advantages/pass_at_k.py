@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore.config.schema import Table
-
 from rlcore_trainer.algorithms.advantages.grpo import EPSILON
-from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
+from rlcore_trainer.algorithms.functions import advantage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@advantage(compares_siblings=True)
 def pass_at_k(
-    rewards_N: Tensor, groups_N: Tensor, *, normalise_by_std: bool = True, epsilon: float = EPSILON
+    rewards_N: Tensor, groups_N: Tensor, epsilon: float = EPSILON, *, normalise_by_std: bool = True
 ) -> tuple[Tensor, dict[str, float]]:
     """Return each trajectory's contribution to the maximum reward of its group (Tang et al. 2025, arXiv 2503.19595).
 
@@ -25,8 +24,8 @@ def pass_at_k(
     Args:
         rewards_N: finite rewards
         groups_N: group label of each trajectory, integers in any order; a group contains the k attempts
-        normalise_by_std: divide by the group's standard deviation
         epsilon: added to the standard deviation
+        normalise_by_std: divide a group's advantages by its standard deviation
     """
     import torch
 
@@ -42,25 +41,3 @@ def pass_at_k(
     if normalise_by_std:
         advantages_N = advantages_N / (grouped.of_each_N(grouped.spreads_P()) + epsilon)
     return advantages_N, grouped.metrics()
-
-
-class PassAtK:
-    """The `pass_at_k` estimator as a configurable component."""
-
-    traits = AdvantageTraits(compares_siblings=True)
-
-    class Config(Table):
-        """Keys of ``algorithm.advantage``."""
-
-        normalise_by_std: bool = True
-        """Divide a group's advantages by its standard deviation."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
-        """Return the advantages of a rollout."""
-        advantages_N, metrics = pass_at_k(
-            inputs.rewards_N, inputs.groups_N, normalise_by_std=self._config.normalise_by_std
-        )
-        return AdvantageOutput(advantages=advantages_N, metrics=metrics)

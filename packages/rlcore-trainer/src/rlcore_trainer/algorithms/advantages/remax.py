@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
+from rlcore_trainer.algorithms.functions import advantage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@advantage(needs_baseline=True, reads_tokens=True)
 def remax(rewards_NT: Tensor, baselines_N: Tensor, mask_NT: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Return each token's return minus the reward of the greedy answer (Li et al. 2023, ReMax, arXiv 2310.10505).
 
@@ -25,15 +26,3 @@ def remax(rewards_NT: Tensor, baselines_N: Tensor, mask_NT: Tensor) -> tuple[Ten
 
     returns_NT = lambda_advantages(rewards_NT, None, mask_NT, 1.0, 1.0)
     return returns_NT.sub_(ones_NT(mask_NT, returns_NT.dtype) * baselines_N[:, None].to(returns_NT.dtype)), {}
-
-
-class Remax:
-    """The `remax` estimator as a configurable component."""
-
-    traits = AdvantageTraits(needs_baseline=True, reads_tokens=True)
-
-    def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
-        """Return the advantages of a rollout."""
-        assert inputs.baselines_N is not None
-        advantages_NT, metrics = remax(inputs.rewards_NT, inputs.baselines_N, inputs.mask_NT)
-        return AdvantageOutput(advantages=advantages_NT, metrics=metrics)

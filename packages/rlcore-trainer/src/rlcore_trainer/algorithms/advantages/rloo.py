@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore_trainer.algorithms.interface import AdvantageInputs, AdvantageOutput, AdvantageTraits
+from rlcore_trainer.algorithms.functions import advantage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@advantage(compares_siblings=True)
 def rloo(rewards_N: Tensor, groups_N: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Return the reward minus the mean of the *other* rewards in its group.
 
@@ -27,14 +28,3 @@ def rloo(rewards_N: Tensor, groups_N: Tensor) -> tuple[Tensor, dict[str, float]]
     grouped = GroupedRewards(rewards_N, groups_N)
     factors_P = grouped.counts_P / (grouped.counts_P - 1).clamp(min=1)
     return grouped.against(grouped.means_P()) * grouped.of_each_N(factors_P), grouped.metrics()
-
-
-class Rloo:
-    """The `rloo` estimator as a configurable component."""
-
-    traits = AdvantageTraits(compares_siblings=True)
-
-    def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
-        """Return the advantages of a rollout."""
-        advantages_N, metrics = rloo(inputs.rewards_N, inputs.groups_N)
-        return AdvantageOutput(advantages=advantages_N, metrics=metrics)

@@ -5,29 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
-from rlcore.config.schema import Table
 
-from rlcore_trainer.algorithms.interface import LossInputs, LossOutput
+from rlcore_trainer.algorithms.functions import loss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@loss()
 def clip(
     logprobs_M: Tensor,
     old_logprobs_M: Tensor,
     advantages_M: Tensor,
     weights_M: Tensor,
     *,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-    dual_clip: float | None = None,
+    clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2,
+    clip_high: Annotated[float, Field(ge=0)] = 0.2,
+    dual_clip: Annotated[float, Field(gt=1)] | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the clipped surrogate (PPO, arXiv 1707.06347, eq. 7) with separate bounds (DAPO, 2503.14476, eq. 10).
 
     ``-min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)`` with r = π / π_old. With ``dual_clip``, the loss of a token
     with a negative advantage is at most ``-dual_clip A`` (Ye et al. 2020, arXiv 1912.09729, eq. 5). Without it, the
     loss of a token with a negative advantage and a ratio above e^20 is ``-e^20 A``, without gradient.
+
+    Keys:
+        clip_low: lower clip range of the probability ratio, below 1
+        clip_high: upper clip range of the probability ratio, above 1
+        dual_clip: maximum ratio used if the advantage is negative (dual clip); None means no limit
 
     Returns:
         The loss, and the shares of tokens whose gradient was removed: ``clip/high`` (positive advantage, ratio above
@@ -47,34 +52,3 @@ def clip(
         loss_M = torch.where(reached_M, ceiling_M, loss_M)
         metrics["clip/dual"] = (weights_M * reached_M).sum()
     return (weights_M * loss_M).sum(), metrics | ratio_metrics(ratio_M, logprobs_M, old_logprobs_M, weights_M)
-
-
-class Clip:
-    """The `clip` loss as a configurable component."""
-
-    class Config(Table):
-        """Keys of ``algorithm.loss``."""
-
-        clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2
-        """Lower clip range of the probability ratio, below 1."""
-        clip_high: Annotated[float, Field(ge=0)] = 0.2
-        """Upper clip range of the probability ratio, above 1."""
-        dual_clip: Annotated[float, Field(gt=1)] | None = None
-        """Maximum ratio used if the advantage is negative (dual clip); None means no limit."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def __call__(self, inputs: LossInputs) -> LossOutput:
-        """Return the loss of a micro-batch."""
-        config = self._config
-        loss, metrics = clip(
-            inputs.logprobs_M,
-            inputs.old_logprobs_M,
-            inputs.advantages_M,
-            inputs.weights_M,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            dual_clip=config.dual_clip,
-        )
-        return LossOutput(loss=loss, metrics=metrics)

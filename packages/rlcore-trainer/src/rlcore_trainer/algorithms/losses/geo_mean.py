@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
-from rlcore.config.schema import Table
 
-from rlcore_trainer.algorithms.interface import LossInputs, LossOutput, LossTraits
+from rlcore_trainer.algorithms.functions import loss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@loss(token_wise=False, level="sequence", one_advantage=True, aggregation="seq-mean-token-mean")
 def geo_mean(
     logprobs_M: Tensor,
     old_logprobs_M: Tensor,
@@ -20,8 +20,8 @@ def geo_mean(
     weights_M: Tensor,
     sequence_M: Tensor,
     *,
-    clip_low: float = 0.4,
-    clip_high: float = 0.4,
+    clip_low: Annotated[float, Field(ge=0)] = 0.4,
+    clip_high: Annotated[float, Field(ge=0)] = 0.4,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of geometric-mean policy optimisation (Zhao et al. 2025, GMPO, arXiv 2507.20673).
 
@@ -29,6 +29,10 @@ def geo_mean(
     ``clip_high``, a negative one bounds it below by ``-clip_low``. Unlike in `gspo`, tokens are clipped one by one, and
     the rest of the sequence keeps its gradient. With ``seq-mean-token-mean`` weights and one advantage per sequence,
     the loss matches the paper.
+
+    Keys:
+        clip_low: how far below 0 the log-ratio of a token may push, in nats
+        clip_high: how far above 0 the log-ratio of a token may push, in nats
 
     Returns:
         The loss, and the shares of tokens whose gradient was removed: ``clip/high``, ``clip/low``, ``clip/fraction``
@@ -51,33 +55,3 @@ def geo_mean(
         )
         ratio_M = log_ratio_M.exp()
     return loss, metrics | ratio_metrics(ratio_M, logprobs_M, old_logprobs_M, weights_M)
-
-
-class GeoMean:
-    """The `geo_mean` loss as a configurable component."""
-
-    traits = LossTraits(token_wise=False, level="sequence", one_advantage=True, aggregation="seq-mean-token-mean")
-
-    class Config(Table):
-        """Keys of ``algorithm.loss``."""
-
-        clip_low: Annotated[float, Field(ge=0)] = 0.4
-        """How far below 0 the log-ratio of a token may push, in nats."""
-        clip_high: Annotated[float, Field(ge=0)] = 0.4
-        """How far above 0 the log-ratio of a token may push, in nats."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def __call__(self, inputs: LossInputs) -> LossOutput:
-        """Return the loss of a micro-batch."""
-        loss, metrics = geo_mean(
-            inputs.logprobs_M,
-            inputs.old_logprobs_M,
-            inputs.advantages_M,
-            inputs.weights_M,
-            inputs.sequence_M,
-            clip_low=self._config.clip_low,
-            clip_high=self._config.clip_high,
-        )
-        return LossOutput(loss=loss, metrics=metrics)

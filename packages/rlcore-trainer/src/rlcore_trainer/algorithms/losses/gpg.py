@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore_trainer.algorithms.interface import LossInputs, LossOutput
+from rlcore_trainer.algorithms.functions import loss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@loss()
 def gpg(
     logprobs_M: Tensor, old_logprobs_M: Tensor, advantages_M: Tensor, weights_M: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -25,12 +26,3 @@ def gpg(
     ratio_M = bounded_exp(logprobs_M.detach() - old_logprobs_M)
     loss = -(weights_M * advantages_M * logprobs_M).sum()
     return loss, ratio_metrics(ratio_M, logprobs_M, old_logprobs_M, weights_M)
-
-
-class Gpg:
-    """The `gpg` loss as a component."""
-
-    def __call__(self, inputs: LossInputs) -> LossOutput:
-        """Return the loss of a micro-batch."""
-        loss, metrics = gpg(inputs.logprobs_M, inputs.old_logprobs_M, inputs.advantages_M, inputs.weights_M)
-        return LossOutput(loss=loss, metrics=metrics)

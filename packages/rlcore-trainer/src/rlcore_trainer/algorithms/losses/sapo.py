@@ -5,28 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
-from rlcore.config.schema import Table
 
-from rlcore_trainer.algorithms.interface import LossInputs, LossOutput, LossTraits
+from rlcore_trainer.algorithms.functions import loss
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@loss(aggregation="seq-mean-token-mean")
 def sapo(
     logprobs_M: Tensor,
     old_logprobs_M: Tensor,
     advantages_M: Tensor,
     weights_M: Tensor,
     *,
-    positive_temperature: float = 1.0,
-    negative_temperature: float = 1.05,
+    positive_temperature: Annotated[float, Field(gt=0)] = 1.0,
+    negative_temperature: Annotated[float, Field(gt=0)] = 1.05,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of soft adaptive policy optimisation (arXiv 2511.20347), a smooth alternative to `clip`.
 
     ``-(4 / τ) sigmoid(τ (r - 1)) A`` with the temperature τ ``positive_temperature`` where A > 0 and
     ``negative_temperature`` elsewhere. At r = 1, the gradient equals the policy gradient. It decays on both sides,
     faster for a higher τ.
+
+    Keys:
+        positive_temperature: steepness of the gate where the advantage is positive
+        negative_temperature: steepness of the gate where the advantage is negative
 
     Returns:
         The loss, ``sapo/gate`` (the fraction of the importance-weighted gradient that the gate passes, 1 at r = 1),
@@ -43,32 +47,3 @@ def sapo(
     with torch.no_grad():
         metrics = {"sapo/gate": (weights_M * 4 * gate_M * (1 - gate_M)).sum()}
     return loss, metrics | ratio_metrics(ratio_M, logprobs_M, old_logprobs_M, weights_M)
-
-
-class Sapo:
-    """The `sapo` loss as a configurable component."""
-
-    traits = LossTraits(aggregation="seq-mean-token-mean")
-
-    class Config(Table):
-        """Keys of ``algorithm.loss``."""
-
-        positive_temperature: Annotated[float, Field(gt=0)] = 1.0
-        """Steepness of the gate where the advantage is positive."""
-        negative_temperature: Annotated[float, Field(gt=0)] = 1.05
-        """Steepness of the gate where the advantage is negative."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def __call__(self, inputs: LossInputs) -> LossOutput:
-        """Return the loss of a micro-batch."""
-        loss, metrics = sapo(
-            inputs.logprobs_M,
-            inputs.old_logprobs_M,
-            inputs.advantages_M,
-            inputs.weights_M,
-            positive_temperature=self._config.positive_temperature,
-            negative_temperature=self._config.negative_temperature,
-        )
-        return LossOutput(loss=loss, metrics=metrics)
