@@ -118,7 +118,7 @@ def is_never_supported(key: str) -> bool:
     return entry is not None and VERL.meanings[entry].why.startswith("refused: ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("revision", "most_refused"), [("2026-01", 35), ("2026-08", 63), ("gui-rise", 0)])
 def test_scripts_pass_a_dry_run_or_are_refused_for_what_is_missing(
     revision: str,

@@ -25,7 +25,7 @@ from rlcore.runs.directory import (
     run_of,
 )
 from rlcore.runs.metrics import STEPS_COVERED, metrics_gap, metrics_lines
-from rlcore.runs.surroundings import changed_versions
+from rlcore.runs.surroundings import changed_versions, surroundings
 from rlcore.secrecy import MASK
 from rlcore.trackers.jsonl import JsonlTracker
 
@@ -215,3 +215,14 @@ def test_changed_versions_are_named() -> None:
     then = {"python": "3.11.1", "versions": {"torch": "2.13.0", "gone": "1"}, "plugins": {"toy": "toy-rl 0.3"}}
     now = {"python": "3.11.1", "versions": {"torch": "2.13.1"}, "plugins": {"toy": "toy-rl 0.3", "new": "n 1"}}
     assert changed_versions(then, now) == ["gone 1 → absent", "torch 2.13.0 → 2.13.1", "new absent → n 1"]
+
+
+def test_changed_threads_and_instructions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    then = surroundings([])
+    assert changed_versions(then, surroundings([])) == []
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert changed_versions(then, surroundings([])) == ["OMP_NUM_THREADS 1 → 2"]
+    assert then["instructions"]
+    changed = changed_versions({**then, "instructions": "mmx"}, then)
+    assert changed == [f"instructions of the processor mmx → {then['instructions']}"]

