@@ -160,7 +160,7 @@ import os, pathlib, signal
 from rlcore.errors import UserError
 from rlcore_trainer.algorithms import AdvantageOutput
 from rlcore_trainer.algorithms.advantages.grpo import grpo
-from rlcore_trainer.distributed import pulse
+from rlcore_trainer.distributed import heartbeat
 
 calls = 0
 pulse.PULSE_S, pulse.MISSED = 0.2, 15

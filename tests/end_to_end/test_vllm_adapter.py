@@ -18,7 +18,7 @@ from rlcore_models.lora import adapter_parameters, attach
 from rlcore_models.lora_config import LoraTable
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
-from rlcore_rollout.engines.vllm.segment import Segment
+from rlcore_rollout.engines.vllm.shared_memory import Segment
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.model import load_policy
 from rlcore_trainer.training.sync_check import compare, prove

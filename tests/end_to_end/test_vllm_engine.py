@@ -23,7 +23,7 @@ from rlcore.errors import EngineError, UserError
 from rlcore.types import Completion, Prompt, Sampling, TokenIds
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
-from rlcore_rollout.engines.vllm.segment import Segment
+from rlcore_rollout.engines.vllm.shared_memory import Segment
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.training.sync_check import compare, prove
 from tokenizers import Tokenizer
@@ -303,7 +303,7 @@ from rlcore.types import Prompt, Sampling
 from rlcore.models.weights import FolderWeights
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
-from rlcore_rollout.engines.vllm.segment import Segment
+from rlcore_rollout.engines.vllm.shared_memory import Segment
 from rlcore_rollout.engines.vllm.engine import VllmEngine
 
 async def sample(engine):

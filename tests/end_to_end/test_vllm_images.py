@@ -22,7 +22,7 @@ from rlcore_models.lora import attach
 from rlcore_models.lora_config import LoraTable
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
-from rlcore_rollout.engines.vllm.segment import Segment
+from rlcore_rollout.engines.vllm.shared_memory import Segment
 from rlcore_trainer.batching.packing import TrainingSequence, pack
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.training.sync_check import prove

@@ -25,7 +25,7 @@ from rlcore.endpoints.answers import MOST_BYTES
 from rlcore.endpoints.client import ChatEndpoints
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import UserError
-from rlcore.secrecy import forget
+from rlcore.redaction import forget
 
 LONGEST_S = 120.0
 """A wait that is longer than this is a mistake."""

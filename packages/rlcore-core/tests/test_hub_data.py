@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rlcore.data.hub import HubData, HubDataConfig
 from rlcore.errors import DataError, NotInstalledError, UserError
-from rlcore.secrecy import forget
+from rlcore.redaction import forget
 
 Run = Callable[..., Any]
 ROWS = [{"question": f"{n}+1?", "answer": str(n + 1), "level": n} for n in range(5)]

@@ -14,6 +14,7 @@ from rlcore.cli.layering import gather
 from rlcore.config.resolve import Resolved, resolve
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
+from rlcore.redaction import MASK
 from rlcore.runs.directory import (
     Asked,
     RunDirectory,
@@ -26,7 +27,6 @@ from rlcore.runs.directory import (
 )
 from rlcore.runs.metrics import STEPS_COVERED, metrics_gap, metrics_lines
 from rlcore.runs.surroundings import changed_versions, surroundings
-from rlcore.secrecy import MASK
 from rlcore.trackers.jsonl import JsonlTracker
 
 

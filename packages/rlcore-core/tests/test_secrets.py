@@ -17,7 +17,7 @@ from rlcore.config.messages import ProblemsError
 from rlcore.config.resolve import resolve
 from rlcore.config.write import toml_value
 from rlcore.plugins.registry import Registry
-from rlcore.secrecy import MASK, forget, is_secret, mask_arguments, redact, redacted, remember
+from rlcore.redaction import MASK, forget, is_secret, mask_arguments, redact, redacted, remember
 
 Call = Callable[..., Any]
 

@@ -23,7 +23,7 @@ pytest.importorskip("httpx2", reason="the extra label is not installed")
 from chat_server import KEY, Endpoint, Reply, failing, reply
 from PIL import Image
 from rlcore.errors import DataError, EngineError, UserError
-from rlcore.secrecy import forget
+from rlcore.redaction import forget
 from rlcore_gui.actions import Action, ActionKind, ActionTable
 from rlcore_gui.labels import LabelTable, StepLabels
 from rlcore_gui.labels.file import Record, opened

@@ -450,7 +450,7 @@ print((peak - start) // 1024)
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 MB of zeros in a sparse file."""
-    from rlcore_merge.elements import KINDS
+    from rlcore_merge.dtypes import KINDS
     from rlcore_merge.safetensors_files import header
 
     folder = tmp_path_factory.mktemp("large")

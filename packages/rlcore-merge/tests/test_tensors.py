@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import UserError
 from rlcore_merge.assembled import Assembled
-from rlcore_merge.boxes import Piece, tile
-from rlcore_merge.elements import KINDS
+from rlcore_merge.blocks import Piece, tile
+from rlcore_merge.dtypes import KINDS
 from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.sharding import Mesh, Placement, box, chunk
 from rlcore_merge.tensors import Stored, ranges

@@ -20,9 +20,9 @@ from rlcore.errors import UserError
 from rlcore.types import Message, ToolCall
 from rlcore_rollout.chat.detect import detect_chat_format
 from rlcore_rollout.chat.jinja import TemplateFormat
-from rlcore_rollout.chat.proof import ANSWER as ANSWER_AFTER_HEADER
-from rlcore_rollout.chat.proof import ANSWERED, LATER, RESULTS, SEVERAL, TOOLS
 from rlcore_rollout.chat.qwen import Qwen3Format
+from rlcore_rollout.chat.template_checks import ANSWER as ANSWER_AFTER_HEADER
+from rlcore_rollout.chat.template_checks import ANSWERED, LATER, RESULTS, SEVERAL, TOOLS
 from rlcore_rollout.parsers.hermes import HermesParser
 
 Make = Callable[..., TemplateFormat]

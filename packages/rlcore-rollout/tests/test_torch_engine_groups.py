@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from rlcore.types import Completion, Sampling  # noqa: E402
-from rlcore_rollout.engines.torch import rows  # noqa: E402
+from rlcore_rollout.engines.torch import row_probe  # noqa: E402
 from rlcore_rollout.engines.torch.attention import mix, scores  # noqa: E402
 from rlcore_rollout.engines.torch.decoder import Rows  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
@@ -166,8 +166,8 @@ def test_probe_detects_shared_prompts_that_depend_on_the_number_of_queries(
     monkeypatch: pytest.MonkeyPatch, touched: str
 ) -> None:
     weights = read_weights(build())
-    assert rows.independent_rows(weights, 16)
-    original = getattr(rows, touched)
+    assert row_probe.independent_rows(weights, 16)
+    original = getattr(row_probe, touched)
 
     def computed_otherwise(first: Any, *others: Any) -> Any:
         found = original(first, *others)
@@ -175,5 +175,5 @@ def test_probe_detects_shared_prompts_that_depend_on_the_number_of_queries(
             found[0, 0, 0] = torch.nextafter(found[0, 0, 0], torch.tensor(torch.inf))
         return found
 
-    monkeypatch.setattr(rows, touched, computed_otherwise)
-    assert not rows.independent_rows(weights, 16)
+    monkeypatch.setattr(row_probe, touched, computed_otherwise)
+    assert not row_probe.independent_rows(weights, 16)

@@ -13,7 +13,7 @@ import pytest
 
 PARENT = """
 import multiprocessing, os, sys, time
-from rlcore_rollout.engines.vllm.follow import children_follow
+from rlcore_rollout.engines.vllm.parent_death import children_follow
 
 def child():
     time.sleep(1000)

@@ -35,7 +35,7 @@ def test_contradictory_options_are_rejected(options: dict[str, Any], sentence: s
 READER = """
 import json, sys
 from pathlib import Path
-from rlcore_rollout.engines.vllm.segment import views
+from rlcore_rollout.engines.vllm.shared_memory import views
 info = json.loads(sys.stdin.readline())
 tensors = views(Path(info["path"]), info["places"], info["size"])
 while True:
@@ -46,7 +46,7 @@ while True:
 
 
 def test_written_segment_is_shared_and_its_file_is_unlinked() -> None:
-    from rlcore_rollout.engines.vllm.segment import Segment
+    from rlcore_rollout.engines.vllm.shared_memory import Segment
 
     torch.manual_seed(0)
     tensors = {"a": torch.randn(3, 5), "b": torch.randn(7).bfloat16(), "c": torch.randn(2, 2, 2)}
@@ -71,7 +71,7 @@ def test_written_segment_is_shared_and_its_file_is_unlinked() -> None:
 
 def test_changed_tensors_are_rejected() -> None:
     from rlcore.errors import EngineError
-    from rlcore_rollout.engines.vllm.segment import Segment
+    from rlcore_rollout.engines.vllm.shared_memory import Segment
 
     segment = Segment({"a": torch.zeros(2)})
     segment.unlink()
@@ -80,12 +80,12 @@ def test_changed_tensors_are_rejected() -> None:
 
 
 def test_segment_uses_another_folder_if_shared_memory_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlcore_rollout.engines.vllm import segment
+    from rlcore_rollout.engines.vllm import shared_memory
 
-    monkeypatch.setattr(segment, "SHARED_MEMORY", tmp_path / "absent")
+    monkeypatch.setattr(shared_memory, "SHARED_MEMORY", tmp_path / "absent")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made = segment.Segment({"a": torch.ones(4)})
+    made = shared_memory.Segment({"a": torch.ones(4)})
     assert made.path.parent == tmp_path
     made.write({"a": torch.full((4,), 2.0)})
-    assert segment.views(made.path, made.places, made.size)["a"].tolist() == [2.0] * 4
+    assert shared_memory.views(made.path, made.places, made.size)["a"].tolist() == [2.0] * 4
     made.unlink()

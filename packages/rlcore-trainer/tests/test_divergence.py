@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlcore.errors import DataError, DivergenceError, EngineError, UserError
 from rlcore.types import Demonstration, Message
+from rlcore_trainer.algorithms.configured import selected_loss
 from rlcore_trainer.algorithms.interface import LossInputs, LossOutput
-from rlcore_trainer.algorithms.selected import selected_loss
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.finite import first_non_finite
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer

@@ -59,8 +59,8 @@ def test_gloo_threads_end_with_the_process_group() -> None:
 WAITS = """
 import os, signal, sys
 from rlcore.errors import ProcessError
-from rlcore_trainer.distributed import pulse
-pulse.PULSE_S, pulse.MISSED = 0.2, 10
+from rlcore_trainer.distributed import heartbeat
+heartbeat.PULSE_S, heartbeat.MISSED = 0.2, 10
 from rlcore_trainer.distributed.processes import JoinedProcesses
 processes = JoinedProcesses(cpu=True)
 processes.exchange(None)

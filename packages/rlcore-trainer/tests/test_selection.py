@@ -14,8 +14,8 @@ from rlcore.errors import UserError
 from rlcore.session.plan import RunPlan
 from rlcore_trainer.config import EarlyStop
 from rlcore_trainer.metrics import METRICS, direction_of, metric_of
+from rlcore_trainer.training.best_step import problems, score
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
-from rlcore_trainer.training.selection import problems, score
 
 Make = Callable[..., Any]
 VALUES: dict[str, Any] = {"model": {"path": "m"}, "environment": {"id": ""}, "reward": []}

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rlcore_trainer.batching.packing import TrainingSequence, pack
-from rlcore_trainer.batching.rows import split
+from rlcore_trainer.batching.sequence_metrics import split
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, joined, shard, share
 from rlcore_trainer.policy.attention import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs

@@ -14,8 +14,8 @@ from rlcore.plugins.registry import Registry
 from rlcore.types import Group, Stop, Trajectory
 from rlcore_trainer.algorithms import AdvantageInputs, AdvantageOutput, Loss, LossInputs, LossOutput, LossTraits
 from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.algorithms.configured import configured
 from rlcore_trainer.algorithms.losses.clip import clip
-from rlcore_trainer.algorithms.selected import configured
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.optim.critic import Critic

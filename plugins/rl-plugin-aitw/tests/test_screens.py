@@ -62,7 +62,7 @@ def test_prompts_without_instructions_have_the_task_and_the_history_only() -> No
     assert "## Action Space" in message.text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_task_alone_gives_little_more_than_chance() -> None:
     """With empty pictures, the best answer to a task is its most frequent position."""
     tasks = data(drawn=3000, blank=True).tasks("train")

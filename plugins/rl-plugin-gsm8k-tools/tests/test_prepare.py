@@ -149,7 +149,7 @@ def test_generated_problems_are_written(tmp_path: Path) -> None:
     assert caught.value.found == "split=evaluation"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gsm8k_training_file_is_prepared(tmp_path: Path) -> None:
     folder = os.environ.get("RLCORE_DATA")
     if not folder:

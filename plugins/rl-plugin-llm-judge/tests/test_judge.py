@@ -17,7 +17,7 @@ from judging_server import is_right, judged, parts
 from rl_plugin_llm_judge.config import JudgeConfig
 from rl_plugin_llm_judge.judge import Judge
 from rlcore.errors import UserError
-from rlcore.secrecy import forget
+from rlcore.redaction import forget
 from rlcore.testing import RewardCase, check_plugin, check_reward, make_trajectory
 from rlcore.types import Message, RewardResult, Task
 
@@ -118,7 +118,7 @@ def test_equal_questions_are_asked_once(server: Endpoint) -> None:
     assert sum(result.components["cached"] for result in found) == 14
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_answers_are_judged_at_the_same_time(server: Endpoint) -> None:
     server.answer = lambda body: Reply(body=judged(body).body, after_s=0.3)
     assert values(scores(server, [f"it is pink {number}" for number in range(12)])) == [1.0] * 12
@@ -222,7 +222,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "time-out")) for name in FAILURES]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "time-out")) for name in FAILURES]
 )
 def test_failure_of_the_server_is_not_a_zero_and_has_a_kind(server: Endpoint, name: str) -> None:
     answer, kind = FAILURES[name]
@@ -232,7 +232,7 @@ def test_failure_of_the_server_is_not_a_zero_and_has_a_kind(server: Endpoint, na
     assert all(result.error for result in found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_a_third_of_failures_nothing_is_scored_wrongly(server: Endpoint) -> None:
     failures = [HUNG, *(answer for answer, kind in FAILURES.values() if kind not in {"time-out", "rejected request"})]
     asked: Counter[str] = Counter()
@@ -290,7 +290,7 @@ def test_slow_stream_ends_at_the_time_limit(server: Endpoint) -> None:
     assert (found.value, found.error_kind) == (None, "time-out")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_other_servers_take_over(server: Endpoint) -> None:
     hung = Endpoint()
     hung.answer = lambda body: HUNG

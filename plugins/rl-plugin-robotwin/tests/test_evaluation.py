@@ -196,7 +196,7 @@ def test_results_that_cannot_be_written_are_explained(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_missing_video_is_explained_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
     (tmp_path / "videos").write_text("")
@@ -214,7 +214,7 @@ def test_a_missing_video_is_explained_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in missing
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_that_dies_ends_the_evaluation_with_an_explanation() -> None:
     setting = Setting(place=Place(options={"max_steps": 1}), policy="no-op")
     with Workers(setting, 2) as workers:
@@ -291,7 +291,7 @@ def test_a_video_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
         assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_workers_find_the_same_as_one() -> None:
     one, two = (evaluated("expert", workers=count, episodes=3) for count in (1, 2))
     assert one["tasks"] == two["tasks"]

@@ -40,7 +40,7 @@ def growth_mb(environment: BimanualEnvironment, warm_up: int, episodes: int) -> 
     return memory_mb() - before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_episodes_leave_no_memory_behind() -> None:
     assert growth_mb(BimanualEnvironment(task="stack_two"), 30, 60) < 3
 

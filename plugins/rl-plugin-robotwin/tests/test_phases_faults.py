@@ -80,7 +80,7 @@ def test_no_default_is_a_place_of_a_machine(dry: Any) -> None:
     assert not [text for text in found if text.startswith(("/", "~"))]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_writes_into_its_folder_alone(tmp_path: Path) -> None:
     home, work = tmp_path / "home", tmp_path / "work dir"
     home.mkdir()

@@ -72,7 +72,7 @@ def last(rows: list[dict[str, float]], name: str, count: int = 1) -> float:
     return sum(values) / len(values)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_teacher_of_another_size_or_a_damaged_one_is_refused(tmp_path):
     short = {"trainer.episodes": 4, "trainer.steps_per_episode": 3}
     run(tmp_path, "teacher", "t", **short)
@@ -103,7 +103,7 @@ def test_a_teacher_of_another_size_or_a_damaged_one_is_refused(tmp_path):
     refused("NaN or infinity in")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_three_phases_run_and_the_world_model_learns(tmp_path):
     outputs = {"trainer.video_every": 24, "trainer.sample_every": 24, "trainer.steps_per_episode": 25}
     teacher = run(tmp_path, "teacher", "t", **{"trainer.episodes": 24, **outputs})
@@ -132,14 +132,14 @@ def test_all_three_phases_run_and_the_world_model_learns(tmp_path):
     assert {"world_model/probe", "world_model/loss", "explorer/loss/policy"} <= adversarial[-1].keys()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_explorer_waits_while_the_world_model_predicts_well(tmp_path):
     settings = {"trainer.episodes": 8, "trainer.steps_per_episode": 10, "trainer.warmup_steps": 0}
     waiting = run(tmp_path, "adversarial", "w", **settings, **{"trainer.collapse_error": 5})
     assert [row["explorer/active"] for row in waiting[1:]] == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_environment_of_a_phase_runs_in_another_interpreter(tmp_path):
     (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
     settings = {"trainer.episodes": 4, "trainer.steps_per_episode": 3, "trainer.num_envs": 1, "trainer.vector": "sync"}
@@ -150,7 +150,7 @@ def test_the_environment_of_a_phase_runs_in_another_interpreter(tmp_path):
     assert os.getpid() not in processes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["INFO", "WARNING"])
 def test_lines_of_metrics_are_printed_at_the_level_info(tmp_path, capsys, level):
     settings = {"trainer.episodes": 8, "trainer.steps_per_episode": 3, "trackers.use": ["console", "jsonl"]}
@@ -161,7 +161,7 @@ def test_lines_of_metrics_are_printed_at_the_level_info(tmp_path, capsys, level)
         assert (text in printed) == (level == "INFO")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_environments_leave_no_gap_in_the_metrics(tmp_path, capsys):
     settings = {"trainer.episodes": 14, "trainer.steps_per_episode": 3, "trainer.log_every": 10}
     rows = run(tmp_path, "teacher", "t", **settings, **{"checkpoint.every": 8})
@@ -172,7 +172,7 @@ def test_several_environments_leave_no_gap_in_the_metrics(tmp_path, capsys):
     assert "gap" not in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_warnings_of_other_processes_are_printed(tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     command = [sys.executable, "-m", "rlcore", "run", "-p", "robotwin", "-r", "toy-teacher", f"runs={tmp_path}"]
@@ -186,14 +186,14 @@ def test_warnings_of_other_processes_are_printed(tmp_path):
     assert [json.loads(line)["ranks"] for line in lines] == [2, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_loss_that_is_not_finite_ends_the_phase(tmp_path):
     settings = {"trainer.episodes": 8, "trainer.steps_per_episode": 5, "trainer.learning_rate": 1e25}
     with pytest.raises(rlcore.errors.DivergenceError, match="diverged"):
         run(tmp_path, "teacher", "t", **settings)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_speed_counts_the_steps_since_the_resume(tmp_path):
     little = {"trainer.passes": 1, "trainer.batch_size": 1, "trainer.held_out": 1, "trainer.evaluate_every": 1000}
     first = run(tmp_path, "teacher", "t", **{"trainer.episodes": 40, "trainer.steps_per_episode": 10, **little})
@@ -203,7 +203,7 @@ def test_speed_counts_the_steps_since_the_resume(tmp_path):
     assert resumed["fps"] < 4 * last(first, "fps")  # 11 times as many steps were made since the run began
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_resumed_phase_equals_an_uninterrupted_one(tmp_path):
     settings = {"trainer.steps_per_episode": 10, "trainer.warmup_steps": 50, "trainer.schedule": "constant", **EXPLORER}
     run(tmp_path, "adversarial", "whole", **{"trainer.episodes": 16, **settings})
@@ -216,7 +216,7 @@ def test_a_resumed_phase_equals_an_uninterrupted_one(tmp_path):
         assert all(torch.equal(value, two[part][name]) for name, value in one[part].items())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("phase", ["teacher", "student", "adversarial"])
 def test_two_processes_equal_one_with_their_environments(tmp_path, phase):
     common = ["-p", "robotwin", "-r", f"toy-{phase}", "trainer.episodes=8", "trainer.steps_per_episode=8"]
@@ -251,7 +251,7 @@ def test_two_processes_equal_one_with_their_environments(tmp_path, phase):
                 assert before["total_steps"] == 8 * before["episode"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failed_prediction_leaves_a_marked_panel_in_the_outputs(tmp_path, monkeypatch):
     from PIL import Image
     from rl_plugin_robotwin.phases import trainer
@@ -272,7 +272,7 @@ def test_a_failed_prediction_leaves_a_marked_panel_in_the_outputs(tmp_path, monk
     assert "no prediction for episode 0: too little memory" in (tmp_path / "t/phase.log").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_division_of_the_environments_resumes_a_run(tmp_path, capsys):
     settings = {"trainer.episodes": 4, "trainer.steps_per_episode": 3, "trainer.num_envs": 2}
     run(tmp_path, "teacher", "t", **settings)

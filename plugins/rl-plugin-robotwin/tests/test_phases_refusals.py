@@ -159,7 +159,7 @@ def test_held_out_episodes_that_all_fail_are_an_explained_error(tmp_path: Path) 
     assert "a motor is hot" in str(caught.value.found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_student_is_resumed_after_its_teacher_was_deleted(tmp_path: Path, teacher: Path) -> None:
     shutil.copytree(teacher, tmp_path / "t", symlinks=True)
     settings = {**SHORT, "runs": str(tmp_path), "trainer.teacher": f"{tmp_path}/t/checkpoint-2"}

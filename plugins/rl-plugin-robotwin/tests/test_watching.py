@@ -11,8 +11,8 @@ pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
 from rl_plugin_robotwin.demonstrations import attempt
 from rl_plugin_robotwin.environment import BimanualEnvironment
+from rl_plugin_robotwin.evaluation_videos import EXECUTED, replayed
 from rl_plugin_robotwin.rendering import probe
-from rl_plugin_robotwin.watching import EXECUTED, replayed
 from rlcore.types import Logprobs, LossMask, NumberArray, Segment, Stop, TokenIds, Trajectory
 
 

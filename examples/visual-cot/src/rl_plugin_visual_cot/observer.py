@@ -14,8 +14,8 @@ from typing import Any
 from rlcore import Group
 from rlcore.atomic_files import write_whole
 from rlcore.escaping import printable
+from rlcore.redaction import mask_arguments
 from rlcore.runs.surroundings import surroundings
-from rlcore.secrecy import mask_arguments
 from rlcore.sheets import Facts, new_folder, write_sheet
 
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of

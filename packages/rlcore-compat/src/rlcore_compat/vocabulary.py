@@ -14,7 +14,7 @@ from rlcore.config.dialects import Given, Translation
 from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
 from rlcore.config.messages import Problem
 from rlcore.config.write import toml_value
-from rlcore.secrecy import mask_arguments
+from rlcore.redaction import mask_arguments
 
 Words = Mapping[str, Any]
 """All foreign keys of a command line or file with their values. The meaning of a key may depend on others."""

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 from rlcore.errors import EnvironmentFailure, UserError
 
-from rlcore_control.slot import Make, Slot
+from rlcore_control.episode_player import Make, Slot
 from rlcore_control.steps import Outcome, Start
 
 Calls = Mapping[int, tuple[str, tuple[Any, ...]]]

@@ -14,7 +14,7 @@ from rlcore.errors import EnvironmentFailure
 from rlcore.runs.surroundings import usable_cores
 
 from rlcore_control.environments import Calls, Environments
-from rlcore_control.slot import Make
+from rlcore_control.episode_player import Make
 from rlcore_control.worker import work
 
 START_S = 600.0

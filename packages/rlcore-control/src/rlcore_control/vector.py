@@ -12,8 +12,8 @@ from rlcore.errors import UserError
 from rlcore.runs.surroundings import usable_cores
 
 from rlcore_control.environments import Environments, SyncEnvironments
+from rlcore_control.episode_player import Make, Slot
 from rlcore_control.processes import AsyncEnvironments
-from rlcore_control.slot import Make, Slot
 from rlcore_control.steps import Array
 
 if TYPE_CHECKING:

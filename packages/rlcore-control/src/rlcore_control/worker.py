@@ -13,7 +13,7 @@ import cloudpickle
 from rlcore.errors import EnvironmentFailure
 
 from rlcore_control.environments import answer
-from rlcore_control.slot import Slot
+from rlcore_control.episode_player import Slot
 
 EVERY_S = 2e-3
 """While further calls wait, answers are sent at most this often, in seconds: a message then costs little."""

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from rlcore.containment import error_text
 from rlcore.errors import WriteError
+from rlcore.plugin_calls import error_text
 
 FREE_DISK_SPACE = "free disk space, or use another folder"
 """What to do about a full disk."""

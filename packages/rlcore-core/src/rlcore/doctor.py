@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlcore.checks import Finding, findings_of
 from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.config.resolve import resolve
-from rlcore.containment import error_text, plugin_code
 from rlcore.errors import UserError
-from rlcore.findings import Finding, findings_of
 from rlcore.models.shape import shape_of_name
+from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.discovery import State, canonical
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from rlcore.secrecy import redact
+from rlcore.redaction import redact
 
 _SPECIAL = re.compile(r"[^ -~]")
 _JOINERS = {"\u200c", "\u200d"}

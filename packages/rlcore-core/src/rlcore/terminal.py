@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from rlcore.escaping import escaped_json, printable
-from rlcore.secrecy import redact
+from rlcore.redaction import redact
 
 BAR_WIDTH = 24
 

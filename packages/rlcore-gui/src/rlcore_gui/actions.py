@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rlcore_gui.literals import LONGEST, read_object, to_json_text
+from rlcore_gui.object_parser import LONGEST, read_object, to_json_text
 
 Point = tuple[float, float]
 """``(x, y)``: 0 to 1 from the left and from the top of the screen."""

@@ -10,7 +10,7 @@ from rlcore.types import ImagePart, Message, TextPart
 
 from rlcore_gui.actions import DECIMALS, Action, ActionTable
 from rlcore_gui.answers import ACTION, PROGRESS, REASONING, SUMMARY, skeleton
-from rlcore_gui.literals import to_json_text
+from rlcore_gui.object_parser import to_json_text
 
 MEANINGS = {
     PROGRESS: "estimate which part of the task is done, from the summary and the screenshot.",

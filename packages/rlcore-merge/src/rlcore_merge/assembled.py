@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from rlcore_merge.boxes import Piece, Shape, fill
-from rlcore_merge.elements import Array, Kind
+from rlcore_merge.blocks import Piece, Shape, fill
+from rlcore_merge.dtypes import Array, Kind
 from rlcore_merge.tensors import Stored
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from rlcore.wording import counted
 
 from rlcore_merge.checkpoint import Request
-from rlcore_merge.companions import read_config
-from rlcore_merge.elements import Kind, narrower
+from rlcore_merge.dtypes import Kind, narrower
 from rlcore_merge.layouts import Layouts
 from rlcore_merge.merging import Ready, prepare
+from rlcore_merge.other_files import read_config
 from rlcore_merge.published_names import published
 from rlcore_merge.tensor_difference import difference
 from rlcore_merge.tensors import Tensor

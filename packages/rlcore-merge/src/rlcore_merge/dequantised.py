@@ -12,8 +12,8 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from rlcore_merge.boxes import Shape
-from rlcore_merge.elements import KINDS, Array, Kind
+from rlcore_merge.blocks import Shape
+from rlcore_merge.dtypes import KINDS, Array, Kind
 from rlcore_merge.tensors import Stored
 
 

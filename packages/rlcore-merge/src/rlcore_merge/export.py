@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcore.errors import UserError
 
-from rlcore_merge import companions, provenance, writing
+from rlcore_merge import other_files, provenance, writing
 from rlcore_merge.checkpoint import Adapter, Checkpoint
 from rlcore_merge.completeness import VISION
 from rlcore_merge.lora import PART
@@ -39,7 +39,7 @@ def export_adapter(checkpoint: Checkpoint, out: Path, *, dtype: str, started: fl
     )
     check_room(out, plan.size)
     with atomic_folder(out) as partial:
-        companions.copy([folder for folder in checkpoint.companions if folder != base], partial)
+        other_files.copy([folder for folder in checkpoint.companions if folder != base], partial)
         (partial / "config.json").unlink(missing_ok=True)
         settings = _settings(checkpoint, adapter, base)
         (partial / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

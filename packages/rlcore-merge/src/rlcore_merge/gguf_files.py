@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rlcore.errors import UserError
 
-from rlcore_merge.boxes import Shape
+from rlcore_merge.blocks import Shape
 from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.records import COPY_AGAIN
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore.models.config_file import LIMITS
 
-from rlcore_merge.boxes import Shape
+from rlcore_merge.blocks import Shape
 from rlcore_merge.gguf_files import Header, Items
 
 _LAYER = {

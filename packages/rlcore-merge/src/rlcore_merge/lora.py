@@ -167,8 +167,8 @@ def _find(name: str, base: Checkpoint, tensors: dict[str, Tensor], adapter: Adap
 
 def tied(checkpoint: Checkpoint) -> bool:
     """Whether the configuration ties the input and output embeddings."""
-    from rlcore_merge.companions import read_config
     from rlcore_merge.completeness import text_settings
+    from rlcore_merge.other_files import read_config
 
     config = read_config(checkpoint.companions) or {}
     return bool({**text_settings(config), **config}.get("tie_word_embeddings", False))

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcore_merge.boxes import Shape
-from rlcore_merge.elements import KINDS, Array, Kind, to_float32
+from rlcore_merge.blocks import Shape
+from rlcore_merge.dtypes import KINDS, Array, Kind, to_float32
 from rlcore_merge.tensors import Stored, Tensor, size_of
 
 Float32 = npt.NDArray[np.float32]

@@ -119,7 +119,7 @@ def prepare(checkpoint: Checkpoint, request: Request, layouts: Layouts, *, allow
         UserError: the base is unknown, is not the one of the adapter, or lacks a weight.
     """
     from rlcore_merge import lora
-    from rlcore_merge.companions import is_quantised, read_config
+    from rlcore_merge.other_files import is_quantised, read_config
     from rlcore_merge.published_names import names_note, published
 
     base = None
@@ -254,10 +254,10 @@ def _write(
     progress: Callable[[int, int], None] | None,
     started: float,
 ) -> Merged:
-    from rlcore_merge import companions, completeness, consistency, provenance, writing
+    from rlcore_merge import completeness, consistency, other_files, provenance, writing
 
-    config = companions.read_config(ready.companions)
-    quantised = companions.is_quantised(ready.tensors)
+    config = other_files.read_config(ready.companions)
+    quantised = other_files.is_quantised(ready.tensors)
     if quantised and dtype != "keep":
         raise UserError("the weights are quantised", where=str(ready.checkpoint.folder), fix="pass --dtype keep")
     if config is not None:
@@ -279,14 +279,14 @@ def _write(
             progress(done, plan.size)
 
     with atomic_folder(out) as partial:
-        companions.copy(ready.companions, partial)
+        other_files.copy(ready.companions, partial)
         if config is not None:
-            ready.notes.extend(companions.processor_note(config, partial))
+            ready.notes.extend(other_files.processor_note(config, partial))
             ready.notes.extend(
-                companions.write_config(
+                other_files.write_config(
                     config,
                     partial,
-                    kind=companions.main_kind(plan.kinds, ready.tensors),
+                    kind=other_files.main_kind(plan.kinds, ready.tensors),
                     changes=ready.changes,
                     quantised=quantised,
                     names=ready.tensors,

@@ -19,8 +19,8 @@ from typing import IO, Any, NoReturn, Self
 
 from rlcore.errors import UserError
 
-from rlcore_merge.boxes import Shape
-from rlcore_merge.elements import BY_TORCH_NAME, Kind, refuse_state
+from rlcore_merge.blocks import Shape
+from rlcore_merge.dtypes import BY_TORCH_NAME, Kind, refuse_state
 
 MOST_NUMBERS = 64
 """Numbers in a shape."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from rlcore.errors import UserError
 
-from rlcore_merge.boxes import Shape
-from rlcore_merge.elements import KINDS, Kind
+from rlcore_merge.blocks import Shape
+from rlcore_merge.dtypes import KINDS, Kind
 from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.tensors import Stored
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from rlcore.errors import UserError
 
-from rlcore_merge.boxes import Shape
-from rlcore_merge.elements import Array
+from rlcore_merge.blocks import Shape
+from rlcore_merge.dtypes import Array
 from rlcore_merge.pickles import MOST_NUMBERS, Record, Strided, whole_number, whole_numbers
 
 

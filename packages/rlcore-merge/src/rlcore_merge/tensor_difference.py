@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcore_merge.elements import Array, Kind, convert, to_float32
+from rlcore_merge.dtypes import Array, Kind, convert, to_float32
 from rlcore_merge.tensors import Tensor, ranges, size_of
 from rlcore_merge.writing import RANGE
 

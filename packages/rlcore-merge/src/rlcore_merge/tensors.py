@@ -15,8 +15,8 @@ from typing import NoReturn, Protocol
 import numpy as np
 from rlcore.errors import UserError
 
-from rlcore_merge.boxes import Piece, Shape, fill, row_major
-from rlcore_merge.elements import Array, Kind
+from rlcore_merge.blocks import Piece, Shape, fill, row_major
+from rlcore_merge.dtypes import Array, Kind
 from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.records import COPY_AGAIN, Record
 

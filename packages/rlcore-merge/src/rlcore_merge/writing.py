@@ -21,7 +21,7 @@ from rlcore.wording import counted
 from threadpoolctl import threadpool_limits
 
 from rlcore_merge import safetensors_files
-from rlcore_merge.elements import KINDS, REQUESTED, Array, Kind, convert, to_float32
+from rlcore_merge.dtypes import KINDS, REQUESTED, Array, Kind, convert, to_float32
 from rlcore_merge.records import Verification
 from rlcore_merge.tensors import Tensor, ranges
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlcore.containment import value_text
 from rlcore.episodes.calls import call
 from rlcore.errors import ContextFullError, EngineError
+from rlcore.plugin_calls import value_text
 from rlcore.types import ChatCompletion, FrozenDict, Message, Observation, Sampling, derive_seed
 
 from rlcore_rollout.images import EpisodeImages, ImagePool
 from rlcore_rollout.model_client import ModelClient
-from rlcore_rollout.record import End, Record
+from rlcore_rollout.trajectory_builder import End, Record
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from rlcore.types.checking import flaw_in_observation, flaw_in_step
 
 from rlcore_rollout.images import EpisodeImages, ImagePool
 from rlcore_rollout.model_client import ModelClient
-from rlcore_rollout.record import End, Record
+from rlcore_rollout.trajectory_builder import End, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from rlcore.containment import error_text, is_interrupt
 from rlcore.contracts import ChatEngine, ChatFormat, Engine, RendersImages
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.errors import ContextFullError, EngineError
 from rlcore.images import ImageProcessor
+from rlcore.plugin_calls import error_text, is_interrupt
 from rlcore.types import (
     Boundary,
     ChatCompletion,
@@ -28,7 +28,7 @@ from rlcore.types.checking import flaw_in_answer, flaw_in_chat_completion, flaw_
 
 from rlcore_rollout.images import Fit, checked
 from rlcore_rollout.media import check_media
-from rlcore_rollout.record import End, Record
+from rlcore_rollout.trajectory_builder import End, Record
 
 T = TypeVar("T")
 Rendered = tuple[TokenIds, Sequence[MediaSpan]]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from rlcore.containment import error_text
 from rlcore.episodes import threads
+from rlcore.plugin_calls import error_text
 
 P = ParamSpec("P")
 R = TypeVar("R")

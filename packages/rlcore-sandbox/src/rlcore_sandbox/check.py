@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlcore.findings import Finding
+from rlcore.checks import Finding
 from rlcore.plugins.registry import Registry
 from rlcore.session.sandboxes import examine, ranked
 

@@ -17,8 +17,8 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, TypeVar
 
-from rlcore.containment import error_text
 from rlcore.errors import UserError
+from rlcore.plugin_calls import error_text
 
 Value = TypeVar("Value")
 

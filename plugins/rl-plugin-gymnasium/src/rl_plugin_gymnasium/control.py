@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from rlcore.containment import error_text
 from rlcore.errors import UserError
+from rlcore.plugin_calls import error_text
 from rlcore.types import Task
 
 from rl_plugin_gymnasium.control_config import ControlDataConfig, ControlEnvironmentConfig

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlcore.containment import error_text
 from rlcore.errors import UserError
+from rlcore.plugin_calls import error_text
 from rlcore.types import Task
 
 from rl_plugin_gymnasium.spaces import Actions, check_observation_space, observation_text

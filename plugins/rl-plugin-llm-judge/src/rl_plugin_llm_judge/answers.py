@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlcore.containment import value_text
 from rlcore.errors import DataError
+from rlcore.plugin_calls import value_text
 from rlcore.types import Task, Trajectory
 
 from rl_plugin_llm_judge.config import Extract, JudgeConfig

@@ -9,8 +9,8 @@ import platform
 from collections.abc import Iterator
 
 from packaging.version import Version
+from rlcore.checks import Finding
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.findings import Finding
 from rlcore.plugins.loading import pip_line
 
 from rl_plugin_robotwin.rendering import HOW_TO_GET_VULKAN, device_of, probe

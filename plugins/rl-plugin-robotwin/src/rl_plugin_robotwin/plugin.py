@@ -178,6 +178,6 @@ def rlcore_recipes() -> Iterable[RecipeSpec]:
 def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[Group]) -> None:
     """Film episodes of evaluations, in runs with ``observers = ["robotwin"]``."""
     if purpose == "evaluation":
-        from rl_plugin_robotwin.watching import film
+        from rl_plugin_robotwin.evaluation_videos import film
 
         film(run, step, groups)

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any, cast
 
 from rlcore import DataError
-from rlcore.containment import value_text
 from rlcore.data.row_images import ImageReader
+from rlcore.plugin_calls import value_text
 from rlcore.types import Role
 
 ROLES = ("system", "user")

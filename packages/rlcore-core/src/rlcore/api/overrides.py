@@ -10,7 +10,7 @@ from typing import Any
 from rlcore.config.layers import PYTHON
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.write import toml_value
-from rlcore.containment import value_text
+from rlcore.plugin_calls import value_text
 
 
 def override_texts(arguments: Mapping[str, Any]) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from rlcore.config.schema import RunConfig
 from rlcore.config.write import toml_text, toml_value
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
+from rlcore.redaction import redacted
 from rlcore.runs.directory import run_of
-from rlcore.secrecy import redacted
 from rlcore.terminal import say
 
 

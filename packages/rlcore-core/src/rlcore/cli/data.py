@@ -25,9 +25,9 @@ from rlcore.cli.shown_images import ReadImage, ShownImages
 from rlcore.cli.text import printable
 from rlcore.config.layers import override_layers
 from rlcore.config.tables import validate_options
-from rlcore.containment import value_text
 from rlcore.errors import DataError, NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.json_files import json_lines, parse_json, read_json
+from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, make_component, worked
 from rlcore.runs.records import blobs_of
 from rlcore.session.checked_dataset import checked_dataset

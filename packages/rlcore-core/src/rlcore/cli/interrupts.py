@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from rlcore.containment import Interrupt
+from rlcore.plugin_calls import Interrupt
 
 GRACE_S = 0.6
 """Time after the second Ctrl-C in which the program can still end on its own."""

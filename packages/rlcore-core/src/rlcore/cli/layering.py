@@ -25,8 +25,8 @@ from rlcore.config.layers import (
 from rlcore.errors import UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.plugins.registry import KINDS, Registry, asked
+from rlcore.redaction import remember_arguments
 from rlcore.runs.directory import Asked
-from rlcore.secrecy import remember_arguments
 from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rlcore.cli.text import excerpt, printable
-from rlcore.containment import value_text
 from rlcore.errors import DataError
+from rlcore.plugin_calls import value_text
 from rlcore.runs.records import group_from_json
 from rlcore.types import to_json
 from rlcore.wording import counted

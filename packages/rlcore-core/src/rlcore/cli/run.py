@@ -16,9 +16,9 @@ from rlcore.errors import UserError
 from rlcore.invocation import as_typed
 from rlcore.runs.directory import best_checkpoint, last_checkpoint
 from rlcore.runs.output import Output
+from rlcore.session.dry_run import rehearse
 from rlcore.session.exits import exits_reported
 from rlcore.session.processes import local_rank, processes_of
-from rlcore.session.rehearsal import rehearse
 from rlcore.session.session import RunSession
 from rlcore.terminal import say
 

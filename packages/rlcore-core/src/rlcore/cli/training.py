@@ -19,11 +19,11 @@ from rlcore.cli.json_output import print_json
 from rlcore.cli.layering import Layered, gather
 from rlcore.config.layers import COMMAND_LINE, PYTHON
 from rlcore.config.resolve import resolve
-from rlcore.containment import plugin_code, value_text
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.invocation import as_typed
 from rlcore.models.freed_memory import choose_allocation
+from rlcore.plugin_calls import plugin_code, value_text
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.directory import (

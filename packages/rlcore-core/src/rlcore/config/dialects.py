@@ -21,8 +21,8 @@ from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer, file_layer
 from rlcore.config.limits import check_overrides, check_tree
 from rlcore.config.schema import RunConfig
-from rlcore.containment import plugin_code, value_text
 from rlcore.errors import PluginError, RlcoreError, UserError
+from rlcore.plugin_calls import plugin_code, value_text
 from rlcore.plugins.discovery import is_host
 from rlcore.plugins.importing import describe
 from rlcore.plugins.installed import Offer

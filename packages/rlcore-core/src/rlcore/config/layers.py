@@ -17,7 +17,7 @@ from rlcore.config.limits import check_overrides, check_tree
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
 from rlcore.errors import did_you_mean
-from rlcore.secrecy import remember_arguments, remember_secrets
+from rlcore.redaction import remember_arguments, remember_secrets
 
 SHORT_FORMS = {
     "model": "path",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from rlcore.config.fields import annotation_of
 from rlcore.config.layers import DEFAULT, KeyPath, Merged, leaves, override_of
 from rlcore.config.messages import Problem, ProblemsError
-from rlcore.secrecy import MASK, holds_mask, redacted, remember_arguments, remember_field, remember_secrets
+from rlcore.redaction import MASK, holds_mask, redacted, remember_arguments, remember_field, remember_secrets
 
 _SECRET_TYPES = (SecretStr, SecretBytes, Secret)
 

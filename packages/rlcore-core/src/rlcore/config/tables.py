@@ -21,8 +21,8 @@ from rlcore.config.layers import BARE_WORD, DEFAULT, OVERRIDES, KeyPath, Layer, 
 from rlcore.config.masking import is_secret_field, remember_secret_fields
 from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, most_similar, nearest_key
 from rlcore.config.schema import Table
-from rlcore.containment import error_text, plugin_code
-from rlcore.secrecy import MASK, SECRET_VALUE, is_secret, redacted
+from rlcore.plugin_calls import error_text, plugin_code
+from rlcore.redaction import MASK, SECRET_VALUE, is_secret, redacted
 
 Model = type[BaseModel] | Literal["missing"] | None
 """A component's model. None: it takes no keys. ``missing``: its import failed, which is already reported."""

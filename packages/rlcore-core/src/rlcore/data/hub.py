@@ -14,7 +14,7 @@ from rlcore.data.chat_rows import conversation, images_in, images_of, parsed_con
 from rlcore.data.row_images import COLUMNS, ImageReader, prompt_content, take_column
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.plugins.loading import pip_line
-from rlcore.secrecy import redact, remember
+from rlcore.redaction import redact, remember
 from rlcore.types import Demonstration, Message, Task
 
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")

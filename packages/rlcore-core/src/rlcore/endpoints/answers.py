@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcore.endpoints.failures import EndpointFailure
 from rlcore.json_files import parse_json
-from rlcore.secrecy import MASK
+from rlcore.redaction import MASK
 
 LONGEST_EXCERPT = 300
 MOST_BYTES = 16 * 2**20

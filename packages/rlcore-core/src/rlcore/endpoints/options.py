@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from rlcore.config.schema import Count, Table
 from rlcore.errors import UserError
-from rlcore.secrecy import SECRET_VALUE, is_secret, remember
+from rlcore.redaction import SECRET_VALUE, is_secret, remember
 
 OFFICIAL = "https://api.openai.com/v1"
 RESERVED = frozenset({"messages", "model", "n", "stream", "tools"})

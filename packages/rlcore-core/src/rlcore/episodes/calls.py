@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from rlcore.containment import Ended, error_text, is_interrupt
 from rlcore.episodes import threads
 from rlcore.episodes.threads import TooManyAbandoned, run_as
-from rlcore.secrecy import redact
+from rlcore.plugin_calls import Ended, error_text, is_interrupt
+from rlcore.redaction import redact
 
 Value = TypeVar("Value")
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from rlcore.containment import value_text
 from rlcore.contracts import SandboxSession
 from rlcore.episodes.calls import describe
 from rlcore.errors import SandboxFailure
+from rlcore.plugin_calls import value_text
 from rlcore.types import CodeResult
 from rlcore.types.checking import flaw_in_code_result
 

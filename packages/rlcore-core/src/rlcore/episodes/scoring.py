@@ -11,9 +11,9 @@ from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.episodes.calls import CallFailed, call, together
 from rlcore.episodes.context import EpisodeContext
+from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.types import Boundary, Failure, Group, RewardResult, Task, Trajectory
 from rlcore.types.checking import flaw_in_numbers
 

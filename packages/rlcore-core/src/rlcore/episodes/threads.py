@@ -17,8 +17,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from rlcore.containment import Ended, error_text
 from rlcore.errors import RlcoreError
+from rlcore.plugin_calls import Ended, error_text
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -35,12 +35,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from rlcore.containment import error_text, is_interrupt
 from rlcore.episodes.calls import Deadline, is_async, place_of
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.threads import TooManyAbandoned, run_in_thread
 from rlcore.episodes.tool_schema import check_arguments, parameters_of, schema_of
 from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserError
+from rlcore.plugin_calls import error_text, is_interrupt
 from rlcore.types import FrozenDict, Task, ToolSchema, freeze, thaw
 from rlcore.types.checking import flaw_in_numbers, is_finite
 

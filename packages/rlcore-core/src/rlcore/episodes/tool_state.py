@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from rlcore.containment import error_text, is_interrupt
 from rlcore.episodes.calls import is_async
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.episodes.threads import run_as, run_in_thread
 from rlcore.episodes.tool import Tool
 from rlcore.errors import ToolFailure
+from rlcore.plugin_calls import error_text, is_interrupt
 
 
 @runtime_checkable

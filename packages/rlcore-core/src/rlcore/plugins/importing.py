@@ -8,8 +8,8 @@ import io
 import sys
 from pathlib import Path
 
-from rlcore.containment import error_text, plugin_code
 from rlcore.errors import did_you_mean
+from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.discovery import Complaint, Plugin
 from rlcore.plugins.loading import source_line
 

@@ -22,8 +22,8 @@ from typing import Any
 import pluggy
 
 from rlcore import hookspecs
-from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import did_you_mean
+from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
 from rlcore.plugins.importing import BrokenPlugin, describe, import_plugin
 from rlcore.plugins.loading import pip_line

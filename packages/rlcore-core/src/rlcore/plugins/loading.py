@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlcore.containment import Ended, error_text, plugin_code
 from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.invocation import started_by_uv
+from rlcore.plugin_calls import Ended, error_text, plugin_code
 from rlcore.plugins.discovery import CHECKED, HOSTS
 
 FILE_MODULE = "rlcore_file_"
@@ -139,7 +139,7 @@ def source_line(error: BaseException) -> str | None:
 _HERE = Path(__file__).parent
 _MACHINERY = {
     *(str(_HERE / name) for name in ("loading.py", "installed.py", "importing.py", "registry.py")),
-    str(_HERE.parent / "containment.py"),
+    str(_HERE.parent / "plugin_calls.py"),
     str(_HERE.parent / "session" / "components.py"),
 }
 

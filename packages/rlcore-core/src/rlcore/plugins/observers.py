@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from rlcore import hookspecs
-from rlcore.containment import plugin_code, value_text
 from rlcore.errors import PluginError, did_you_mean
+from rlcore.plugin_calls import plugin_code, value_text
 from rlcore.plugins.importing import describe
 from rlcore.plugins.loading import load_attribute
 from rlcore.types.checking import flaw_in_numbers

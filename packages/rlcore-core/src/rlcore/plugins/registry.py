@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from rlcore import specs as spec_types
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
-from rlcore.containment import error_text, plugin_code, value_text
 from rlcore.errors import PluginError, RlcoreError, UserError, WriteError, did_you_mean
+from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
 from rlcore.plugins.forms import mistake_in
 from rlcore.plugins.hosted import any_options, hosted_spec

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, cast
 
-from rlcore.containment import value_text
+from rlcore.plugin_calls import value_text
 from rlcore.specs import Spec
 
 MOST_SPECS = 10_000

@@ -39,6 +39,7 @@ from rlcore.config.origins import KeyPath, parse_toml, read_text
 from rlcore.config.resolve import Resolved
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
+from rlcore.redaction import mask_arguments
 from rlcore.runs.blobs import BlobStore
 from rlcore.runs.checkpoints import (
     best_checkpoint,
@@ -52,7 +53,6 @@ from rlcore.runs.lock import take_lock
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
 from rlcore.runs.superseded import Superseded, supersede
 from rlcore.runs.surroundings import changed_versions, surroundings
-from rlcore.secrecy import mask_arguments
 
 LONGEST_NAME_BYTES = 200
 """Maximum length of a run name in bytes; file systems allow 255."""

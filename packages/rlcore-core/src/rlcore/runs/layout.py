@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rlcore.atomic_files import told, write_whole
 from rlcore.escaping import printable
-from rlcore.secrecy import mask_arguments
+from rlcore.redaction import mask_arguments
 
 EXPLAINS = ("config.toml", "asked.toml", "environment.json")
 """The files that are copied to ``backup/``."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlcore.atomic_files import whole
-from rlcore.containment import value_text
 from rlcore.errors import DataError
 from rlcore.json_files import json_lines, parse_json
+from rlcore.plugin_calls import value_text
+from rlcore.redaction import without_known
 from rlcore.runs.blobs import BlobStore
-from rlcore.secrecy import without_known
 from rlcore.types import Group, Task, Trajectory, from_json, to_json
 from rlcore.types.codec import DecodeBytes, from_base64
 

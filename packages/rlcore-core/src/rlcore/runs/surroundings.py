@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rlcore.secrecy import mask_arguments
+from rlcore.redaction import mask_arguments
 
 LIBRARIES = (
     *("rlcore", "rlcore-core", "rlcore-models", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge"),

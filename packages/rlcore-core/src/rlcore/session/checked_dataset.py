@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from rlcore.containment import value_text
 from rlcore.contracts import Dataset
 from rlcore.errors import PluginError
+from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import asked
 from rlcore.types import Demonstration, RecordedEpisode, Task
 from rlcore.types.checking import flaw_in_demonstration, flaw_in_task

@@ -12,10 +12,10 @@ from rlcore.config.origins import KeyPath
 from rlcore.config.requirements import unmet_with_extras
 from rlcore.config.resolve import Purpose
 from rlcore.config.schema import AUTO
-from rlcore.containment import value_text
 from rlcore.episodes.tool_environment import tool_of
 from rlcore.errors import DataError, NotInstalledError, PluginError, UserError
 from rlcore.models.folder import local_folder
+from rlcore.plugin_calls import value_text
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked

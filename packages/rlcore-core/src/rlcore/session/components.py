@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.abilities import NamedModelConfig
 from rlcore.config.schema import LARGEST
-from rlcore.containment import value_text
 from rlcore.contracts import ChatFormat, Dataset, Environment, Sandbox
 from rlcore.episodes.rewards import SelectedReward, select_rewards
 from rlcore.errors import PluginError, UserError
@@ -19,6 +18,7 @@ from rlcore.images import ImageProcessor
 from rlcore.models.config_file import context_tokens
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
+from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make, make_component
 from rlcore.session.chat_arguments import TEMPLATE, chat_arguments
 from rlcore.session.checked_dataset import checked_dataset

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
+from rlcore.checks import Finding, findings_of
 from rlcore.config.layers import Layer
 from rlcore.config.resolve import resolve, resolve_rewards
 from rlcore.config.schema import RewardTable, Table
-from rlcore.containment import error_text, plugin_code
 from rlcore.errors import UserError
-from rlcore.findings import Finding, findings_of
+from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import Registry
 from rlcore.specs import RewardSpec

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rlcore import event_loop
 from rlcore.abilities import RunsCodeConfig
 from rlcore.config.schema import AUTO
-from rlcore.containment import value_text
 from rlcore.contracts import Sandbox
 from rlcore.episodes.sandbox import open_session
 from rlcore.errors import PluginError, SandboxFailure, UserError
+from rlcore.plugin_calls import value_text
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry, asked
 from rlcore.specs import EnvironmentSpec, RewardSpec, SandboxSpec, ToolSpec

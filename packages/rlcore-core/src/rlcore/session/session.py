@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.abilities import SampleTracker
 from rlcore.config.resolve import Purpose
-from rlcore.containment import error_text, plugin_code
 from rlcore.contracts import Dataset, Executor, Tracker, WeightSource
 from rlcore.errors import UserError
+from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
 from rlcore.runs.directory import RunDirectory

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from rlcore.containment import Interrupt
+from rlcore.plugin_calls import Interrupt
 
 Handler = Callable[[int, FrameType | None], None]
 STOPS = (signal.SIGINT, signal.SIGTERM)

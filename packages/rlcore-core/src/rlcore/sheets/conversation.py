@@ -6,8 +6,8 @@ import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from rlcore.containment import value_text
 from rlcore.escaping import printable
+from rlcore.plugin_calls import value_text
 from rlcore.sheets.answers import code_of, parts_of
 from rlcore.sheets.notes import Mark, TurnNote
 from rlcore.sheets.pictures import Album

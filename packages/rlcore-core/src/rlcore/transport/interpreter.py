@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserError
-from rlcore.secrecy import redact
+from rlcore.redaction import redact
 from rlcore.transport.inside.messages import BrokenMessage
 from rlcore.transport.inside.stream import Receiver, message_of
 from rlcore.transport.inside.values import NotSendable

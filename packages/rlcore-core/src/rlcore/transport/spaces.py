@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from rlcore.containment import value_text
 from rlcore.errors import EnvironmentFailure
+from rlcore.plugin_calls import value_text
 
 
 def space_of(data: Any, place: str = "the space") -> Space[Any]:

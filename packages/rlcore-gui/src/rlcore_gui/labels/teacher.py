@@ -10,7 +10,7 @@ from rlcore.endpoints.answers import excerpt
 from rlcore.endpoints.client import ChatEndpoints
 from rlcore.endpoints.failures import EndpointFailure
 from rlcore.errors import DataError, EngineError, RlcoreError
-from rlcore.secrecy import redact
+from rlcore.redaction import redact
 
 from rlcore_gui.actions import Action, ActionTable
 from rlcore_gui.labels.config import LabelTable

@@ -17,9 +17,9 @@ from rlcore.errors import UserError
 
 from rlcore_merge import lora
 from rlcore_merge.assembled import Assembled, Reshaped
-from rlcore_merge.boxes import Piece, Shape
+from rlcore_merge.blocks import Piece, Shape
 from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
-from rlcore_merge.elements import KINDS
+from rlcore_merge.dtypes import KINDS
 from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.pickles import DAMAGED, Record, Strided, whole_number, whole_numbers
 from rlcore_merge.provenance import identity

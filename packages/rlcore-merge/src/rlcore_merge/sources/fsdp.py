@@ -19,9 +19,9 @@ from rlcore.errors import UserError
 
 from rlcore_merge import lora
 from rlcore_merge.assembled import Assembled
-from rlcore_merge.boxes import Piece, Shape, tile
+from rlcore_merge.blocks import Piece, Shape, tile
 from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
-from rlcore_merge.elements import Array
+from rlcore_merge.dtypes import Array
 from rlcore_merge.json_files import read_object
 from rlcore_merge.mapped_file import MappedFile
 from rlcore_merge.pickles import DAMAGED, Distributed, Record, Strided, whole_numbers

@@ -23,7 +23,7 @@ from rlcore.plugins.loading import pip_line
 from rlcore_merge import gguf_files
 from rlcore_merge.checkpoint import Checkpoint, Request
 from rlcore_merge.dequantised import Dequantised
-from rlcore_merge.elements import KINDS
+from rlcore_merge.dtypes import KINDS
 from rlcore_merge.gguf_models import FREQUENCIES, Model, model_of
 from rlcore_merge.provenance import digest
 from rlcore_merge.tensors import Stored, Tensor

@@ -1,7 +1,7 @@
 """The chat format of a model folder's own Jinja template.
 
 A template renders whole conversations. A rollout appends to the tokens that it has, so the rendering of a conversation
-must begin with that of every earlier one. `rlcore_rollout.chat.proof` tries this when the format is created.
+must begin with that of every earlier one. `rlcore_rollout.chat.template_checks` tries this when the format is created.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from rlcore.types import Message, ToolSchema
 
 from rlcore_rollout.chat.chatml_tools import chatml_tools
 from rlcore_rollout.chat.completions import CompletionReader
-from rlcore_rollout.chat.proof import (
+from rlcore_rollout.chat.renderer import Block, Piece, Renderer
+from rlcore_rollout.chat.template import ChatTemplate
+from rlcore_rollout.chat.template_checks import (
     ANSWERED,
     CALLS,
     FIX,
@@ -30,8 +32,6 @@ from rlcore_rollout.chat.proof import (
     first_difference,
     prove,
 )
-from rlcore_rollout.chat.renderer import Block, Piece, Renderer
-from rlcore_rollout.chat.template import ChatTemplate
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 

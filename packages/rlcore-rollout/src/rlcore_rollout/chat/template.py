@@ -20,7 +20,7 @@ from rlcore.types import Message, ToolCall, ToolSchema, thaw
 
 from rlcore_rollout.chat.chatml import text_of
 from rlcore_rollout.chat.renderer import MARKUP, Piece
-from rlcore_rollout.chat.sandbox import LONGEST_TEMPLATE, TemplateSandbox
+from rlcore_rollout.chat.safe_jinja import LONGEST_TEMPLATE, TemplateSandbox
 from rlcore_rollout.chat.tokenizer import ChatTokenizer
 
 HIDDEN = 0x10F000

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.abilities import Described
 from rlcore.config.schema import Table
-from rlcore.containment import is_interrupt, value_text
 from rlcore.contracts import LimitedEngine, RendersImages, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe, together
 from rlcore.episodes.context import EpisodeContext
@@ -22,6 +21,7 @@ from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.models.config_file import CONFIG, context_tokens, read_config
+from rlcore.plugin_calls import is_interrupt, value_text
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.types import (
     Boundary,

@@ -20,8 +20,8 @@ from torch import Tensor
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.losses.shaping import overlong_penalty
 from rlcore_trainer.batching.filtering import usable
-from rlcore_trainer.batching.rows import Rows
 from rlcore_trainer.batching.sequence import TrainingSequence
+from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.batching.turns import TurnReward, placed, turn_rewards, written_turns
 
 

@@ -27,9 +27,9 @@ from rlcore.images import rotary_positions
 from torch import Tensor
 
 from rlcore_trainer.batching.arrays import numbers_of, tensor_of
-from rlcore_trainer.batching.families import Family, cut, families_of
 from rlcore_trainer.batching.packed_images import ImagePlaces, PackedImages
 from rlcore_trainer.batching.packed_layout import PackedLayout
+from rlcore_trainer.batching.prefix_groups import Family, cut, families_of
 from rlcore_trainer.batching.sequence import TrainingSequence
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, shard
 

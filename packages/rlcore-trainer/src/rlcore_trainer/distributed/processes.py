@@ -28,15 +28,15 @@ from rlcore.session.processes import LAUNCHER, world_size
 from torch import Tensor
 
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
+from rlcore_trainer.distributed.heartbeat import start_pulse, stop_pulse
 from rlcore_trainer.distributed.launcher import FAILURE, is_abandoned
-from rlcore_trainer.distributed.pulse import start_pulse, stop_pulse
 
 Value = TypeVar("Value")
 
 PATIENCE = timedelta(hours=2)
 """Timeout for another live process, for example during a rollout or a model download.
 
-`rlcore_trainer.distributed.pulse` notices one that is stopped much earlier."""
+`rlcore_trainer.distributed.heartbeat` notices one that is stopped much earlier."""
 LAST_WORDS_S = 5.0
 """Seconds to wait for the error of a lost process."""
 

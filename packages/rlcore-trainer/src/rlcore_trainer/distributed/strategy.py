@@ -10,7 +10,7 @@ import torch
 from rlcore.contracts import Executor
 from torch import Tensor, nn
 
-from rlcore_trainer.batching.rows import Rows
+from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.batching.sharding import Rank
 
 Value = TypeVar("Value")

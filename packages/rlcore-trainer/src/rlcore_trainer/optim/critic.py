@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rlcore_trainer.algorithms.losses.values import value_loss
 from rlcore_trainer.batching.experience import Experience
 from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
-from rlcore_trainer.batching.rows import Rows, add_metrics, rows_of, split
+from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, rows_of, split
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.optim.critic_config import HEAD_WEIGHTS, CriticConfig, another_critic

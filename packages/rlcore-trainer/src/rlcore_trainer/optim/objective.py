@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.algorithms.configured import loss_traits
 from rlcore_trainer.algorithms.interface import Loss, LossInputs
 from rlcore_trainer.algorithms.losses.divergence import kl
 from rlcore_trainer.algorithms.losses.entropy import entropy_bonus
 from rlcore_trainer.algorithms.losses.rollout_importance_sampling import effective_share, rollout_importance_sampling
 from rlcore_trainer.algorithms.outputs import loss_of
-from rlcore_trainer.algorithms.selected import loss_traits
 from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.logprobs import LossOfChunk
 

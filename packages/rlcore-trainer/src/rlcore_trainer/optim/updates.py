@@ -15,14 +15,14 @@ from torch import Tensor
 
 from rlcore_trainer.algorithms.advantages.scan import lambda_returns
 from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.algorithms.configured import advantage_traits, loss_traits
 from rlcore_trainer.algorithms.interface import Advantage, Loss
 from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.divergence import kl, next_coefficient
 from rlcore_trainer.algorithms.outputs import advantages_of
-from rlcore_trainer.algorithms.selected import advantage_traits, loss_traits
 from rlcore_trainer.batching.experience import Experience
 from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
-from rlcore_trainer.batching.rows import Rows, add_metrics, chosen, rows_of, split
+from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, chosen, rows_of, split
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.optim.advantage_inputs import advantage_inputs

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packing import MicroBatch
+from rlcore_trainer.policy.auxiliary_model import load_second
 from rlcore_trainer.policy.forward import Forward, PackedForward, choose_forward
 from rlcore_trainer.policy.logprobs import LossOfChunk
 from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy
@@ -26,7 +27,6 @@ from rlcore_trainer.policy.perturbed_weights import parts_of, perturbed_weights
 from rlcore_trainer.policy.policy import PolicyLoss, Reference
 from rlcore_trainer.policy.precision import precision_hint
 from rlcore_trainer.policy.references import AdapterReference, FrozenReference
-from rlcore_trainer.policy.second_model import load_second
 from rlcore_trainer.policy.vision import description as vision_description
 from rlcore_trainer.policy.vision import freeze_tower, image_inputs, is_tower_frozen
 from rlcore_trainer.policy.widened import computed_in_float32
@@ -187,7 +187,7 @@ class CausalLanguageModel(Trunk):
         return FrozenReference(self.second(folder or self._folder, where="algorithm.kl.reference"))
 
     def second(self, folder: Path, *, where: str) -> CausalLanguageModel:
-        """Load a frozen model. Raises the same errors as `rlcore_trainer.policy.second_model.load_second`."""
+        """Load a frozen model. Raises the same errors as `rlcore_trainer.policy.auxiliary_model.load_second`."""
         model = load_second(folder, self._model, where=where)
         return CausalLanguageModel(_frozen(model), folder, forward=choose_forward(model, folder))
 

@@ -20,11 +20,11 @@ from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packing import MicroBatch, pack
 from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.forward_probes import image_processor, one_by_one, probes, vocabulary
 from rlcore_trainer.policy.hidden import batch_logprobs, hidden_before, no_images
 from rlcore_trainer.policy.logprobs import LossOfChunk, fused_loss, logprobs_and_entropy
 from rlcore_trainer.policy.model import not_finite, output_head
 from rlcore_trainer.policy.policy import PolicyLoss
-from rlcore_trainer.policy.probes import image_processor, one_by_one, probes, vocabulary
 from rlcore_trainer.policy.widened import computed_in_float32
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}

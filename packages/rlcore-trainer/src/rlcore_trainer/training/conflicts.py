@@ -20,11 +20,11 @@ from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
+from rlcore_trainer.algorithms.configured import PARTS, advantage_traits, loss_traits
 from rlcore_trainer.algorithms.interface import ConfigWithNotes
-from rlcore_trainer.algorithms.selected import PARTS, advantage_traits, loss_traits
 from rlcore_trainer.config import WarmupConfig
 from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.training import lora_check, model_check, resume_check, selection
+from rlcore_trainer.training import best_step, lora_check, model_check, resume_check
 
 if TYPE_CHECKING:
     from rlcore.config.schema import RolloutTable
@@ -53,7 +53,7 @@ def check(run: RunSession) -> list[str]:
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
     found = [*_Conflicts(run, algorithm, critic).all(), *lora_check.problems(run, reinforcement=True)]
     found += resume_check.problems(run, critic, algorithm.kl)
-    found += [*selection.problems(run, run.options("trainer").early_stop), *model_check.problems(run)]
+    found += [*best_step.problems(run, run.options("trainer").early_stop), *model_check.problems(run)]
     if found:
         raise ProblemsError(found)
     return [*_notes(run), *model_check.notes(run), *lora_check.notes(run)]

@@ -14,20 +14,20 @@ from rlcore.wording import counted
 from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
-from rlcore_trainer.algorithms.selected import description, selected_advantage, selected_loss
+from rlcore_trainer.algorithms.configured import description, selected_advantage, selected_loss
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.optim.critic import Critic
 from rlcore_trainer.optim.critic_config import CriticConfig
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.optim.updates import PolicyUpdate
 from rlcore_trainer.policy.policy import Reference, TokenPolicy
+from rlcore_trainer.training.best_step import require_measured
 from rlcore_trainer.training.collection import Collected, Collector
 from rlcore_trainer.training.conflicts import comparable
 from rlcore_trainer.training.divergence import require_finite
 from rlcore_trainer.training.reference import reference_policy
 from rlcore_trainer.training.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.training.rollouts import Rollouts, require_scores
-from rlcore_trainer.training.selection import require_measured
 from rlcore_trainer.training.session import TrainingSession
 from rlcore_trainer.training.start import policy_spec
 from rlcore_trainer.training.warmup import warm_up

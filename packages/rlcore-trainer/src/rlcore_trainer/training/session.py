@@ -15,9 +15,9 @@ from rlcore_trainer.config import EarlyStop
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.policy.policy import Policy, TokenPolicy
 from rlcore_trainer.training import checkpoint
+from rlcore_trainer.training.best_step import score
 from rlcore_trainer.training.checkpoint import Checkpoints, Progress
 from rlcore_trainer.training.divergence import require_finite, require_finite_tensors
-from rlcore_trainer.training.selection import score
 from rlcore_trainer.training.start import starting_policy
 from rlcore_trainer.training.sync_check import fixed_prompt
 

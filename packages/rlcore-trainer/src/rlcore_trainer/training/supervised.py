@@ -17,9 +17,9 @@ from rlcore.wording import counted
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.policy import TokenPolicy
+from rlcore_trainer.training.best_step import require_measured
 from rlcore_trainer.training.rollout_metrics import evaluation_metrics
 from rlcore_trainer.training.rollouts import Rollouts
-from rlcore_trainer.training.selection import require_measured
 from rlcore_trainer.training.session import TrainingSession
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import batch_of_step, read_conversations, steps_of_epoch

@@ -80,7 +80,7 @@ def _check_unread(run: RunSession) -> None:
 
 def _check_explorer(run: RunSession, config: ExplorerConfig, network: NetworkConfig) -> list[str]:
     from rlcore_trainer.algorithms.config import AlgorithmConfig
-    from rlcore_trainer.algorithms.selected import advantage_traits
+    from rlcore_trainer.algorithms.configured import advantage_traits
 
     algorithm: AlgorithmConfig = run.options("algorithm")
     if not advantage_traits(run.load("advantage", algorithm.advantage.id)).needs_critic:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from rlcore.errors import UserError
 from rlcore.types import derive_seed
-from rlcore_trainer.algorithms.selected import selected_advantage, selected_loss
+from rlcore_trainer.algorithms.configured import selected_advantage, selected_loss
 from torch import Tensor
 
 from rl_plugin_robotwin.phases import checkpoints

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from rl_plugin_robotwin.robotwin_checkout.drives import Drives
 from rl_plugin_robotwin.robotwin_checkout.libraries import no_renderer
-from rl_plugin_robotwin.robotwin_checkout.motion import Drives
 from rl_plugin_robotwin.robotwin_checkout.stand_ins import inside, quiet, task_class
 
 SIDES = ("left", "right")

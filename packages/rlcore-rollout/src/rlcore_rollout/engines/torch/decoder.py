@@ -7,7 +7,7 @@ A sequence's keys and values are stored in two places. Those of its first prompt
 All later ones are in a row of its own, where position 0 is the first position after that prompt.
 
 Every operation treats all rows alike, so a sequence's numbers do not depend on its neighbours, provided that the
-underlying libraries behave the same way. `rlcore_rollout.engines.torch.rows` checks whether they do.
+underlying libraries behave the same way. `rlcore_rollout.engines.torch.row_probe` checks whether they do.
 """
 
 from __future__ import annotations

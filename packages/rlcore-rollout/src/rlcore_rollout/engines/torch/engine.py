@@ -20,8 +20,8 @@ from rlcore.models.freed_memory import return_freed_memory
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 from rlcore_models.thread_teams import release_thread_team
 
-from rlcore_rollout.engines.torch.plain import PlainScheduler
-from rlcore_rollout.engines.torch.rows import independent_rows
+from rlcore_rollout.engines.torch.generic import PlainScheduler
+from rlcore_rollout.engines.torch.row_probe import independent_rows
 from rlcore_rollout.engines.torch.scheduler import ANY_ROWS, Scheduler
 from rlcore_rollout.engines.torch.sequences import Sequence
 from rlcore_rollout.engines.torch.stop_texts import StopTexts, load_tokenizer

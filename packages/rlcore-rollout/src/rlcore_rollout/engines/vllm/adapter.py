@@ -17,7 +17,7 @@ from rlcore.errors import UserError
 from rlcore.models.adapter import SETTINGS, WEIGHTS, is_adapter, read_settings
 from rlcore.models.fingerprint import safetensors_header
 
-from rlcore_rollout.engines.vllm.segment import SHARED_MEMORY
+from rlcore_rollout.engines.vllm.shared_memory import SHARED_MEMORY
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource

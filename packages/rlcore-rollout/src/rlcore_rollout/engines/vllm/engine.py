@@ -22,7 +22,7 @@ from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, deriv
 from rlcore_rollout.engines.vllm.adapter import Adapter
 from rlcore_rollout.engines.vllm.images import ImageInput, check_expanded
 from rlcore_rollout.engines.vllm.launch import prepare
-from rlcore_rollout.engines.vllm.segment import Segment
+from rlcore_rollout.engines.vllm.shared_memory import Segment
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource

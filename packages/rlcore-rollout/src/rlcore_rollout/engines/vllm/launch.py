@@ -20,7 +20,7 @@ import torch
 from rlcore.errors import EngineError, UserError, did_you_mean
 
 from rlcore_rollout.engines.vllm.config import DECIDED, VllmEngineConfig
-from rlcore_rollout.engines.vllm.follow import children_follow
+from rlcore_rollout.engines.vllm.parent_death import children_follow
 from rlcore_rollout.engines.vllm.register import BACKEND
 
 if TYPE_CHECKING:

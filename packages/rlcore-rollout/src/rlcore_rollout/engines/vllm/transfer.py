@@ -13,7 +13,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
-from rlcore_rollout.engines.vllm.segment import Place, views
+from rlcore_rollout.engines.vllm.shared_memory import Place, views
 
 
 @dataclass

@@ -18,7 +18,7 @@ from rlcore.errors import UserError
 from rlcore.types import Completion, Group, Prompt, RolloutRequest, Sampling
 from torch import Tensor
 
-from rlcore_trainer.batching.rows import Rows
+from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.batching.sharding import joined, share
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.processes import JoinedProcesses

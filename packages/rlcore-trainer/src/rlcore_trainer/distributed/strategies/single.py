@@ -14,7 +14,7 @@ from rlcore.models.device import device_name
 from rlcore.models.freed_memory import return_freed_memory
 from torch import Tensor, nn
 
-from rlcore_trainer.batching.rows import Rows
+from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
 from rlcore_trainer.distributed.config import DataParallelConfig, SingleProcessConfig
 

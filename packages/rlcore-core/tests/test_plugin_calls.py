@@ -18,12 +18,12 @@ from hostile_answers import ACTS, ERRORS, VALUES, Nasty, NastyDict, raises
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rlcore.cli.interrupts import interrupts_handled
-from rlcore.containment import Ended, Interrupt, error_text, plugin_code, value_text
 from rlcore.doctor import Finding, examine
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.episodes.scoring import Scorer
 from rlcore.episodes.tool import ToolResult, tool
 from rlcore.errors import PluginError, RlcoreError, ToolFailure
+from rlcore.plugin_calls import Ended, Interrupt, error_text, plugin_code, value_text
 from rlcore.plugins.discovery import State
 from rlcore.plugins.installed import Plugins
 from rlcore.plugins.observers import Observers
@@ -317,7 +317,7 @@ def test_every_answer_of_a_tool_is_a_result_or_a_failure(act: Act, is_async: boo
         return act()
 
     made = tool(wait if is_async else look)
-    with contained(ToolFailure, f"tool '{made.name}' (test_containment.py:") as failed:
+    with contained(ToolFailure, f"tool '{made.name}' (test_plugin_calls.py:") as failed:
         result = asyncio.run(made.call({"x": 1}))
     if failed():
         return
@@ -376,8 +376,8 @@ def rlcore_rewards():
 """
 LIST = """
 import sys
-import rlcore.containment
-rlcore.containment.SLOW_S = 0.3
+import rlcore.plugin_calls
+rlcore.plugin_calls.SLOW_S = 0.3
 from rlcore.cli import main
 sys.argv = ["rlcore", "plugins", "list", "--check", "--json"]
 main()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, get_args
 
-from rlcore.containment import value_text
+from rlcore.plugin_calls import value_text
 
 MOST_FINDINGS = 1000
 """The most findings of a check. A generator may never end."""

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rlcore_merge.elements import Array, Kind
+from rlcore_merge.dtypes import Array, Kind
 
 if TYPE_CHECKING:
     from rlcore_merge.tensors import Stored

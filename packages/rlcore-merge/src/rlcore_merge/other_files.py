@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcore.models.vision_language import is_vision_language
 
-from rlcore_merge.elements import Kind
+from rlcore_merge.dtypes import Kind
 from rlcore_merge.json_files import read_object
 from rlcore_merge.source_files import inside
 from rlcore_merge.tensors import Tensor, size_of
