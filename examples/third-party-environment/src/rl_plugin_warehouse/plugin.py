@@ -1,6 +1,6 @@
 """The objects that this distribution registers with rlcore: only names and import paths."""
 
-from rlcore import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec, ToolSpec, hookimpl
+from rlcore import DatasetSpec, EnvironmentSpec, RewardSpec, ToolSpec, hookimpl
 
 HERE = "rl_plugin_warehouse"
 
@@ -34,13 +34,3 @@ def rlcore_rewards():
 def rlcore_datasets():
     """The questions."""
     yield DatasetSpec(id="warehouse", target=f"{HERE}.questions:Questions", summary="Generated questions.")
-
-
-@hookimpl
-def rlcore_recipes():
-    """The default of ``rlcore run --plugin warehouse``."""
-    yield RecipeSpec(
-        id="warehouse/default",
-        target=f"{HERE}:recipes/default.toml",
-        summary="A tiny model learns what to look up in one to two minutes on a laptop.",
-    )

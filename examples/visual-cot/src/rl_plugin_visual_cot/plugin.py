@@ -1,6 +1,6 @@
 """The rlcore plugin: only names and import paths."""
 
-from rlcore import DatasetSpec, DialectSpec, EnvironmentSpec, RecipeSpec, RewardSpec, hookimpl
+from rlcore import DatasetSpec, DialectSpec, EnvironmentSpec, RewardSpec, hookimpl
 
 HERE = "rl_plugin_visual_cot"
 
@@ -46,16 +46,6 @@ def rlcore_datasets():
         prepare=f"{HERE}.prepare:prepare",
         prepare_config=f"{HERE}.config:PrepareConfig",
         summary="Chain-of-thought files with pictures, or generated pictures of shapes.",
-    )
-
-
-@hookimpl
-def rlcore_recipes():
-    """The default of ``rlcore run --plugin visual-cot``."""
-    yield RecipeSpec(
-        id="visual-cot/default",
-        target=f"{HERE}:recipes/default.toml",
-        summary="A tiny vision-language model answers questions about generated pictures, on a laptop.",
     )
 
 

@@ -65,7 +65,10 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcore_recipes() -> Iterable[RecipeSpec]:  # type: ignore[empty-body]
-    """Register recipes; ``--plugin PLUGIN`` runs ``PLUGIN/default``."""
+    """Register recipes in addition to the files in the folder ``recipes`` of the plugin's package.
+
+    ``--plugin PLUGIN`` runs ``PLUGIN/default``.
+    """
 
 
 @hookspec

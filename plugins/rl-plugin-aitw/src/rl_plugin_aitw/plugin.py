@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 if TYPE_CHECKING:
     from rlcore.sheets import TurnNote
     from rlcore.types import Group, Task, Trajectory
 
 _PACKAGE = "rl_plugin_aitw"
-_VARIANTS = {"": "GRPO", "-gspo": "GSPO", "-lora": "GRPO, LoRA,", "-lora-gspo": "GSPO, LoRA,"}
 
 
 @hookimpl
@@ -98,25 +97,3 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
         label_config=f"{_PACKAGE}.label:AitwLabelConfig",
         summary="Recorded episodes on Android phones (AITW), from prepared files, or drawn phone screens.",
     )
-
-
-@hookimpl
-def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """The default of ``rlcore run --plugin aitw``, and the published settings for Qwen2.5-VL."""
-    yield RecipeSpec(
-        id="aitw/default",
-        target=f"{_PACKAGE}:recipes/default.toml",
-        summary="A tiny model on drawn phone screens, in minutes on a laptop.",
-    )
-    yield RecipeSpec(
-        id="aitw/qwen2.5-vl-3b-sft",
-        target=f"{_PACKAGE}:recipes/qwen2.5-vl-3b-sft.toml",
-        summary="Supervised training of Qwen2.5-VL-3B-Instruct with LoRA, on a GPU.",
-    )
-    for size in ("3b", "7b"):
-        for variant, what in _VARIANTS.items():
-            yield RecipeSpec(
-                id=f"aitw/qwen2.5-vl-{size}{variant}",
-                target=f"{_PACKAGE}:recipes/qwen2.5-vl-{size}{variant}.toml",
-                summary=f"{what} with Qwen2.5-VL-{size.upper()}-Instruct, on GPUs.",
-            )

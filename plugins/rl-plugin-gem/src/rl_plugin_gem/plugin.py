@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 _PACKAGE = "rl_plugin_gem"
 
@@ -43,14 +43,4 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
         minimum=-float("inf"),
         maximum=float("inf"),
         rewards_silence=True,
-    )
-
-
-@hookimpl
-def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """A recipe for a tiny model."""
-    yield RecipeSpec(
-        id="gem/default",
-        target=f"{_PACKAGE}:recipes/default.toml",
-        summary="RL with a tiny model that guesses numbers: minutes on two cores.",
     )

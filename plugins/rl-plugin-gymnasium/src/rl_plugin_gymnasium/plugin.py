@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 _PACKAGE = "rl_plugin_gymnasium"
 _GYMNASIUM_ID = re.compile(r"(?:[A-Za-z_][\w.]*:)?(?:[\w:.-]+/)?[\w:.-]+-v\d+")
@@ -67,19 +67,4 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
         minimum=-float("inf"),
         maximum=float("inf"),
         rewards_silence=True,
-    )
-
-
-@hookimpl
-def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """A recipe for a tiny model."""
-    yield RecipeSpec(
-        id="gymnasium/default",
-        target=f"{_PACKAGE}:recipes/default.toml",
-        summary="RL with a tiny model on FrozenLake: minutes on two cores.",
-    )
-    yield RecipeSpec(
-        id="gymnasium/control",
-        target=f"{_PACKAGE}:recipes/control.toml",
-        summary="PPO on Pendulum-v1, or another environment with continuous actions: about a minute on two cores.",
     )

@@ -149,29 +149,12 @@ def rlcore_reward_terms() -> Iterable[Spec]:
 
 @hookimpl
 def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """Cloning and reinforcement learning on a bundled task, and the phases under all their names."""
-    yield RecipeSpec(
-        id="robotwin/default",
-        target=f"{_PACKAGE}:recipes/default.toml",
-        summary="Two arms reach two targets: imitation of a few demonstrations, then GRPO, in minutes on a laptop.",
-    )
-    yield RecipeSpec(
-        id="robotwin/stack-two",
-        target=f"{_PACKAGE}:recipes/stack-two.toml",
-        summary="Two arms stack a block on another one: imitation of demonstrations, then GRPO.",
-    )
+    """The phases under their other names."""
     for phase, aliases in _PHASES.items():
-        for name in (phase, *aliases):
+        for name in aliases:
             yield RecipeSpec(
-                id=f"robotwin/{name}",
-                target=f"{_PACKAGE}:recipes/{phase}.toml",
-                summary=f"Phase {list(_PHASES).index(phase) + 1}" + (f", as {phase}" if name != phase else ""),
+                id=f"robotwin/{name}", target=f"{_PACKAGE}:recipes/{phase}.toml", summary=f"The recipe {phase}."
             )
-        yield RecipeSpec(
-            id=f"robotwin/toy-{phase}",
-            target=f"{_PACKAGE}:recipes/toy-{phase}.toml",
-            summary=f"The recipe {phase} on a flat arm, without SAPIEN.",
-        )
 
 
 @hookimpl

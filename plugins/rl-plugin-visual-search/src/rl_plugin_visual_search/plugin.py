@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import DatasetSpec, EnvironmentSpec, RecipeSpec, RewardSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 if TYPE_CHECKING:
     from rlcore.sheets import TurnNote
@@ -92,24 +92,3 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
         prepare_config=f"{_PACKAGE}.config:PrepareConfig",
         summary="Questions about pictures from parquet, JSON or JSONL files, or drawn pictures.",
     )
-
-
-@hookimpl
-def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """Recipes for a tiny model and for Qwen2.5-VL."""
-    yield RecipeSpec(
-        id="visual-search/default",
-        target=f"{_PACKAGE}:recipes/default.toml",
-        summary="A tiny model on drawn pictures, in minutes on a laptop.",
-    )
-    yield RecipeSpec(
-        id="visual-search/sft",
-        target=f"{_PACKAGE}:recipes/sft.toml",
-        summary="SFT of a tiny model on conversations with code and pictures, in minutes on a laptop.",
-    )
-    for name, what in _NAMED.items():
-        yield RecipeSpec(
-            id=f"visual-search/{name}",
-            target=f"{_PACKAGE}:recipes/{name}.toml",
-            summary=what,
-        )

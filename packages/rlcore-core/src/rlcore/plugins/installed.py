@@ -27,6 +27,7 @@ from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
 from rlcore.plugins.importing import BrokenPlugin, describe, import_plugin
 from rlcore.plugins.loading import pip_line
+from rlcore.plugins.recipes import packaged_recipes
 from rlcore.plugins.spec_fields import MOST_SPECS, checked_specs
 from rlcore.specs import Spec
 from rlcore.terminal import say
@@ -87,7 +88,7 @@ class Plugins:
         return self._manager
 
     def offers(self, hook: str, expected: type[Spec] = Spec) -> list[Offer]:
-        """The specs from a register hook, which is called once.
+        """The specs from a register hook, which is called once, and for recipes those in the plugins' packages.
 
         A plugin whose hook raises, or returns objects of another type, becomes ``broken`` and contributes no specs.
         """
@@ -101,6 +102,11 @@ class Plugins:
                     self._break(plugin, f"{hook} failed: {describe(error)}")
                     continue
                 found += [Offer(spec=spec, plugin=plugin) for spec in specs]
+            if hook == "rlcore_recipes":
+                registered = {offer.spec.id for offer in found}
+                usable = [plugin for plugin in self._plugins.values() if plugin.state is State.OK]
+                packaged = [Offer(spec=spec, plugin=plugin) for plugin in usable for spec in packaged_recipes(plugin)]
+                found += [offer for offer in packaged if offer.spec.id not in registered]
             self._offers[hook] = found
         return self._offers[hook]
 
