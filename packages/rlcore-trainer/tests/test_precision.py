@@ -1,4 +1,4 @@
-"""The recommendation of bfloat16 on a CPU that multiplies it faster."""
+"""The recommendation of the type that a CPU multiplies faster."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def test_faster_products_are_recommended_for_a_large_model_in_float32(monkeypatc
     assert precision_hint(LARGE - 1, torch.float32, CPU) == ""
     assert precision_hint(LARGE, torch.bfloat16, CPU) == ""
     assert precision_hint(LARGE, torch.float32, torch.device("cuda")) == ""
+
+
+def test_float32_is_recommended_where_bfloat16_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_seconds", {torch.float32: 1.0, torch.bfloat16: 5.0}.__getitem__)
+    assert "5.0 times as fast as bfloat16: model.dtype=float32" in precision_hint(LARGE, torch.bfloat16, CPU)
 
 
 def test_equal_speed_is_not_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
