@@ -1,4 +1,4 @@
-"""The order of test files in a run, and the fixtures of the pretrained model."""
+"""The order of test files in a run, its slices, and the fixtures of the pretrained model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import pytest
 from real_model import smollm2 as smollm2
 from real_model import smollm2_bf16 as smollm2_bf16
 from real_model import smollm2_gguf as smollm2_gguf
+from slices import SECONDS, slices
 
 os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 
-LONGEST = (
-    *("test_visual_search_learns.py", "test_gsm8k_learns.py", "test_visual_cot_learns.py", "test_gui_learns.py"),
-    *("test_smoke.py", "test_vllm_engine.py", "test_several_processes.py", "test_docs.py"),
-    *("test_sft_then_grpo.py", "test_vllm_learns.py", "test_third_party.py", "test_killed.py"),
-    *("test_vllm_images.py", "test_vllm_adapter.py", "test_evaluate_an_endpoint.py"),
-)
-"""Files of slow tests, longest first, so that no worker is left with a long test at the end."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slice", metavar="K/N", help="run the K-th of N slices of the long tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their markers
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: -SECONDS.get(item.path.name, 0))
+    if wanted := config.getoption("slice"):
+        place, count = map(int, wanted.split("/"))
+        names = {item.path.name for item in items if item.get_closest_marker("long")}
+        chosen = slices(names, count)[place - 1]
+        config.hook.pytest_deselected(items=[item for item in items if item.path.name not in chosen])
+        items[:] = [item for item in items if item.path.name in chosen]

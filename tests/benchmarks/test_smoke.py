@@ -38,7 +38,7 @@ def command(name: str, folder: Path = HERE) -> list[str]:
     return [sys.executable, str(folder / "run.py"), "--smoke", name]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NAMES)
 def test_benchmark_smoke_run(name: str) -> None:
@@ -93,7 +93,7 @@ def test_stopped_benchmark_ends_its_processes(tmp_path: Path, number: signal.Sig
     process.stdout.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_cost_growth_ends_its_processes(number: signal.Signals) -> None:
     process = subprocess.Popen(command("cost-growth"), stdout=subprocess.DEVNULL, text=True)

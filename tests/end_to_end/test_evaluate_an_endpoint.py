@@ -85,7 +85,7 @@ def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
     pytest.fail(f"vLLM did not start: {log.read_text(encoding='utf-8', errors='replace')[-4000:]}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)  # includes the start of the server
 def test_evaluate_server_with_tools(served: str, tmp_path: Path) -> None:
     settings = ["-p", "gsm8k-tools", "rollout.engine=openai", f"rollout.openai.base_url={served}", "evaluation.tasks=3"]
@@ -100,7 +100,7 @@ def test_evaluate_server_with_tools(served: str, tmp_path: Path) -> None:
         assert trajectory.metrics["prompt_tokens"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tool_calls_of_server_are_executed(served: str, tmp_path: Path) -> None:
     """A grammar restricts the untrained model to one tool call, which the server parses."""
     call = '<tool_call>{"name": "calculator", "arguments": {"expression": "17*3"}}</tool_call>'
@@ -117,7 +117,7 @@ def test_tool_calls_of_server_are_executed(served: str, tmp_path: Path) -> None:
         assert trajectory.stop is Stop.MAX_TURNS, "the history with its calls was taken"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_unknown_model_error_lists_available_models(served: str) -> None:
     settings = ["-p", "gsm8k-tools", "rollout.engine=openai", f"rollout.openai.base_url={served}"]
     printed = rlcore("eval", *settings, "rollout.openai.model=large", code=2)
@@ -134,7 +134,7 @@ case = "{reference} {answer} {code}"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_server_judges_answers(served: str, tmp_path: Path) -> None:
     """A grammar makes the untrained model accept every answer, which the doctor notices."""
     template = tmp_path / "short.toml"
@@ -153,7 +153,7 @@ def test_server_judges_answers(served: str, tmp_path: Path) -> None:
     assert [result.value for result in results] == [1.0 if result.components["judged"] else 0.0 for result in results]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_training_is_scored_by_the_judge_of_a_server(served: str, tmp_path: Path) -> None:
     """The judge draws one of three replies. The third has no verdict: it is counted, and gives no reward."""

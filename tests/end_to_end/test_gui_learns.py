@@ -57,7 +57,7 @@ def run(folder: Path, plugin: str, *overrides: str) -> Learned:
     return Learned(command=" ".join(("rlcore", *arguments)), accuracy=accuracy, seconds=seconds)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_shortened_run_learns_to_tap(tmp_path: Path) -> None:
     """Most demonstrations tap at random positions, so only reinforcement learning can raise the accuracy."""

@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 
 DATA = os.environ.get("RLCORE_DATA")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(DATA is None, reason="RLCORE_DATA is not set"),
 ]

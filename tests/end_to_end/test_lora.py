@@ -21,7 +21,7 @@ from rlcore_merge.safetensors_files import read
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SMALL = ["model.builder.layers=1", "model.builder.width=32", "model.builder.feed_forward=64"]
 SHORT = ["trainer.steps=2", "trainer.tasks_per_step=2", "rollout.group_size=2", "rollout.max_new_tokens=8"]

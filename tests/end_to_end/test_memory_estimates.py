@@ -11,7 +11,7 @@ import pytest
 import rlcore
 from rlcore.errors import UserError
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 # 25 million parameters. With float32, the activations of 2,048 tokens take 0.7 GiB.
 MODEL = ("model.builder={layers=8, width=512, heads=8, feed_forward=1536, positions=4096}", "trainer.steps=2")

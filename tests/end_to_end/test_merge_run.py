@@ -10,7 +10,7 @@ from preloaded import rlcore_command
 RUN = ("run", "-p", "gsm8k-tools", "trainer.steps=1", "trainer.tasks_per_step=2", "evaluation.every=0", "name=one")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_damaged_checkpoint_of_a_run_is_not_merged(tmp_path: Path) -> None:
     done = rlcore_command([*RUN, "warmup.steps=0", "rollout.group_size=2"], tmp_path)
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ def test_minimal_loop_has_few_lines_and_no_trainer() -> None:
     assert "class " not in source
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_minimal_loop_reaches_the_accuracy_of_the_default_recipe(
     loop: ModuleType, shortened_run: Path, warmed_up: Path, capsys: pytest.CaptureFixture[str]

@@ -90,7 +90,7 @@ def finish(folder: Path, *arguments: str) -> None:
 FIRST = ("run", "-p", "gsm8k-tools", "-c", "mixture.toml", "name=run")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_run_of_three_environments_resumes_identically(equal_rows: None, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -18,7 +18,7 @@ TINY = (
 Execute = Callable[..., list[Any]]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of the client's sockets
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

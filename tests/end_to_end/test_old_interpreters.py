@@ -16,7 +16,7 @@ from rlcore.specs import EnvironmentSpec
 from rlcore.transport import Interpreter, control_environment
 from rlcore.transport.hosting import HostedEnvironments
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def interpreter(folder: Path, version: str, *packages: str) -> Path:

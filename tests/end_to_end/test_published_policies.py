@@ -76,7 +76,7 @@ every = 1
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pi0_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
     settings = {"state": 1, "cameras": ["front"], "actions": 1, "n_action_steps": 3}
     tiny_pi0.write_transformers(tmp_path / "pi0", settings=settings)
@@ -98,7 +98,7 @@ def test_pi0_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["reward"] < 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_smolvla_is_cloned_and_trained_and_resumes_exactly(tmp_path: Path) -> None:
     tiny_smolvla.write(tmp_path / "smolvla", state=1, actions=1, cameras={"front": (20, 24)})
     (tmp_path / "run.toml").write_text(SEEN_POINT, encoding="utf-8")
@@ -125,7 +125,7 @@ def test_smolvla_is_cloned_and_trained_and_resumes_exactly(tmp_path: Path) -> No
     assert all(torch.equal(parts[part], whole[part]) for part in whole)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_act_for_two_arms_reads_the_keys_that_are_named(tmp_path: Path) -> None:
     pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
     tiny_act.write(tmp_path / "act", state=14, actions=14, cameras={})
@@ -150,7 +150,7 @@ def test_act_for_two_arms_reads_the_keys_that_are_named(tmp_path: Path) -> None:
     assert "executor.inputs.state=state or target" in command(*protocol, *given, status=2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_act_with_a_camera_sees_the_picture_that_is_named(tmp_path: Path) -> None:
     pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
     from rl_plugin_robotwin.rendering import device_of, probe

@@ -20,7 +20,7 @@ from rlcore.models.weights import limit_threads
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SHORT: dict[str, Any] = {
     "warmup": {"steps": 0},

@@ -12,7 +12,7 @@ import pytest
 from preloaded import rlcore_command
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif("RLCORE_DATA" not in os.environ, reason="requires RLCORE_DATA with GSM8K and tokenizers"),
 ]
 SIZE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}

@@ -415,7 +415,7 @@ def test_deepspeed_file_is_rejected(
     assert "distributed_type: MULTI_GPU" in error
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_example_passes_its_own_tests(tmp_path: Path) -> None:
     path = os.pathsep.join(search_path(EXAMPLE, tmp_path / "site"))
     done = subprocess.run(

@@ -68,7 +68,7 @@ def interval(rate: float, episodes: int) -> tuple[float, float]:
     return (centre - spread) / scale, (centre + spread) / scale
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_shortened_run_reaches_more_often_than_the_cloned_policy(tmp_path: Path) -> None:
     smaller = ("trainer.tasks_per_step=16", "trainer.learning_rate=3e-4", "observers=[]")
@@ -77,7 +77,7 @@ def test_shortened_run_reaches_more_often_than_the_cloned_policy(tmp_path: Path)
     assert learned.last > learned.first + 0.15
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_two_processes_train_the_default_recipe_like_one(tmp_path: Path) -> None:
     small = ["trainer.steps=2", "trainer.tasks_per_step=4", "rollout.group_size=4", "warmup.episodes=8"]

@@ -88,7 +88,7 @@ def test_readme_shows_the_files() -> None:
     assert shown == {name: (EXAMPLE / name).read_text(encoding="utf-8") for name in ("sft.yaml", "grpo.yaml")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sft_and_grpo_prompts_match(tmp_path: Path) -> None:
     prepared(tmp_path)
     chats = ChatData(ChatDataConfig(train=[str(tmp_path / "data/conversations-dev.jsonl")]))
@@ -106,7 +106,7 @@ def test_sft_and_grpo_prompts_match(tmp_path: Path) -> None:
     assert task.messages[0].text in chat_format.decode(chat_format.prompt(task.messages, schemas))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
     """Compare the accuracy at the start and the end of each run, and after its merge."""
@@ -129,7 +129,7 @@ def test_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
     assert '[algorithm.loss]\nid = "gspo"' in (tmp_path / "runs/gspo/config.toml").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_chain_with_adapters(tmp_path: Path) -> None:
     prepared(tmp_path)

@@ -23,7 +23,7 @@ from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import encode
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
 CHAT = {

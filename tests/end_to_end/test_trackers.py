@@ -16,7 +16,7 @@ import pytest
 from killed_runs import FIRST, NAME, RESUME
 from rlcore.trackers.service import COLUMNS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 KILLED = """
 import os, signal

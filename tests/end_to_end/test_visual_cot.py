@@ -130,7 +130,7 @@ def photos(tmp_path: Path) -> Path:
 SMALL = ("rollout.max_new_tokens=8", "evaluation.tasks=5", "trackers.use=['console','jsonl']")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 @needs_data
 def test_photos_go_through_every_stage(photos: Path, rlcore: Callable[..., str]) -> None:
@@ -151,7 +151,7 @@ def test_photos_go_through_every_stage(photos: Path, rlcore: Callable[..., str])
     assert all(row["instruction"].startswith("Please answer based on the image content:") for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_two_processes_write_every_sample_once(tmp_path: Path, rlcore: Callable[..., str]) -> None:
     small = ("trainer.steps=1", "trainer.tasks_per_step=2", "rollout.group_size=2", "rollout.max_new_tokens=4")

@@ -29,7 +29,7 @@ from rlcore_rollout.executors.local import LocalExecutor
 from solid_pictures import opened, picture
 from tokenizers import AddedToken, Tokenizer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
 PAD = "<|image_pad|>"

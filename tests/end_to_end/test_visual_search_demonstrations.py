@@ -56,7 +56,7 @@ def contents(message: Message, images: dict[str, bytes]) -> Iterable[str | bytes
             yield Image.open(io.BytesIO(images[part.sha256])).convert("RGB").tobytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("tools", "guesses"), [("code", 0.0), ("code", 1.0), ("zoom", 0.0)])
 def test_demonstration_is_the_conversation_of_an_episode(tools: Tools, guesses: float) -> None:
     tables = {"environment": {"id": "visual-search"}, "reward": [{"id": "visual-search"}]}

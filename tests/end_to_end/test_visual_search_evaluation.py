@@ -59,7 +59,7 @@ def endpoint() -> Iterator[Endpoint]:
     server.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_evaluation_reports_types_tools_and_turns(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,7 +71,7 @@ def run(folder: Path, *overrides: str) -> Learned:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_shortened_run_learns_to_look_closer(tmp_path: Path) -> None:
     """Two demonstrations of five guess, so only reinforcement learning can raise the accuracy."""

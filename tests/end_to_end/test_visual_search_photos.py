@@ -25,7 +25,7 @@ from rlcore.runs.records import read_groups
 
 DATA = os.environ.get("RLCORE_DATA")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(DATA is None, reason="RLCORE_DATA is not set"),
 ]

@@ -107,7 +107,7 @@ def test_missing_address_is_a_usage_error(script: str, words: list[str], tmp_pat
     assert "usage: sbatch" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_on_one_machine_passes_a_dry_run(tmp_path: Path) -> None:
     done = run("train.sh", JUDGE, *DRAWN, place=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -120,7 +120,7 @@ def test_head_writes_no_address_without_a_valid_port(tmp_path: Path) -> None:
     assert "usage" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_meet_at_the_head_and_pass_a_dry_run(tmp_path: Path) -> None:
     environment = surroundings(tmp_path, HEAD_HOST="127.0.0.1", NODES="2", GPUS="1")
     head = subprocess.Popen(["bash", str(FOLDER / "head.sh"), str(free_port())], cwd=tmp_path, env=environment)

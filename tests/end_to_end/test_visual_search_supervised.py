@@ -13,7 +13,7 @@ import pytest
 from documents import blocks
 from workspace import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 README = ROOT / "plugins" / "rl-plugin-visual-search" / "README.md"
 USED = "visual-search/tools/used"
 """The metric of the share of episodes with code or a call."""

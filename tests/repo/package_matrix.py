@@ -1,8 +1,9 @@
-"""Test every distribution alone: build it, install its wheel outside the workspace and run its tests.
+"""Check every distribution alone: build it, install its wheel outside the workspace and run its tests.
 
 ::
 
     uv run python tests/repo/package_matrix.py                       # all members, this interpreter's Python
+    uv run python tests/repo/package_matrix.py --light               # import every module instead of running tests
     uv run python tests/repo/package_matrix.py rlcore-core --python 3.12
     uv run python tests/repo/package_matrix.py 'rlcore-rollout[torch]'
     uv run python tests/repo/package_matrix.py --list                # JSON, for a matrix of jobs
@@ -10,8 +11,9 @@
 Each environment contains the wheel, the wheels of the members that it declares, their third-party dependencies (in
 the locked versions), pytest, pytest-timeout, hypothesis, pillow and the modules of ``tests/shared``, and nothing else.
 With torch, torchvision is added, which transformers needs for the image processors that tests compare with. A member
-without a module has no tests; ``rlcore plugins list --check`` runs instead. One environment per core is tested at a
-time, with one thread each. All members are tested. The exit status is 1 if one fails.
+without a module has no tests; ``rlcore plugins list --check`` runs instead, as it does with ``--light``, which imports
+every module: one that needs a library of an extra is printed. One environment per core is tested at a time, with one
+thread each. All members are tested. The exit status is 1 if one fails.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ RUNNER = ("pytest", "pytest-timeout", "hypothesis", "pillow")
 """What tests need. They draw pictures with pillow."""
 SETTINGS = """
 [pytest]
-addopts = --strict-markers --import-mode=importlib -p no:cacheprovider -m "not slow and not proof" -ra
+addopts = --strict-markers --import-mode=importlib -p no:cacheprovider -m "not slow and not long and not proof" -ra
     --hypothesis-profile=ci
 markers =
     slow: minutes
+    long: minutes
     numeric: numbers
     proof: hours
 filterwarnings = error
@@ -45,6 +48,27 @@ xfail_strict = true
 timeout = 300
 pythonpath = shared
 """
+
+
+IMPORTS = """
+import collections, importlib, pkgutil, sys
+module = importlib.import_module(sys.argv[1])
+count, skipped = 0, collections.Counter()
+for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}.", onerror=lambda name: None):
+    if found.name.endswith(".__main__"):
+        continue
+    try:
+        importlib.import_module(found.name)
+        count += 1
+    except Exception as error:
+        if not isinstance(error, ModuleNotFoundError) and type(error).__name__ != "NotInstalledError":
+            raise
+        skipped[str(error).splitlines()[0]] += 1
+for reason, modules in skipped.items():
+    print(f"SKIPPED [{modules}] {reason}")
+print(f"{count} modules imported")
+"""
+"""Imports every module of a package. A missing library must belong to an extra, which a test of imports checks."""
 
 
 def run(command: list[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -79,7 +103,9 @@ def locked_versions(folder: Path) -> Path:
     return path
 
 
-def check(member: Member, extra: str, wheels: dict[str, Path], constraints: Path, python: str) -> tuple[bool, str, str]:
+def check(
+    member: Member, extra: str, wheels: dict[str, Path], constraints: Path, python: str, *, light: bool
+) -> tuple[bool, str, str]:
     """Whether the member works alone, a one-line summary, and the full output."""
     with tempfile.TemporaryDirectory(prefix="package-matrix-") as name:
         folder = Path(name)
@@ -87,15 +113,18 @@ def check(member: Member, extra: str, wheels: dict[str, Path], constraints: Path
         interpreter = folder / "environment" / "bin" / "python"
         needed = closure(member.name, extra.split(",") if extra else ())
         ours = [f"{wheels[each]}" for each in sorted(needed & set(wheels))]
-        runner = (*RUNNER, "torchvision") if "torch" in needed else RUNNER
+        runner = () if light else (*RUNNER, "torchvision") if "torch" in needed else RUNNER
         own = f"{member.name}[{extra}] @ {wheels[member.name].as_uri()}" if extra else str(wheels[member.name])
         install = ["uv", "pip", "install", "--quiet", "--python", str(interpreter), "--constraint", str(constraints)]
         result = run([*install, own, *ours, *runner], cwd=folder)
         if result.returncode:
             return False, "cannot be installed", result.stdout
-        if member.module_folder is None:
-            result = run([str(interpreter.parent / "rlcore"), "plugins", "list", "--check"], cwd=folder)
-            return result.returncode == 0, "rlcore plugins list --check", result.stdout
+        if light or member.module_folder is None:
+            listed = run([str(interpreter.parent / "rlcore"), "plugins", "list", "--check"], cwd=folder)
+            if listed.returncode or member.module_folder is None:
+                return listed.returncode == 0, "rlcore plugins list --check", listed.stdout
+            result = run([str(interpreter), "-I", "-c", IMPORTS, member.module_folder.name], cwd=folder)
+            return result.returncode == 0, result.stdout.splitlines()[-1], result.stdout
         if member.tests is None:
             return False, "has no tests", ""
         shutil.copytree(member.tests, folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -113,6 +142,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a member, or NAME[EXTRA]; default: all")
     parser.add_argument("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", help="Python version")
+    parser.add_argument("--light", action="store_true", help="import all modules instead of running tests")
     parser.add_argument("--list", action="store_true", help="print the members as JSON and exit")
     arguments = parser.parse_args()
     by_name = {member.name: member for member in members()}
@@ -127,7 +157,9 @@ def main() -> int:
     def one(name: str) -> tuple[str, bool]:
         started = time.monotonic()
         bare, _, extra = name.rstrip("]").partition("[")
-        fine, summary, output = check(by_name[bare], extra, wheels, constraints, arguments.python)
+        fine, summary, output = check(
+            by_name[bare], extra, wheels, constraints, arguments.python, light=arguments.light
+        )
         lines = [f"{'ok  ' if fine else 'FAIL'} {name:<26} {time.monotonic() - started:5.0f} s  {summary}"]
         lines += [f"       {line}" for line in output.splitlines() if not fine or line.startswith("SKIPPED")]
         print("\n".join(lines), flush=True)

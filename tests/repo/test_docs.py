@@ -100,20 +100,20 @@ def run_blocks(document: Path, mode: str, cwd: Path, timeout_s: float) -> None:
                 succeeds(arguments, cwd, place, timeout_s, preloaded=True, python_path=python_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("document", with_blocks("quick"), ids=named)
 def test_quick_commands_run(document: Path, tmp_path: Path) -> None:
     run_blocks(document, "quick", clone_like(tmp_path), timeout_s=300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("document", with_blocks("slow"), ids=named)
 def test_slow_commands_run_shortened(document: Path, tmp_path: Path) -> None:
     run_blocks(document, "slow", clone_like(tmp_path), timeout_s=900)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("document", with_python(), ids=named)
 def test_python_blocks_run(document: Path, tmp_path: Path) -> None:
     cwd = clone_like(tmp_path)
@@ -128,7 +128,7 @@ def test_python_blocks_run(document: Path, tmp_path: Path) -> None:
     succeeds(["python", "blocks.py"], cwd, named(document), timeout_s=300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_documented_commands_and_options_exist() -> None:
     lines = [
         (f"{named(document)}:{block.line}", arguments[1:])

@@ -1,13 +1,16 @@
-"""The modules that a new interpreter loads after an import."""
+"""The modules that a new interpreter loads after an import, and the imports in the sources of every member."""
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
-from workspace import ROOT, members, read_toml
+from workspace import ROOT, closure, distribution, members, read_toml
 
 HEAVY = {
     *("torch", "numpy", "transformers", "tokenizers", "safetensors", "accelerate", "datasets", "vllm", "ray"),
@@ -26,6 +29,14 @@ HEAVY = {
 }
 NOT_AT_START = HEAVY | {"pydantic", "rich", "asyncio", "yaml", "jinja2", "hypothesis", "pytest"}
 """Every command imports every ``plugin.py``."""
+UNDECLARED = {
+    "rl-plugin-robotwin": {"mplib"},  # in the interpreter of a RoboTwin checkout
+    "rlcore-core": {"IPython", "polars", "gymnasium", "torch"},  # of a notebook, data frames, environments, .bin files
+    "rlcore-merge": {"PIL", "peft", "rlcore_models"},  # of comparisons, where the trainer's libraries are installed
+    "rlcore-rollout": {"peft"},  # of rlcore[lora]
+    "rlcore-sandbox": {"matplotlib"},  # of the interpreter that runs code of a model
+}
+"""Libraries that a member uses where they are installed, and does not install itself."""
 
 
 def imported(statement: str) -> set[str]:
@@ -68,6 +79,32 @@ def test_core_modules_import_nothing_heavy() -> None:
     light = [name for name in modules if "templates" not in name and name not in FOR_TENSORS + FOR_CONTROL]
     walk = "import importlib\nfor name in " + repr(light)
     assert sorted(imported(walk + ":\n    importlib.import_module(name)") & HEAVY) == []
+
+
+def imports_of(path: Path) -> set[str]:
+    """The top-level modules of all imports in a file, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names)
+
+
+def test_every_import_is_declared_by_its_member() -> None:
+    installed = packages_distributions()
+    ours = {member.module_folder.name: [member.name] for member in members() if member.module_folder}
+    undeclared: dict[str, set[str]] = {}
+    for member in members():
+        if member.module_folder is None:
+            continue
+        declared = closure(member.name, member.extras) | {member.name}
+        for module in set().union(*map(imports_of, member.module_folder.rglob("*.py"))):
+            names = ours.get(module) or installed.get(module, [module])
+            if not {distribution(name) for name in names} & declared:
+                undeclared.setdefault(member.name, set()).add(module)
+    assert undeclared == UNDECLARED
 
 
 def test_plugin_entry_points_exist() -> None:

@@ -12,7 +12,7 @@ import pytest
 from package_matrix import locked_versions, must
 from workspace import ROOT, Member, closure, members
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def clone(folder: Path) -> Path:
