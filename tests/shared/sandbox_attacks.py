@@ -161,7 +161,7 @@ ATTACKS = (
     Attack("Listing the root folder", "import os\nprint(os.listdir('/'))", same(REFUSED), http=NO_EFFECT),
     Attack(
         "The source of rlcore",
-        "import rlcore_rollout\nprint(open(rlcore_rollout.__file__).read())",
+        "import rlcore_sandbox\nprint(open(rlcore_sandbox.__file__).read())",
         same(REFUSED),
         http=NO_EFFECT,
     ),
