@@ -13,22 +13,20 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from pydantic import Field, create_model
-from rlcore.config.schema import Table
-
 from rlcore_trainer.algorithms.interface import AdvantageOutput, AdvantageTraits, LossOutput, LossTraits
 
 if TYPE_CHECKING:
+    from rlcore.config.schema import Table
     from torch import Tensor
 
 Function = TypeVar("Function", bound="Callable[..., tuple[Tensor, Mapping[str, Any]]]")
 
 
-def advantage(*, table: type[Table] = Table, **traits: Any) -> Callable[[Function], Function]:
+def advantage(*, table: type[Table] | None = None, **traits: Any) -> Callable[[Function], Function]:
     """Make a function that returns advantages and metrics an advantage estimator.
 
     Args:
-        table: base class of its table
+        table: base class of its table; None is `rlcore.config.schema.Table`
         traits: see `AdvantageTraits`
     """
     declared = AdvantageTraits(**traits)
@@ -37,11 +35,11 @@ def advantage(*, table: type[Table] = Table, **traits: Any) -> Callable[[Functio
     )
 
 
-def loss(*, table: type[Table] = Table, **traits: Any) -> Callable[[Function], Function]:
+def loss(*, table: type[Table] | None = None, **traits: Any) -> Callable[[Function], Function]:
     """Make a function that returns the loss of a micro-batch and metrics a policy loss.
 
     Args:
-        table: base class of its table
+        table: base class of its table; None is `rlcore.config.schema.Table`
         traits: see `LossTraits`
     """
     declared = LossTraits(**traits)
@@ -51,7 +49,10 @@ def loss(*, table: type[Table] = Table, **traits: Any) -> Callable[[Function], F
 
 
 def _component(
-    function: Function, table: type[Table], traits: AdvantageTraits | LossTraits, output: Callable[[Any, Any], object]
+    function: Function,
+    table: type[Table] | None,
+    traits: AdvantageTraits | LossTraits,
+    output: Callable[[Any, Any], object],
 ) -> Function:
     """Add to the function its ``traits``, its ``Config``, and ``configured``, which binds an object of ``Config``."""
     parameters = inspect.signature(function).parameters.values()
@@ -73,7 +74,11 @@ def _component(
     return function
 
 
-def _table(function: Callable[..., object], keys: list[inspect.Parameter], base: type[Table]) -> type[Table]:
+def _table(function: Callable[..., object], keys: list[inspect.Parameter], base: type[Table] | None) -> type[Table]:
+    # Not at the top: `rlcore plugins list --check` imports this package, and pydantic takes half of its time.
+    from pydantic import Field, create_model
+    from rlcore.config.schema import Table
+
     scope: dict[str, Any] = getattr(function, "__globals__", {})
     annotated: Any = SimpleNamespace(__annotations__={key.name: key.annotation for key in keys})
     types = get_type_hints(annotated, scope, include_extras=True)  # without those of the tensors, which import torch
@@ -82,7 +87,7 @@ def _table(function: Callable[..., object], keys: list[inspect.Parameter], base:
         key.name: (types[key.name], Field(default=key.default, description=texts.get(key.name))) for key in keys
     }
     return create_model(
-        f"{function.__name__}.Config", __base__=base, __module__=function.__module__, __doc__="Keys.", **fields
+        f"{function.__name__}.Config", __base__=base or Table, __module__=function.__module__, __doc__="Keys.", **fields
     )
 
 
