@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.plugins.loading import load_attribute
 
 gymnasium = pytest.importorskip("gymnasium", reason="the extra control is not installed")
 
@@ -295,3 +296,14 @@ def test_a_buffer_is_restored_from_its_state(tmp_path):
     assert all(same(a, b) for a, b in zip(buffer, other, strict=True))
     one, two = (b.window(2, np.random.default_rng(3)) for b in (buffer, other))
     assert same(one, two)
+
+
+def test_an_environment_of_a_file_runs_in_another_process(tmp_path):
+    file = tmp_path / "counts.py"
+    file.write_text("from control_environments import Counting\nclass Mine(Counting): pass\n", encoding="utf-8")
+    vector = AsyncEnvironments([load_attribute(f"{file}:Mine")] * 2, processes=1)
+    try:
+        episodes = collect(vector, [0, 1], constant, seed=5, limit=9).episodes
+    finally:
+        vector.close()
+    assert len(episodes) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 from rlcore.errors import EnvironmentFailure
+from rlcore.plugins.loading import FILE_MODULE
 from rlcore.runs.surroundings import usable_cores
 
 from rlcore_control.environments import Calls, Environments
@@ -158,6 +160,8 @@ class AsyncEnvironments(Environments):
         """
         self.num_envs = len(makes)
         count = min(self.num_envs, processes or usable_cores())
+        for name in [name for name in sys.modules if name.startswith(FILE_MODULE)]:
+            cloudpickle.register_pickle_by_value(sys.modules[name])  # another process cannot import it by its name
         pickled = dict(enumerate(map(cloudpickle.dumps, makes)))
         self._children = [
             Child({i: pickled[i] for i in range(k, self.num_envs, count)}, timeout_s or TIMEOUT_S) for k in range(count)
