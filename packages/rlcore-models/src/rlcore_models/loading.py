@@ -25,7 +25,9 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from rlcore_models.quantization import keep_layout, loading_options
 
 
-def load_model(folder: Path, *, dtype: str, device: torch.device, quantization: str = "none") -> PreTrainedModel:
+def load_model(
+    folder: Path, *, dtype: str, device: torch.device, quantization: str = "none", trained: bool = False
+) -> PreTrainedModel:
     """Load the model of a folder, in evaluation mode. A vision-language model is loaded with its vision encoder.
 
     Args:
@@ -33,13 +35,16 @@ def load_model(folder: Path, *, dtype: str, device: torch.device, quantization: 
         dtype: of the weights; ``auto`` is float32 on a CPU and bfloat16 on a GPU
         device: of the weights
         quantization: ``none`` or ``nf4``
+        trained: whether the weights will be trained, and so must not be quantised already
 
     Raises:
         NotInstalledError: a library for the quantization is missing.
         UserError: the configuration or the weights are damaged or do not belong together, or the model is not a causal
             language model or a vision-language model of a supported family.
     """
-    check_agreement(folder)
+    check_agreement(folder)  # before the next check, which trusts config.json
+    if trained:
+        _check_whole(folder)
     check_types(folder)
     chosen = _dtype(dtype, device)
     kind: Any = AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
@@ -80,6 +85,16 @@ def unreadable(what: str, error: Exception, folder: Path) -> UserError:
         where=str(folder),
         fix="save or download the folder again, or choose a model that the installed transformers supports",
     )
+
+
+def _check_whole(folder: Path) -> None:
+    if read_config(folder).get("quantization_config") is not None:
+        raise UserError(
+            "training needs unquantised weights",
+            found="quantised weights",
+            where=str(folder),
+            fix="use the original model, with model.quantization=nf4 and an adapter",
+        )
 
 
 def _attention(folder: Path) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import ModuleType
@@ -103,12 +103,21 @@ class Plugins:
                     continue
                 found += [Offer(spec=spec, plugin=plugin) for spec in specs]
             if hook == "rlcore_recipes":
-                registered = {offer.spec.id for offer in found}
-                usable = [plugin for plugin in self._plugins.values() if plugin.state is State.OK]
-                packaged = [Offer(spec=spec, plugin=plugin) for plugin in usable for spec in packaged_recipes(plugin)]
-                found += [offer for offer in packaged if offer.spec.id not in registered]
+                found += self._packaged(registered={offer.spec.id for offer in found})
             self._offers[hook] = found
         return self._offers[hook]
+
+    def _packaged(self, registered: Set[str]) -> list[Offer]:
+        """The recipes in the packages of usable plugins, without those that hooks have registered."""
+        found = []
+        for plugin in self.all():
+            try:
+                specs = packaged_recipes(plugin) if plugin.state is State.OK else []
+            except OSError as error:
+                self._break(plugin, f"its recipes cannot be read: {describe(error)}")
+                continue
+            found += [Offer(spec=spec, plugin=plugin) for spec in specs if spec.id not in registered]
+        return found
 
     def claim(self, hook: str, check: Callable[[Any], None] = lambda answer: None, **arguments: Any) -> Any:
         """The first result of a claim hook, or None. A plugin that raises is skipped and logged once.

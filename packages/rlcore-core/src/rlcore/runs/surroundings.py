@@ -79,7 +79,7 @@ def changed_versions(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
 def _instructions() -> str:
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            flags = {word for line in file if line.startswith(("flags", "Features")) for word in line.split()}
+            flags = next((line.split() for line in file if line.startswith(("flags", "Features"))), [])
     except OSError:  # another system than Linux
         return platform.machine()
     return " ".join(name for name in INSTRUCTIONS if name in flags) or platform.machine()

@@ -7,8 +7,6 @@ from pathlib import Path
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
-from rlcore.models.agreement import check_agreement
-from rlcore.models.config_file import read_config
 from rlcore_models.loading import load_model, unreadable
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -45,9 +43,7 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
             language model or a vision-language model of a supported family.
     """
     check_folder(folder)
-    check_agreement(folder)  # before the next check, which trusts config.json
-    _check_whole(folder)
-    model = load_model(folder, dtype=dtype, device=device, quantization=quantization)
+    model = load_model(folder, dtype=dtype, device=device, quantization=quantization, trained=True)
     model.requires_grad_(quantization == "none")
     _check_vocabulary(model, folder)
     _check_finite(model, folder)
@@ -82,16 +78,6 @@ def output_head(model: PreTrainedModel) -> Tensor:
     weight_VD = model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
     assert isinstance(weight_VD, Tensor)
     return weight_VD
-
-
-def _check_whole(folder: Path) -> None:
-    if read_config(folder).get("quantization_config") is not None:
-        raise UserError(
-            "training needs unquantised weights",
-            found="quantised weights",
-            where=str(folder),
-            fix="use the original model, with model.quantization=nf4 and an adapter",
-        )
 
 
 def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
