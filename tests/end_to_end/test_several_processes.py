@@ -163,7 +163,7 @@ from rlcore_trainer.algorithms.advantages.grpo import grpo
 from rlcore_trainer.distributed import heartbeat
 
 calls = 0
-pulse.PULSE_S, pulse.MISSED = 0.2, 15
+heartbeat.HEARTBEAT_S, heartbeat.MISSED = 0.2, 15
 
 def advantage(inputs):
     """GRPO's, and in its second call in the second process the end."""

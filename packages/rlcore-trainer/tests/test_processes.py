@@ -60,7 +60,7 @@ WAITS = """
 import os, signal, sys
 from rlcore.errors import ProcessError
 from rlcore_trainer.distributed import heartbeat
-heartbeat.PULSE_S, heartbeat.MISSED = 0.2, 10
+heartbeat.HEARTBEAT_S, heartbeat.MISSED = 0.2, 10
 from rlcore_trainer.distributed.processes import JoinedProcesses
 processes = JoinedProcesses(cpu=True)
 processes.exchange(None)

@@ -22,14 +22,14 @@ from rlcore.terminal import say
 from rlcore_trainer.batching.sharding import Rank
 from rlcore_trainer.distributed.launcher import FAILURE
 
-PULSE_S = 10.0
+HEARTBEAT_S = 10.0
 MISSED = 18
 """Counts of this process during which another one did not count, after which it is lost: three minutes."""
 STORE_TIMEOUT = timedelta(seconds=60)
 ENDED = "ended"
 
 
-class Pulse:
+class Heartbeat:
     """Counts for this process, and watches the others until `stop`.
 
     A process that is lost is ended, which closes its connections, so that the others stop waiting. If it is on another
@@ -46,7 +46,7 @@ class Pulse:
         self._missed = [0] * rank.world_size
         self._count(0)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rlcore-pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlcore-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -56,14 +56,14 @@ class Pulse:
 
     def _run(self) -> None:
         count = 0
-        while not self._stopped.wait(PULSE_S):
+        while not self._stopped.wait(HEARTBEAT_S):
             count += 1
             try:
                 self._count(count)
                 others = {index: self._last(index) for index in range(self._rank.world_size)}
             except RuntimeError:
                 if _first_hosts_the_store():  # and does not answer
-                    self._miss(0, int(STORE_TIMEOUT.total_seconds() / PULSE_S))
+                    self._miss(0, int(STORE_TIMEOUT.total_seconds() / HEARTBEAT_S))
                 continue
             for index, value in others.items():
                 if index == self._rank.index or value == ENDED:
@@ -91,7 +91,7 @@ class Pulse:
 
     def _end(self, index: int) -> None:
         text = (
-            f"rank {index} of {self._rank.world_size} has not responded for {PULSE_S * MISSED:g} s: "
+            f"rank {index} of {self._rank.world_size} has not responded for {HEARTBEAT_S * MISSED:g} s: "
             "it hangs, or it was stopped"
         )
         if not _first_hosts_the_store() or index:
@@ -106,28 +106,28 @@ class Pulse:
         os._exit(1)
 
 
-_pulse: Pulse | None = None
+_heartbeat: Heartbeat | None = None
 
 
-def start_pulse(store: Any, rank: Rank) -> None:
+def start_heartbeat(store: Any, rank: Rank) -> None:
     """Count and watch in this process, once. Only a store that is a server is used."""
-    global _pulse
+    global _heartbeat
     while isinstance(store, distributed.PrefixStore):  # type: ignore[attr-defined]
         store = store.underlying_store
-    if _pulse is None and isinstance(store, distributed.TCPStore):  # type: ignore[attr-defined]
-        _pulse = Pulse(store.host, store.port, rank)
+    if _heartbeat is None and isinstance(store, distributed.TCPStore):  # type: ignore[attr-defined]
+        _heartbeat = Heartbeat(store.host, store.port, rank)
 
 
-def stop_pulse() -> None:
-    """Stop watching. Does nothing without a pulse."""
-    global _pulse
-    if _pulse is not None:
-        _pulse.stop()
-        _pulse = None
+def stop_heartbeat() -> None:
+    """Stop watching. Does nothing without a heartbeat."""
+    global _heartbeat
+    if _heartbeat is not None:
+        _heartbeat.stop()
+        _heartbeat = None
 
 
 def _key(index: int) -> str:
-    return f"rlcore/pulse/{index}"
+    return f"rlcore/heartbeat/{index}"
 
 
 def _place() -> str:

@@ -28,7 +28,7 @@ from rlcore.session.processes import LAUNCHER, world_size
 from torch import Tensor
 
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
-from rlcore_trainer.distributed.heartbeat import start_pulse, stop_pulse
+from rlcore_trainer.distributed.heartbeat import start_heartbeat, stop_heartbeat
 from rlcore_trainer.distributed.launcher import FAILURE, is_abandoned
 
 Value = TypeVar("Value")
@@ -74,7 +74,7 @@ class JoinedProcesses:
             ) from error
         self.rank = Rank(state.process_index, state.num_processes)
         self.device = state.device
-        start_pulse(_store(), self.rank)
+        start_heartbeat(_store(), self.rank)
 
     @property
     def is_main(self) -> bool:
@@ -135,13 +135,13 @@ class JoinedProcesses:
         if error is None:
             with suppress(ProcessError):  # a process that fails after its work reports its own error
                 self.exchange(None)
-            stop_pulse()
+            stop_heartbeat()
             with suppress(RuntimeError):
                 distributed.destroy_process_group()
             return
         with suppress(RuntimeError):  # the process that hosts the store has ended
             _store().compare_set(FAILURE, "", json.dumps(_told(error, self.rank)))
-        stop_pulse()
+        stop_heartbeat()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
