@@ -12,10 +12,13 @@ import torch
 from comparison import Comparison
 from rlcore.types import LossMask, MediaSpan, TokenIds, media_hash
 from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.learner.learner import Learner, offer_training
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import PackedForward
-from rlcore_trainer.training.supervised_loss import supervised_gradient
+from rlcore_trainer.training.supervised_config import SupervisedConfig
 from shared_image import PLACEHOLDER, PROCESSOR, build, picture
 from trajectory_memory import anonymous_memory
 
@@ -39,15 +42,16 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
     """A budget for the growth."""
     policy = CausalLanguageModel(build(), forward=PackedForward(PROCESSOR))
     strategy = SingleProcess(SingleProcessConfig())
-    strategy.prepare(policy.module, betas=(0.9, 0.999), weight_decay=0.0)
+    ranks = Ranks(strategy.processes)
+    offer_training(ranks, TrainedPolicy(policy, strategy, SupervisedConfig()))
+    learner = Learner(ranks, 4096)
     before = 0
     for step in range(WARM_UPS + (2 if smoke else UPDATES)):
         if step == WARM_UPS:
             gc.collect()
             before = anonymous_memory()
         batch = [sequence(PICTURES * step + i) for i in range(PICTURES)]
-        supervised_gradient(policy, strategy, batch, 4096)
-        strategy.step(1e-4, 1.0)
+        learner.imitate(batch, learning_rate=1e-4, max_gradient_norm=1.0)
     gc.collect()
     growth = max(anonymous_memory() - before, 2**16) / 2**20
     assert torch.isfinite(torch.tensor(growth))

@@ -158,20 +158,19 @@ def test_external_launchers_match_one_process(launcher: str, alone: Any, tmp_pat
 ENDING = '''
 import os, pathlib, signal
 from rlcore.errors import UserError
-from rlcore_trainer.algorithms import AdvantageOutput
-from rlcore_trainer.algorithms.advantages.grpo import grpo
+from rlcore_trainer.algorithms import LossOutput
+from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.distributed import heartbeat
 
-calls = 0
 heartbeat.HEARTBEAT_S, heartbeat.MISSED = 0.2, 15
 
-def advantage(inputs):
-    """GRPO's, and in its second call in the second process the end."""
-    global calls
-    calls += 1
-    if calls == 2 and os.environ.get("RANK") == "1" and not pathlib.Path("fixed").exists():
+def loss(inputs):
+    """PPO's, and in the second process after the first step the end."""
+    started = pathlib.Path("runs/run/checkpoints/000001").exists() and not pathlib.Path("fixed").exists()
+    if started and os.environ.get("RANK") == "1":
         {ending}
-    return AdvantageOutput(advantages=grpo(inputs.rewards_N, inputs.groups_N)[0])
+    loss, metrics = clip(inputs.logprobs_M, inputs.old_logprobs_M, inputs.advantages_M, inputs.weights_M)
+    return LossOutput(loss=loss, metrics=metrics)
 '''
 ENDINGS = {
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 1, "SIGKILL"),
@@ -185,7 +184,7 @@ ENDINGS = {
 def test_failed_process_ends_the_run_with_one_error(ending: str, tmp_path: Path) -> None:
     then, status, sentence = ENDINGS[ending]
     (tmp_path / "ending.py").write_text(ENDING.format(ending=then), encoding="utf-8")
-    arguments = (*KL, *TWO, "algorithm.advantage=ending.py:advantage", "checkpoint.every=1")
+    arguments = (*KL, *TWO, "algorithm.loss=ending.py:loss", "checkpoint.every=1")
     output = finish(arguments, tmp_path, status=status)
     assert sentence in output
     assert output.count("error:") == 1

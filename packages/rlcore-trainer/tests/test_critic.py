@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import UserError
-from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.batching.packing import Minibatch, TrainingSequence, divide
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.optim.critic import HEAD_FILE, Critic, explained_variance
@@ -28,11 +28,18 @@ ROWS = [
     sequence(token_ids=[10, 11, 12], loss_mask=[False, True, True], prompt_length=1),
 ]
 
+(SHARE,) = divide(ROWS, 4096)
+
 
 def critic(policy: Any, **options: Any) -> Critic:
     strategy = SingleProcess(SingleProcessConfig())
     config = CriticConfig(**{"clip": None, **options})
     return Critic(config, CausalLanguageModel(policy), strategy, PolicyGradientConfig())
+
+
+def learn(made: Critic, old: Any, returns: Any, *, learning_rate: float) -> dict[str, float]:
+    tokens = sum(row.trained for row in ROWS)
+    return made.learn(Minibatch(share=SHARE, values=old, returns=returns), tokens=tokens, learning_rate=learning_rate)
 
 
 def hidden_before_tokens(trunk: Any, row: TrainingSequence) -> torch.Tensor:
@@ -44,9 +51,9 @@ def hidden_before_tokens(trunk: Any, row: TrainingSequence) -> torch.Tensor:
 def test_token_value_is_that_of_the_previous_state(qwen2: Build, kind: str) -> None:
     policy = qwen2()
     made = critic(policy, model=kind)
-    assert all(not values.any() for values in made.values(ROWS).values())
+    assert all(not values.any() for values in made.values(SHARE).values())
     torch.nn.init.normal_(made._head.weight)
-    values = made.values(ROWS)
+    values = made.values(SHARE)
     for place, row in enumerate(ROWS):
         expected = hidden_before_tokens(policy.base_model, row) @ made._head.weight[0]
         torch.testing.assert_close(values[place], expected, rtol=1e-4, atol=1e-5)
@@ -55,7 +62,7 @@ def test_token_value_is_that_of_the_previous_state(qwen2: Build, kind: str) -> N
 def test_siblings_with_a_shared_prompt_have_the_same_first_value(qwen2: Build) -> None:
     made = critic(qwen2(), model="copy")
     torch.nn.init.normal_(made._head.weight)
-    values = made.values(ROWS)
+    values = made.values(SHARE)
     torch.testing.assert_close(values[0][0], values[1][0])
     assert float((values[0][1] - values[1][1]).abs().detach()) > 1e-4
 
@@ -65,7 +72,7 @@ def test_critic_copy_learns_without_changing_the_policy(qwen2: Build) -> None:
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     made = critic(policy, model="copy", learning_rate=0.01)
     returns = {place: torch.arange(float(row.trained)) for place, row in enumerate(ROWS)}
-    numbers = [made.learn(ROWS, made.values(ROWS), returns, learning_rate=0.0) for _ in range(20)]
+    numbers = [learn(made, made.values(SHARE), returns, learning_rate=0.0) for _ in range(20)]
     flat = torch.cat([returns[i] for i in range(3)])
     assert numbers[0]["critic/loss"] == pytest.approx(float(0.5 * flat.square().mean()))  # all values are 0
     assert numbers[-1]["critic/loss"] < 0.1 * numbers[0]["critic/loss"]
@@ -77,7 +84,7 @@ def test_value_loss_gradient_equals_a_slow_loop(qwen2: Build) -> None:
     policy = qwen2().double()
     made = critic(policy, model="copy", clip=0.1)
     torch.nn.init.normal_(made._head.weight)
-    old = {i: values + 0.2 * (-1) ** i for i, values in made.values(ROWS).items()}
+    old = {i: values + 0.2 * (-1) ** i for i, values in made.values(SHARE).items()}
     returns = {i: torch.linspace(-1, 1, row.trained, dtype=torch.float64) for i, row in enumerate(ROWS)}
     expected_loss = torch.zeros((), dtype=torch.float64)
     for place, row in enumerate(ROWS):
@@ -87,10 +94,10 @@ def test_value_loss_gradient_equals_a_slow_loop(qwen2: Build) -> None:
         expected_loss = expected_loss + 0.5 * worse.sum() / 6
     expected = torch.autograd.grad(expected_loss, list(made._module.parameters()))
     seen: list[torch.Tensor] = []
-    made._strategy.step = lambda *_: (  # type: ignore[method-assign]
+    made._optimisation.step = lambda *_: (  # type: ignore[method-assign]
         seen.extend(p.grad.clone() for p in made._module.parameters() if p.grad is not None) or (0.0, True)
     )
-    assert made.learn(ROWS, old, returns, learning_rate=0.0)["critic/loss"] == pytest.approx(expected_loss.item())
+    assert learn(made, old, returns, learning_rate=0.0)["critic/loss"] == pytest.approx(expected_loss.item())
     for one, other in zip(seen, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
@@ -108,13 +115,13 @@ def test_values_beyond_the_clip_have_no_gradient(qwen2: Build) -> None:
 def test_folder_provides_trunk_and_head(qwen2: Build, model_folder: Path) -> None:
     policy = qwen2(seed=7)
     made = critic(policy, model=str(model_folder))
-    assert not made.values(ROWS)[0].any()
+    assert not made.values(SHARE)[0].any()
     weight, bias = torch.randn(1, 32), torch.tensor([0.5])
     save_file({"weight": weight, "bias": bias}, model_folder / HEAD_FILE)
     made = critic(policy, model=str(model_folder))
     trunk = AutoModelForCausalLM.from_pretrained(model_folder).base_model
     expected = hidden_before_tokens(trunk, ROWS[0]) @ weight[0] + bias
-    torch.testing.assert_close(made.values(ROWS)[0], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(made.values(SHARE)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_head_of_another_width_is_rejected(qwen2: Build, model_folder: Path) -> None:
@@ -174,7 +181,7 @@ def test_non_finite_gradient_leaves_the_critic_unchanged(qwen2: Build) -> None:
     made = critic(qwen2(), model="copy", learning_rate=0.01)
     before = copy.deepcopy(made.state()["weights"])
     returns = {place: torch.full((row.trained,), torch.nan) for place, row in enumerate(ROWS)}
-    assert math.isnan(made.learn(ROWS, made.values(ROWS), returns, learning_rate=0.01)["critic/gradient_norm"])
+    assert math.isnan(learn(made, made.values(SHARE), returns, learning_rate=0.01)["critic/gradient_norm"])
     assert all(torch.equal(value, before[name]) for name, value in made.state()["weights"].items())
 
 
@@ -184,12 +191,12 @@ def test_restored_critic_continues_identically(qwen2: Build, kind: str) -> None:
     one, other = critic(policy, model=kind, learning_rate=0.01), critic(policy, model=kind, learning_rate=0.01)
     returns = {place: torch.arange(float(row.trained)) for place, row in enumerate(ROWS)}
 
-    def learn(made: Critic) -> dict[str, float]:
-        return made.learn(ROWS, made.values(ROWS), returns, learning_rate=0.01)
+    def step(made: Critic) -> dict[str, float]:
+        return learn(made, made.values(SHARE), returns, learning_rate=0.01)
 
-    learn(one)
+    step(one)
     other.restore(copy.deepcopy(one.state()))
-    assert learn(one) == learn(other)
+    assert step(one) == step(other)
     for name, value in one.state()["weights"].items():
         assert torch.equal(value, other.state()["weights"][name])
 
@@ -197,7 +204,7 @@ def test_restored_critic_continues_identically(qwen2: Build, kind: str) -> None:
 def test_half_precision_policy_has_a_float32_head(qwen2: Build) -> None:
     made = critic(qwen2().bfloat16(), model="head")
     assert made._head.weight.dtype == torch.float32
-    assert made.values(ROWS)[0].dtype == torch.float32
+    assert made.values(SHARE)[0].dtype == torch.float32
 
 
 def test_explained_variance_is_one_minus_the_residual_share() -> None:

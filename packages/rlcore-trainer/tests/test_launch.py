@@ -13,7 +13,7 @@ from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
 from rlcore.session.processes import LAUNCHER, Alone
 from rlcore.specs import EngineSpec
-from rlcore_trainer.distributed import launch, launcher
+from rlcore_trainer.distributed import failures, launch
 from rlcore_trainer.distributed.config import DataParallelConfig
 
 ENGINES = {
@@ -179,8 +179,8 @@ def test_signals_are_forwarded_to_all_processes(program: Any) -> None:
 
 
 def test_process_detects_that_its_launcher_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not launcher.is_abandoned()
+    assert not failures.is_abandoned()
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
-    assert not launcher.is_abandoned()
+    assert not failures.is_abandoned()
     monkeypatch.setenv(LAUNCHER, "1")
-    assert launcher.is_abandoned()
+    assert failures.is_abandoned()

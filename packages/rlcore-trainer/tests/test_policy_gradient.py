@@ -73,7 +73,7 @@ def mean_gradient(bandit: Make, **algorithm: Any) -> tuple[Any, torch.Tensor]:
     run = bandit(directory=None, trainer=settings, algorithm=algorithm, evaluation={"every": 0})
     trainer = PolicyGradientTrainer(run)
     trainer.train()
-    averages = trainer.session.strategy.state()["optimiser"]["state"].values()
+    averages = trainer.session.trained.state()["optimiser"]["state"].values()
     return run, torch.cat([one["exp_avg"].flatten() for one in averages])
 
 
@@ -293,7 +293,7 @@ def test_trainer_is_complete_before_training(bandit: Make, tmp_path: Path, resum
     run = bandit(resume_from=start, critic={"model": "copy"}, algorithm=algorithm, warmup=warmup)
     trainer = PolicyGradientTrainer(run)
     session = trainer.session
-    parts: list[object] = [trainer, session, session.policy, session.strategy, trainer._rollouts, trainer._updater]
+    parts: list[object] = [trainer, session, session.policy, session.trained, trainer._rollouts, trainer._updater]
     before = [set(vars(part)) for part in parts]
     trainer.train()
     assert [set(vars(part)) for part in parts] == before

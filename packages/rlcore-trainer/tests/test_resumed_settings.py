@@ -11,7 +11,7 @@ import pytest
 import torch
 from rlcore.errors import UserError
 from rlcore_trainer.config import WarmupConfig
-from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.optim.adamw import AdamW
 from rlcore_trainer.training import resume_check
 from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from torch import nn
@@ -20,20 +20,20 @@ Make = Callable[..., Any]
 SHORT: dict[str, Any] = {"trainer": {"steps": 1}, "checkpoint": {"every": 1}, "evaluation": {"every": 0}}
 
 
-def updated(strategy: SingleProcess, layer: nn.Linear) -> torch.Tensor:
+def updated(optimisation: AdamW, layer: nn.Linear) -> torch.Tensor:
     layer(torch.ones(1, 3)).sum().backward()
-    strategy.step(0.1, 1.0)
+    optimisation.step(0.1, 1.0)
     return layer.weight.detach().float().clone()
 
 
-def prepared(state: Any = None, dtype: torch.dtype = torch.float32, **settings: Any) -> tuple[SingleProcess, nn.Linear]:
-    """A strategy after one update, or restored from the state of one."""
+def prepared(state: Any = None, dtype: torch.dtype = torch.float32, **settings: Any) -> tuple[AdamW, nn.Linear]:
+    """An optimiser after one update, or restored from the state of one."""
     torch.manual_seed(0)
-    layer, strategy = nn.Linear(3, 2, dtype=dtype), SingleProcess(SingleProcessConfig())
-    strategy.prepare(layer, **{"betas": (0.9, 0.999), "weight_decay": 0.0, **settings})
+    layer = nn.Linear(3, 2, dtype=dtype)
+    optimisation = AdamW(layer, **{"betas": (0.9, 0.999), "weight_decay": 0.0, **settings})
     if state is not None:
-        strategy.restore(state)
-    return strategy, layer
+        optimisation.restore(state)
+    return optimisation, layer
 
 
 @pytest.mark.parametrize("settings", [{"weight_decay": 0.5}, {"betas": (0.1, 0.999)}, {"betas": (0.9, 0.5)}])

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore_trainer.batching.packing import TrainingSequence, pack
+from rlcore_trainer.batching.packing import TrainingSequence, divide, pack
 from rlcore_trainer.batching.sequence_metrics import split
-from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, joined, shard, share
+from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, joined, shards, share
 from rlcore_trainer.policy.attention import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
@@ -28,7 +28,7 @@ def test_joined_shares_restore_the_order(items: int, count: int) -> None:
 
 @given(SIZES, COUNTS)
 def test_work_is_divided_once_and_evenly(sizes: list[int], count: int) -> None:
-    hands = [shard(sizes, Rank(index, count)) for index in range(count)]
+    hands = shards(sizes, count)
     assert sorted(piece for hand in hands for piece in hand) == list(range(len(sizes)))
     loads = [sum(max(1, sizes[piece]) for piece in hand) for hand in hands]
     assert max(loads) - min(loads) <= max([1, *sizes])  # as each piece went to who had least
@@ -36,7 +36,7 @@ def test_work_is_divided_once_and_evenly(sizes: list[int], count: int) -> None:
 
 
 def test_largest_piece_is_assigned_first() -> None:
-    assert [shard([1, 5, 3, 3], Rank(index, 2)) for index in range(2)] == [[0, 1], [2, 3]]
+    assert shards([1, 5, 3, 3], 2) == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_largest_piece_is_assigned_first() -> None:
     ],
 )
 def test_work_is_split_only_for_idle_processes(sizes: list[int], limit: int, expected: int) -> None:
-    assert fair_size(sizes, limit, Rank(0, 2)) == expected
+    assert fair_size(sizes, limit, 2) == expected
 
 
 def test_first_process_draws_like_a_single_process() -> None:
@@ -77,8 +77,8 @@ def test_processes_pack_every_trained_token_once(qwen2: Callable[..., Any], coun
     found: dict[int, torch.Tensor] = {}
     idle = 0
     with packed_attention_of(model), torch.no_grad():
-        for index in range(count):
-            batches = pack(rows, max_tokens, CPU, Rank(index, count))
+        for one in divide(rows, max_tokens, count):
+            batches = one.micro_batches(CPU)
             idle += not batches
             for batch in batches:
                 part = split(batch_logprobs(model, batch)[0], batch.sequence_M)

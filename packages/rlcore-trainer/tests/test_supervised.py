@@ -18,14 +18,17 @@ from rlcore.runs.progress import Meter, silent
 from rlcore.types import Demonstration, Message
 from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.learner.learner import Learner, offer_training
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
+from rlcore_trainer.optim.adamw import AdamW
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.training.supervised import SupervisedTrainer
 from rlcore_trainer.training.supervised_check import check
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import batch_of_step, encode, hold_out
-from rlcore_trainer.training.supervised_loss import supervised_gradient, total_loss
 
 Make = Callable[..., Any]
 HEADERS = {"user": 31, "assistant": 30, "tool": 28}
@@ -148,10 +151,26 @@ def sequences(count: int = 7) -> list[TrainingSequence]:
 
 
 def gradients(model: Any, batch: list[TrainingSequence], max_tokens: int) -> tuple[float, list[torch.Tensor]]:
-    strategy = SingleProcess(SingleProcessConfig())
+    class Kept(AdamW):
+        def step(self, learning_rate: float, max_gradient_norm: float) -> tuple[float, bool]:
+            found.extend(parameter.grad.clone() for parameter in model.parameters())
+            return 0.0, False
+
+    class Keeping(SingleProcess):
+        def optimise(self, model: Any, **settings: Any) -> AdamW:
+            return Kept(model, **settings)
+
     model.zero_grad()
-    loss = supervised_gradient(CausalLanguageModel(model), strategy, batch, max_tokens)
-    return loss, [parameter.grad.clone() for parameter in model.parameters()]
+    found: list[torch.Tensor] = []
+    learner = learner_of(model, max_tokens, Keeping(SingleProcessConfig()))
+    loss, _, _ = learner.imitate(batch, learning_rate=0.0, max_gradient_norm=1.0)
+    return loss, found
+
+
+def learner_of(model: Any, max_tokens: int, strategy: SingleProcess) -> Learner:
+    ranks = Ranks(strategy.processes)
+    offer_training(ranks, TrainedPolicy(CausalLanguageModel(model), strategy, SupervisedConfig()))
+    return Learner(ranks, max_tokens)
 
 
 def test_only_assistant_tokens_are_trained() -> None:
@@ -175,8 +194,8 @@ def test_loss_is_the_mean_over_all_trained_tokens(qwen2: Make) -> None:
     assert loss == pytest.approx(expected, rel=1e-12)
     for parameter, gradient in zip(model.parameters(), found, strict=True):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-9, atol=1e-12)
-    total, tokens = total_loss(CausalLanguageModel(model), SingleProcess(SingleProcessConfig()), batch, 12)
-    assert (total / tokens, tokens) == (pytest.approx(expected, rel=1e-12), len(losses))
+    learner = learner_of(model, 12, SingleProcess(SingleProcessConfig()))
+    assert learner.mean_loss(batch) == pytest.approx(expected, rel=1e-12)
 
 
 def test_gradient_is_independent_of_token_budget_and_order(qwen2: Make) -> None:

@@ -17,9 +17,15 @@ from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.configured import configured
 from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.learner.learner import Learner, offer_reinforcement
+from rlcore_trainer.learner.policy_learner import PolicyLearner
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
+from rlcore_trainer.optim.adamw import AdamW
 from rlcore_trainer.optim.critic import Critic
 from rlcore_trainer.optim.critic_config import CriticConfig
+from rlcore_trainer.optim.objective import Objective
 from rlcore_trainer.optim.updates import PolicyUpdate
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.references import FrozenReference
@@ -94,23 +100,34 @@ class Recording(SingleProcess):
     def __init__(self, config: SingleProcessConfig | None = None) -> None:
         super().__init__(config or SingleProcessConfig())
         self.gradients: list[list[torch.Tensor]] = []
-        self._weights: list[dict[str, torch.Tensor]] = []
+        self.weights: list[dict[str, torch.Tensor]] = []
+        self.model: Any = None
+        self.learner: PolicyLearner
 
-    def prepare(self, model: Any, **settings: Any) -> None:
+    def optimise(self, model: Any, **settings: Any) -> AdamW:
+        if self.model is not None:  # of the critic
+            return AdamW(model, **settings)
         self.model = model
-        super().prepare(model, **settings)
+        return RecordingAdamW(model, self, **settings)
 
     @property
     def models(self) -> list[Any]:
         """The model before each update."""
-        made = [copy.deepcopy(self.model) for _ in self._weights]
-        for model, weights in zip(made, self._weights, strict=True):
+        made = [copy.deepcopy(self.model) for _ in self.weights]
+        for model, weights in zip(made, self.weights, strict=True):
             model.load_state_dict(weights)
         return made
 
+
+class RecordingAdamW(AdamW):
+    def __init__(self, model: Any, recording: Recording, **settings: Any) -> None:
+        super().__init__(model, **settings)
+        self._recording = recording
+
     def step(self, learning_rate: float, max_gradient_norm: float) -> tuple[float, bool]:
-        self.gradients.append([p.grad.clone() for p in self._live if p.grad is not None])
-        self._weights.append({name: value.clone() for name, value in self.model.state_dict().items()})
+        recording = self._recording
+        recording.gradients.append([p.grad.clone() for p in self._live if p.grad is not None])
+        recording.weights.append({name: value.clone() for name, value in recording.model.state_dict().items()})
         return super().step(learning_rate, max_gradient_norm)
 
 
@@ -126,7 +143,7 @@ def updater(
 ) -> tuple[Recording, PolicyUpdate]:
     strategy = Recording()
     trainer = PolicyGradientConfig(**{"learning_rate": 0.01, "max_gradient_norm": 1e9, **tables.get("trainer", {})})
-    strategy.prepare(model, betas=trainer.betas, weight_decay=trainer.weight_decay)
+    trained = TrainedPolicy(CausalLanguageModel(model), strategy, trainer)
     without_std = {"id": "grpo", "normalise_by_std": False}
     none = {"mode": "none"}
     algorithm = AlgorithmConfig(
@@ -134,18 +151,25 @@ def updater(
     )
     advantage = advantage or component("advantage", algorithm.advantage.id, **algorithm.advantage.own)
     loss = loss or component("loss", algorithm.loss.id, **algorithm.loss.own)
-    policy = CausalLanguageModel(model)
-    value_model = None if critic is None else Critic(CriticConfig(**critic), policy, strategy, trainer)
-    made = PolicyUpdate(
-        policy,
+    settings = None if critic is None else CriticConfig(**critic)
+    strategy.learner = PolicyLearner(
+        trained,
         None if reference is None else FrozenReference(CausalLanguageModel(reference)),
-        value_model,
-        strategy,
+        None if settings is None else Critic(settings, trained.policy, strategy, trainer),
+        Objective(loss, algorithm, comparable=temperature == 1.0),
+        trainer,
+        temperature=temperature,
+    )
+    ranks = Ranks(strategy.processes)
+    offer_reinforcement(ranks, strategy.learner)
+    made = PolicyUpdate(
+        Learner(ranks, trainer.max_tokens_per_batch),
         advantage,
         loss,
         trainer,
         algorithm,
-        temperature=temperature,
+        has_reference=reference is not None,
+        critic=settings,
         max_response_tokens=MAX_RESPONSE,
     )
     return strategy, made
@@ -720,7 +744,7 @@ def test_value_head_trains_the_policy_layers_by_the_coefficient(qwen2: Build) ->
             critic={"model": "head", "coefficient": coefficient, "clip": None},
             algorithm={"advantage": PLAIN_GAE},
         )
-        torch.nn.init.ones_(made._critic._head.weight)  # a head of zeros passes no gradient on
+        torch.nn.init.ones_(strategy.learner.critic._head.weight)  # a head of zeros passes no gradient on
         made.run(groups, learning_rate=0.01, key=(0, 1))
         gradients.append(strategy.gradients[0])
     start = strategy.models[0]
@@ -758,16 +782,17 @@ def test_restored_updates_continue_identically(qwen2: Build, kind: str, tmp_path
     one_strategy, one = updater(model := qwen2(), **options)
     for step in range(2):
         one.run(rollout(seed=step), learning_rate=0.01, key=(0, step))
-    torch.save({"strategy": one_strategy.state(), "updates": one.state()}, tmp_path / "state.pt")
+    torch.save(one_strategy.learner.trained.state() | one_strategy.learner.state() | one.state(), tmp_path / "state.pt")
     saved = copy.deepcopy(model)
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     other_strategy, other = updater(saved, **options)
-    other_strategy.restore(state["strategy"])
-    other.restore(state["updates"])
+    other_strategy.learner.trained.restore(state)
+    other_strategy.learner.critic.restore(state["critic"])
+    other.restore(state)
     results = [made.run(rollout(seed=2), learning_rate=0.01, key=(0, 2)) for made in (one, other)]
     assert results[0] == results[1]
     assert all(torch.equal(value, saved.state_dict()[name]) for name, value in model.state_dict().items())
-    states = [made.state()["critic"]["weights"] for made in (one, other)]
+    states = [made.learner.state()["critic"]["weights"] for made in (one_strategy, other_strategy)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
@@ -927,11 +952,10 @@ def test_critic_learns_the_returns_of_the_advantage(qwen2: Build, given: bool) -
 
 def test_gradients_are_clipped_to_the_maximum_norm(qwen2: Build) -> None:
     model = qwen2()
-    strategy = SingleProcess(SingleProcessConfig())
-    strategy.prepare(model, betas=(0.0, 0.0), weight_decay=0.0)
+    optimisation = AdamW(model, betas=(0.0, 0.0), weight_decay=0.0)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    norm, updated = strategy.step(0.0, 0.5)
+    norm, updated = optimisation.step(0.0, 0.5)
     assert norm == pytest.approx(sum(p.numel() for p in model.parameters()) ** 0.5, rel=1e-4)
     assert updated
 
@@ -939,11 +963,10 @@ def test_gradients_are_clipped_to_the_maximum_norm(qwen2: Build) -> None:
 def test_only_matrices_have_weight_decay(qwen2: Build) -> None:
     model = qwen2()
     before = copy.deepcopy(model.state_dict())
-    strategy = SingleProcess(SingleProcessConfig())
-    strategy.prepare(model, betas=(0.9, 0.9), weight_decay=0.5)
+    optimisation = AdamW(model, betas=(0.9, 0.9), weight_decay=0.5)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    strategy.step(0.1, 1.0)
+    optimisation.step(0.1, 1.0)
     for name, value in model.state_dict().items():
         factor = 0.95 if before[name].ndim >= 2 else 1.0
         torch.testing.assert_close(value, before[name] * factor)
@@ -952,9 +975,8 @@ def test_only_matrices_have_weight_decay(qwen2: Build) -> None:
 def test_half_precision_weights_accumulate_small_updates() -> None:
     layer = torch.nn.Linear(4, 4, bias=False).bfloat16()
     torch.nn.init.ones_(layer.weight)
-    strategy = SingleProcess(SingleProcessConfig())
-    strategy.prepare(layer, betas=(0.9, 0.999), weight_decay=0.0)
+    optimisation = AdamW(layer, betas=(0.9, 0.999), weight_decay=0.0)
     for _ in range(100):
         layer.weight.grad = torch.ones_like(layer.weight)
-        strategy.step(1e-4, 1e9)
+        optimisation.step(1e-4, 1e9)
     torch.testing.assert_close(layer.weight.float(), torch.full((4, 4), 0.99), rtol=0, atol=0.004)

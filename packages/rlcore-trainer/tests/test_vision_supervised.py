@@ -14,12 +14,14 @@ from rlcore.errors import DataError, UserError
 from rlcore.images import ImageProcessor, image_size
 from rlcore.types import Demonstration, ImagePart, MediaSpan, Message, TextPart, media_hash
 from rlcore_trainer.distributed import launch
+from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.learner.learner import Learner, offer_training
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.training.conversations import ConversationEncoder
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import encode
-from rlcore_trainer.training.supervised_loss import supervised_gradient
 from test_supervised import FORMAT, Chats, equal, trained
 from vision_models import IMAGE, picture, processor_of, vision_folder
 
@@ -190,9 +192,14 @@ def test_a_frozen_tower_keeps_its_weights_in_a_run(folder: Path) -> None:
 def stepped(folder: Path, strategy: Any) -> dict[str, Any]:
     """The loss, the norm of the gradient and the weights of one step on a batch with images."""
     policy = CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu"))
-    strategy.prepare(policy.module, betas=(0.9, 0.999), weight_decay=0.0)
-    loss = supervised_gradient(policy, strategy, encoded(rows_of(7)).sequences, 40)
-    norm, _ = strategy.step(1e-3, 1.0)
+    ranks = Ranks(strategy.processes)
+    offer_training(ranks, TrainedPolicy(policy, strategy, SupervisedConfig()))
+    with ranks:
+        if not ranks.is_main:
+            ranks.serve()
+            return {}
+        sequences = encoded(rows_of(7)).sequences
+        loss, norm, _ = Learner(ranks, 40).imitate(sequences, learning_rate=1e-3, max_gradient_norm=1.0)
     return {"loss": loss, "norm": norm, "weights": policy.module.state_dict()}
 
 
@@ -205,9 +212,9 @@ from rlcore_trainer.distributed.strategies.data_parallel import DataParallel
 from test_vision_supervised import stepped
 strategy = DataParallel(DataParallelConfig(processes=2))
 found = stepped(Path(sys.argv[1]), strategy)
-if strategy.rank.index == 0:
+if strategy.processes.rank.index == 0:
     torch.save(found, sys.argv[2])
-strategy._processes.end(None)
+strategy.processes.end(None)
 """
 
 

@@ -20,7 +20,7 @@ from rlcore.wording import counted
 from rlcore_trainer.batching.arrays import numbers_of
 from rlcore_trainer.batching.sharding import share
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.distributed.strategy import Strategy
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.optim.schedule import learning_rate
 from torch import Tensor
 
@@ -120,8 +120,7 @@ def _arrays(episode: RecordedEpisode, view: View, *, where: str) -> tuple[dict[s
 
 
 def clone(
-    policy: ControlPolicy,
-    strategy: Strategy,
+    trained: TrainedPolicy,
     run: RunSession,
     config: WarmupConfig,
     trainer: PolicyGradientConfig,
@@ -137,8 +136,7 @@ def clone(
     The random numbers of an update depend only on the seed and its number. Returns the number of updates.
 
     Args:
-        policy: the policy to train
-        strategy: strategy prepared with the policy
+        trained: the control policy with its optimiser
         run: provides the recorded episodes, and the environment that they come from
         config: numbers of episodes, updates and examples
         trainer: the largest gradient, and the largest number of examples that are computed at a time
@@ -152,7 +150,7 @@ def clone(
         DataError: the dataset has no recorded episodes, or they do not fit the environment.
         DivergenceError: from ``check``.
     """
-    dataset = run.dataset
+    policy, dataset = cast(ControlPolicy, trained.policy), run.dataset
     if not isinstance(dataset, EpisodeDataset):
         raise DataError(
             "the warm-up of a control policy needs recorded episodes",
@@ -179,11 +177,11 @@ def clone(
         chosen = random.Random(derive_seed(seed, "cloning", step)).choices(
             range(len(examples)), k=config.demonstrations_per_step
         )
-        loss = _gradient(policy, strategy, examples, chosen, trainer.max_tokens_per_batch, key=(seed, step))
+        loss = _gradient(trained, examples, chosen, trainer.max_tokens_per_batch, key=(seed, step))
         rate = learning_rate(
             step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.steps // 10, schedule="cosine"
         )
-        norm, _ = strategy.step(rate, trainer.max_gradient_norm)
+        norm, _ = trained.optimisation.step(rate, trainer.max_gradient_norm)
         check({"loss": loss, "gradient norm": norm}, f"warm-up step {step}", key="warmup.learning_rate")
         updates += 1
         if meter is not None:
@@ -204,8 +202,7 @@ def _counting(episodes: Iterable[RecordedEpisode], meter: Meter) -> Iterator[Rec
 
 
 def _gradient(
-    policy: ControlPolicy,
-    strategy: Strategy,
+    trained: TrainedPolicy,
     examples: Examples,
     chosen: Sequence[int],
     most: int,
@@ -213,8 +210,9 @@ def _gradient(
     key: tuple[object, ...],
 ) -> float:
     """Add the gradient of the mean loss of the chosen examples, of which this process computes its share."""
-    model, total = policy.module, 0.0
-    mine = share(list(enumerate(chosen)), strategy.rank)
+    policy, total = cast(ControlPolicy, trained.policy), 0.0
+    model = policy.module
+    mine = share(list(enumerate(chosen)), trained.processes.rank)
     for first in range(0, len(mine), most):
         part = mine[first : first + most]
         observation, action_BHA, valid_BH = examples.batch(torch.tensor([step for _, step in part]), model.chunk)
@@ -228,9 +226,9 @@ def _gradient(
         moved = {name: rows.to(policy.device) for name, rows in observation.items()}
         loss_B = model.cloning_loss(moved, action_BHA.to(policy.device), valid_BH.to(policy.device), noise)
         loss = loss_B.sum() / len(chosen)
-        strategy.backward(loss)
+        trained.optimisation.backward(loss)
         total += float(loss.detach())
-    return strategy.sum({"loss": total})["loss"]
+    return trained.processes.sum({"loss": total})["loss"]
 
 
 def _by_episode(examples: Examples) -> Iterable[tuple[Tensor, Tensor]]:

@@ -14,7 +14,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "tool_parser": ("parse", "render"),
     "chat_format": ("prompt", "observation", "parse"),
     "trainer": ("train",),
-    "strategy": ("step",),
+    "strategy": ("device", "optimise"),
     "sandbox": ("open", "close"),
 }
 """Kinds whose targets are classes, and their required methods."""

@@ -20,7 +20,7 @@ only for that member.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from rlcore.images import rotary_positions
@@ -31,9 +31,10 @@ from rlcore_trainer.batching.packed_images import ImagePlaces, PackedImages
 from rlcore_trainer.batching.packed_layout import PackedLayout
 from rlcore_trainer.batching.prefix_groups import Family, cut, families_of
 from rlcore_trainer.batching.sequence import TrainingSequence
-from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, shard
+from rlcore_trainer.batching.sequence_metrics import Rows
+from rlcore_trainer.batching.sharding import fair_size, shards
 
-__all__ = ["MicroBatch", "TrainingSequence", "pack", "plan"]
+__all__ = ["MicroBatch", "Minibatch", "Share", "TrainingSequence", "divide", "pack", "plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +80,51 @@ def plan(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     return batches
 
 
-def pack(
-    sequences: Sequence[TrainingSequence], max_tokens: int, device: torch.device, rank: Rank = SINGLE_RANK
-) -> list[MicroBatch]:
-    """Pack sequences into micro-batches of at most ``max_tokens`` fed tokens.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The micro-batches of one process as plain values, which can be sent to it."""
 
-    The micro-batches contain every trained token exactly once. Sequences without a trained token are omitted. A family
-    that fits stays together; a larger one is cut into several, each with the prefix. A micro-batch exceeds
-    ``max_tokens`` only if it consists of a single longer sequence.
+    sequences: Sequence[TrainingSequence]
+    """The sequences of these micro-batches, with their images and no others."""
+    places: Sequence[int]
+    """Index of each sequence among all sequences that were divided."""
+    batches: Sequence[Sequence[Family]]
+    """The families of each micro-batch. Their members are indices of `sequences`."""
 
-    Each process receives different micro-batches, and the processes together receive every trained token exactly once.
-    With several processes, micro-batches are made small enough to leave work for each of them. A process without work
-    receives an empty list.
+    @property
+    def trained(self) -> int:
+        """Number of trained tokens."""
+        return sum(self.sequences[i].trained for batch in self.batches for family in batch for i in family.members)
+
+    def micro_batches(self, device: torch.device) -> list[MicroBatch]:
+        """Return the micro-batches on a device."""
+        return [_pack(self.sequences, self.places, families, device) for families in self.batches]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minibatch:
+    """A process's share of a mini-batch, with what was computed once before the first update on its rollout."""
+
+    share: Share
+    old: Rows | None = None
+    """Log-probabilities before the first update."""
+    reference: Rows | None = None
+    """Log-probabilities of the reference policy; None without a KL term in the loss."""
+    values: Rows | None = None
+    """Values of the critic before the first update."""
+    returns: Rows | None = None
+    """Targets of the critic."""
+
+
+def divide(sequences: Sequence[TrainingSequence], max_tokens: int, processes: int = 1) -> list[Share]:
+    """Divide sequences into the micro-batches of each process, of at most ``max_tokens`` fed tokens.
+
+    The micro-batches of all processes together contain every trained token exactly once. Sequences without a trained
+    token are omitted. A family that fits stays together; a larger one is cut into several, each with the prefix. A
+    micro-batch exceeds ``max_tokens`` only if it consists of a single longer sequence.
+
+    With several processes, micro-batches are made small enough to leave work for each of them. A process may have no
+    work, but the main process has some whenever there is any.
 
     Raises:
         ValueError: the first token of a sequence is marked as trained, but no token precedes it; or the number of
@@ -102,15 +136,49 @@ def pack(
         if isinstance(sequence.advantage, Tensor) and len(sequence.advantage) != sequence.trained:
             raise ValueError(f"{len(sequence.advantage)} advantages for {sequence.trained} trained tokens")
     whole = families_of(sequences)
-    if rank.world_size > 1:
-        max_tokens = fair_size([family.fed for family in whole], max_tokens, rank)
+    if processes > 1:
+        max_tokens = fair_size([family.fed for family in whole], max_tokens, processes)
     families = [part for family in whole for part in cut(family, max_tokens)]
-    batches = plan([family.fed for family in families], max_tokens)
-    mine = shard([sum(families[j].fed for j in batch) for batch in batches], rank)
-    return [_pack(sequences, [families[j] for j in batches[i]], device) for i in mine]
+    batches = [[families[j] for j in batch] for batch in plan([family.fed for family in families], max_tokens)]
+    if processes == 1:
+        return [Share(sequences=sequences, places=range(len(sequences)), batches=batches)]
+    sizes = [sum(family.fed for family in batch) for batch in batches]
+    return [_share(sequences, [batches[i] for i in mine]) for mine in shards(sizes, processes)]
 
 
-def _pack(sequences: Sequence[TrainingSequence], families: Sequence[Family], device: torch.device) -> MicroBatch:
+def _share(sequences: Sequence[TrainingSequence], batches: Sequence[Sequence[Family]]) -> Share:
+    """Return the micro-batches of a process with the sequences and the images that it needs."""
+    places = sorted({i for batch in batches for family in batch for i in family.members})
+    here = {place: i for i, place in enumerate(places)}
+    return Share(
+        sequences=[_alone(sequences[i]) for i in places],
+        places=places,
+        batches=[
+            [replace(family, members=tuple(here[i] for i in family.members)) for family in batch] for batch in batches
+        ],
+    )
+
+
+def _alone(sequence: TrainingSequence) -> TrainingSequence:
+    """Return a sequence with its own images only, and without views of larger tensors, which pickle copies whole."""
+    names = {span.sha256 for span in sequence.media}
+    advantage = sequence.advantage
+    return replace(
+        sequence,
+        images={name: image for name, image in sequence.images.items() if name in names},
+        advantage=advantage.clone() if isinstance(advantage, Tensor) else advantage,
+    )
+
+
+def pack(sequences: Sequence[TrainingSequence], max_tokens: int, device: torch.device) -> list[MicroBatch]:
+    """Return the micro-batches of a single process; see `divide`."""
+    (share,) = divide(sequences, max_tokens)
+    return share.micro_batches(device)
+
+
+def _pack(
+    sequences: Sequence[TrainingSequence], index: Sequence[int], families: Sequence[Family], device: torch.device
+) -> MicroBatch:
     token_ids: list[Tensor] = []
     positions: list[Tensor] = []
     before: list[Tensor] = []
@@ -149,7 +217,7 @@ def _pack(sequences: Sequence[TrainingSequence], families: Sequence[Family], dev
                 else torch.full((len(trained_T),), torch.nan, dtype=torch.float64)
             )
             weights.append(sequence.weight)
-            owners.append(i)
+            owners.append(index[i])
             counts.append(len(trained_T))
             end += response
         start = end

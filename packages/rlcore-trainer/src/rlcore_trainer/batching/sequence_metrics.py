@@ -5,7 +5,7 @@ Axes: ``M`` the trained tokens of a micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -36,3 +36,14 @@ def add_metrics(totals: dict[str, float], metrics: Mapping[str, Tensor]) -> None
         number = float(value.detach())
         known = totals.get(name, 0.0)
         totals[name] = max(number, known) if name.endswith("/max") else known + number
+
+
+def joined_metrics(everybody: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Join the totals of several processes, by the rule of `add_metrics`."""
+    joined: dict[str, float] = {}
+    for totals in everybody:
+        for name, number in totals.items():
+            known = joined.get(name)
+            both = number if known is None else max(known, number) if name.endswith("/max") else known + number
+            joined[name] = both
+    return joined

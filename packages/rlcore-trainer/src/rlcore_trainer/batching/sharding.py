@@ -36,29 +36,28 @@ def joined(shares: Sequence[Sequence[Item]]) -> list[Item]:
     return [shares[i % len(shares)][i // len(shares)] for i in range(total)]
 
 
-def shard(sizes: Sequence[int], rank: Rank) -> list[int]:
-    """Return the indices of the pieces of work assigned to this process, in ascending order.
+def shards(sizes: Sequence[int], processes: int) -> list[list[int]]:
+    """Return the indices of the pieces of work of each process, in ascending order.
 
     Pieces are assigned in descending order of size, each to the process with the smallest load so far (Graham 1969,
-    LPT: the largest load is at most 4/3 of the optimum). Rank 0 receives a piece whenever there is at least one.
+    LPT: the largest load is at most 4/3 of the optimum). The first process receives a piece whenever there is one.
     """
-    loads = [0] * rank.world_size
-    mine = []
+    loads = [0] * processes
+    found: list[list[int]] = [[] for _ in range(processes)]
     for piece in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         least = loads.index(min(loads))
         loads[least] += max(1, sizes[piece])
-        if least == rank.index:
-            mine.append(piece)
-    return sorted(mine)
+        found[least].append(piece)
+    return [sorted(one) for one in found]
 
 
-def fair_size(sizes: Sequence[int], limit: int, rank: Rank) -> int:
+def fair_size(sizes: Sequence[int], limit: int, processes: int) -> int:
     """Return a batch size, at most ``limit``, that leaves work for every process.
 
     If there are at least as many pieces as processes, the size is at least that of the largest piece, up to ``limit``,
     so pieces within the limit are not cut.
     """
-    fair = -(-sum(sizes) // rank.world_size)
-    if len(sizes) >= rank.world_size:
+    fair = -(-sum(sizes) // processes)
+    if len(sizes) >= processes:
         fair = max(fair, *sizes)
     return min(limit, max(1, fair))

@@ -20,7 +20,7 @@ from rlcore.session.processes import LAUNCHER
 from rlcore.terminal import say
 
 from rlcore_trainer.batching.sharding import Rank
-from rlcore_trainer.distributed.launcher import FAILURE
+from rlcore_trainer.distributed.failures import FAILURE
 
 HEARTBEAT_S = 10.0
 MISSED = 18

@@ -25,7 +25,7 @@ from rlcore.terminal import say
 from rlcore.wording import counted
 
 from rlcore_trainer.distributed.config import DataParallelConfig
-from rlcore_trainer.distributed.launcher import FAILURE
+from rlcore_trainer.distributed.failures import FAILURE
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession

@@ -11,7 +11,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -23,13 +23,14 @@ import torch.distributed as distributed
 # gloo's threads, which occasionally abort a process that exits while they run. Transformers would import it later.
 import torch.distributed.nn.functional  # noqa: F401
 from accelerate import PartialState
-from rlcore.errors import EngineError, ProcessError, RlcoreError, UserError
+from rlcore.errors import ProcessError
 from rlcore.session.processes import LAUNCHER, world_size
 from torch import Tensor
 
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
+from rlcore_trainer.distributed.collectives import Collectives
+from rlcore_trainer.distributed.failures import FAILURE, error_of, first_line, is_abandoned, told_error
 from rlcore_trainer.distributed.heartbeat import start_heartbeat, stop_heartbeat
-from rlcore_trainer.distributed.launcher import FAILURE, is_abandoned
 
 Value = TypeVar("Value")
 
@@ -41,8 +42,8 @@ LAST_WORDS_S = 5.0
 """Seconds to wait for the error of a lost process."""
 
 
-class JoinedProcesses:
-    """Implements `rlcore.session.processes.Processes` with torch.distributed.
+class JoinedProcesses(Collectives):
+    """Implements both protocols named ``Processes``, that of the core and that of strategies, with torch.distributed.
 
     All processes must call the same methods in the same order.
 
@@ -69,9 +70,7 @@ class JoinedProcesses:
                 warnings.simplefilter("ignore")  # PartialState reports its number of threads
                 state = PartialState(cpu=cpu, timeout=PATIENCE, **backend)
         except RuntimeError as error:
-            raise ProcessError(
-                f"the processes of the run cannot connect to each other: {_first_line(error)}"
-            ) from error
+            raise ProcessError(f"the processes of the run cannot connect to each other: {first_line(error)}") from error
         self.rank = Rank(state.process_index, state.num_processes)
         self.device = state.device
         start_heartbeat(_store(), self.rank)
@@ -90,6 +89,26 @@ class JoinedProcesses:
             distributed.all_gather_object(found, value)
         return found
 
+    def scatter(self, values: Sequence[Value] | None) -> Value:
+        """Send a value to each process; only the main process provides them."""
+        if self.rank.world_size == 1:
+            assert values is not None
+            return values[0]
+        found: list[Any] = [None]
+        with self._watched():
+            distributed.scatter_object_list(found, None if values is None else list(values), src=0)
+        received: Value = found[0]
+        return received
+
+    def gather(self, value: Value) -> list[Value]:
+        """Return the values of all processes in the main process, ordered by rank, and an empty list in the others."""
+        if self.rank.world_size == 1:
+            return [value]
+        found: list[Any] | None = [None] * self.rank.world_size if self.is_main else None
+        with self._watched():
+            distributed.gather_object(value, found, dst=0)
+        return found or []
+
     def add(self, tensor: Tensor) -> None:
         """Sum a tensor over all processes in place. The result is bitwise identical in all processes."""
         if self.rank.world_size > 1:
@@ -98,7 +117,7 @@ class JoinedProcesses:
 
     def any(self, here: bool) -> bool:
         """Return whether ``here`` is true in any process, or the launcher has ended."""
-        return any(self.exchange(here or is_abandoned()))
+        return super().any(here or is_abandoned())
 
     def from_main(self, make: Callable[[], Value]) -> Value:
         """Return the result of ``make`` in the main process. An error there is raised in all processes."""
@@ -109,11 +128,11 @@ class JoinedProcesses:
                 value = make()
             except Exception as raised:  # raised in all processes below
                 error = raised
-        made, told = self.exchange((value, _told(error, self.rank)) if self.is_main else (None, None))[0]
+        made, told = self.exchange((value, told_error(error, self.rank)) if self.is_main else (None, None))[0]
         if error is not None:
             raise error
         if told is not None:
-            raise _error_of(told)
+            raise error_of(told)
         return value if self.is_main else made  # type: ignore[return-value]
 
     @contextmanager
@@ -124,11 +143,11 @@ class JoinedProcesses:
             yield
         except Exception as raised:  # raised in all processes below
             error = raised
-        everybody = self.exchange(_told(error, self.rank))
+        everybody = self.exchange(told_error(error, self.rank))
         if error is not None:
             raise error
         if failures := [told for told in everybody if told is not None]:
-            raise _error_of(failures[0])
+            raise error_of(failures[0])
 
     def end(self, error: BaseException | None) -> None:
         """Leave the process group, or report the error that ended this process."""
@@ -140,7 +159,7 @@ class JoinedProcesses:
                 distributed.destroy_process_group()
             return
         with suppress(RuntimeError):  # the process that hosts the store has ended
-            _store().compare_set(FAILURE, "", json.dumps(_told(error, self.rank)))
+            _store().compare_set(FAILURE, "", json.dumps(told_error(error, self.rank)))
         stop_heartbeat()
 
     @contextmanager
@@ -158,7 +177,7 @@ def _last_words() -> BaseException:
     with suppress(RuntimeError):
         while time.monotonic() < deadline:
             if _store().check([FAILURE]):
-                return _error_of(json.loads(_store().get(FAILURE)), agreed=False)
+                return error_of(json.loads(_store().get(FAILURE)), agreed=False)
             time.sleep(0.1)
     return ProcessError("another process of this run ended unexpectedly: it was killed or ran out of memory")
 
@@ -169,32 +188,3 @@ def _store() -> Any:
     while LAUNCHER in os.environ and isinstance(store, distributed.PrefixStore):  # type: ignore[attr-defined]
         store = store.underlying_store
     return store
-
-
-def _told(error: BaseException | None, rank: Rank) -> dict[str, Any] | None:
-    """Return an error as plain data, or None if there is no error."""
-    if error is None:
-        return None
-    if isinstance(error, UserError):
-        return {"kind": "user", "parts": [error.message, error.found, error.where, error.fix]}
-    if isinstance(error, KeyboardInterrupt):
-        return {"kind": "interrupt"}
-    kind = "engine" if isinstance(error, EngineError) else "process"
-    text = str(error) if isinstance(error, RlcoreError) else f"{type(error).__name__}: {_first_line(error)}"
-    if not isinstance(error, ProcessError):
-        text = f"rank {rank.index} of {rank.world_size} failed: {text}"
-    return {"kind": kind, "text": text}
-
-
-def _error_of(told: dict[str, Any], *, agreed: bool = True) -> BaseException:
-    """Return the error to raise in other processes. An error that was not agreed is never recoverable."""
-    if told["kind"] == "user":
-        message, found, where, fix = told["parts"]
-        return UserError(message, found=found, where=where, fix=fix)
-    if told["kind"] == "interrupt":
-        return KeyboardInterrupt()
-    return EngineError(told["text"]) if told["kind"] == "engine" and agreed else ProcessError(told["text"])
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0]

@@ -1,13 +1,12 @@
-"""The protocol of strategies that distribute a training step over processes and devices."""
+"""The protocols of strategies, which distribute training over processes and devices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import torch
-from rlcore.contracts import Executor
 from torch import Tensor, nn
 
 from rlcore_trainer.batching.sequence_metrics import Rows
@@ -16,53 +15,40 @@ from rlcore_trainer.batching.sharding import Rank
 Value = TypeVar("Value")
 
 
-class Strategy(Protocol):
-    """Owns the device and the optimiser; the trainer provides the loss.
+class Processes(Protocol):
+    """Collective operations. All processes must call the same methods in the same order."""
 
-    With several processes, all processes must call the same methods in the same order.
-    """
-
-    rank: Rank
-    """Rank of this process, which determines its share of the work."""
-
-    def device(self, wanted: str) -> torch.device:
-        """Return the device for ``model.device``.
-
-        Raises:
-            UserError: the device does not exist.
-        """
+    @property
+    def rank(self) -> Rank:
+        """Rank of this process and the number of processes."""
         ...
 
-    def prepare(self, model: nn.Module, *, betas: tuple[float, float], weight_decay: float) -> None:
-        """Create the optimiser for all trainable parameters of ``model``. A second call resets it."""
+    def scatter(self, values: Sequence[Value] | None) -> Value:
+        """Send a value to each process; only the main process provides them."""
         ...
 
-    def another(self) -> Strategy:
-        """Return a strategy of the same kind, for parameters with a separate optimiser."""
-        ...
-
-    def backward(self, loss: Tensor) -> None:
-        """Accumulate the gradient of a micro-batch's loss."""
-        ...
-
-    def step(self, learning_rate: float, max_gradient_norm: float) -> tuple[float, bool]:
-        """Clip the gradient, update the weights and clear the gradient.
-
-        Returns:
-            The norm before clipping, and whether the weights were updated. They are not if the norm is not finite.
-        """
+    def gather(self, value: Value) -> list[Value]:
+        """Return the values of all processes in the main process, ordered by rank, and an empty list in the others."""
         ...
 
     def sum(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return the sums over all processes, or the maximum for names that end in ``/max``."""
+        """Return the sums over all processes."""
+        ...
+
+    def max(self, value: float) -> float:
+        """Return the largest value of all processes."""
+        ...
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """Join the totals of `rlcore_trainer.batching.sequence_metrics.add_metrics` of all processes."""
         ...
 
     def union(self, rows: Rows) -> Rows:
-        """Merge the rows of all processes, each of which has the rows of its share."""
+        """Merge the rows of all processes, each of which has different ones."""
         ...
 
     def any(self, here: bool) -> bool:
-        """Return whether the value is true in any process. All processes must call this method."""
+        """Return whether the value is true in any process."""
         ...
 
     def from_main(self, make: Callable[[], Value]) -> Value:
@@ -77,8 +63,20 @@ class Strategy(Protocol):
         """
         ...
 
-    def executor(self, executor: Executor) -> Executor:
-        """Return an executor that collects with the executors of all processes."""
+
+class Optimisation(Protocol):
+    """The optimiser of a module, whose copies in all processes have equal weights."""
+
+    def backward(self, loss: Tensor) -> None:
+        """Accumulate the gradient of a micro-batch's loss."""
+        ...
+
+    def step(self, learning_rate: float, max_gradient_norm: float) -> tuple[float, bool]:
+        """Sum the gradients of all processes, clip the gradient, update the weights and clear the gradient.
+
+        Returns:
+            The norm before clipping, and whether the weights were updated. They are not if the norm is not finite.
+        """
         ...
 
     def state(self) -> dict[str, Any]:
@@ -87,4 +85,25 @@ class Strategy(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a `state` of the same model."""
+        ...
+
+
+class Strategy(Protocol):
+    """Distributes a run over processes and devices."""
+
+    @property
+    def processes(self) -> Processes:
+        """The processes of the run."""
+        ...
+
+    def device(self, wanted: str) -> torch.device:
+        """Return the device of this process for ``model.device``.
+
+        Raises:
+            UserError: the device does not exist.
+        """
+        ...
+
+    def optimise(self, model: nn.Module, *, betas: tuple[float, float], weight_decay: float) -> Optimisation:
+        """Create the optimiser of all trainable parameters of ``model``."""
         ...

@@ -8,7 +8,7 @@ log-probability: the head at the last prompt token gives the value of the first 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rlcore_trainer.algorithms.losses.values import value_loss
-from rlcore_trainer.batching.experience import Experience
-from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
+from rlcore_trainer.batching.packing import Minibatch, Share
 from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, rows_of, split
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategy import Strategy
@@ -52,7 +51,7 @@ class Critic:
         Args:
             config: configuration of the critic; its model must not be None
             policy: the policy that ``copy`` copies
-            strategy: strategy of the policy; the critic gets another of the same kind
+            strategy: strategy of the run; the critic has its own optimiser
             trainer: settings of AdamW and the token budget of a micro-batch
 
         Raises:
@@ -60,7 +59,7 @@ class Critic:
         """
         assert config.model is not None
         self._config, self._trainer = config, trainer
-        self.shares_trunk = config.model == "head"
+        self.shares_trunk = config.shares_trunk
         self.coefficient = config.coefficient
         self._policy, folder = policy, None
         if config.model not in ("head", "copy"):
@@ -77,7 +76,7 @@ class Critic:
             self._head if self.shares_trunk else nn.ModuleDict({"trunk": self._trunk.module, "head": self._head})
         )
         self._module.requires_grad_(True)
-        self._strategy = strategy.another()
+        self._strategy = strategy
         self._prepare()
 
     def follow(self) -> None:
@@ -87,7 +86,10 @@ class Critic:
             self._prepare()
 
     def _prepare(self) -> None:
-        self._strategy.prepare(self._module, betas=self._trainer.betas, weight_decay=self._trainer.weight_decay)
+        trainer = self._trainer
+        self._optimisation = self._strategy.optimise(
+            self._module, betas=trainer.betas, weight_decay=trainer.weight_decay
+        )
 
     def read(self, hidden_MD: Tensor) -> Tensor:
         """Return the values of the head for hidden states, ``values_M``."""
@@ -95,21 +97,13 @@ class Critic:
         return values_M
 
     @torch.no_grad()
-    def values(self, sequences: Sequence[TrainingSequence]) -> Rows:
-        """Return the values of each sequence's trained tokens, by index."""
+    def values(self, share: Share) -> Rows:
+        """Return the values of each sequence's trained tokens, by its place."""
         found: Rows = {}
         with self._trunk.computing():
-            for batch in self._packed(sequences):
+            for batch in share.micro_batches(self._trunk.device):
                 found |= split(self.read(self._trunk.features(batch)), batch.sequence_M)
-        return self._strategy.union(found)
-
-    def left_values(self, experience: Experience) -> Tensor:
-        """Return the value of the state in which each trajectory was cut short, 0 for one that ended; float64 [N]."""
-        left = experience.left_states
-        values_N = torch.zeros(len(experience), dtype=torch.float64)
-        for place, row in self.values(list(left.values())).items():
-            values_N[list(left)[place]] = row[0].to(values_N)
-        return values_N
+        return found
 
     def loss(
         self, values_M: Tensor, old_values_M: Tensor, returns_M: Tensor, weights_M: Tensor
@@ -119,33 +113,32 @@ class Critic:
             values_M, old_values_M.to(values_M), returns_M.to(values_M), weights_M.to(values_M), clip=self._config.clip
         )
 
-    def learn(
-        self, sequences: Sequence[TrainingSequence], old_values: Rows, returns: Rows, *, learning_rate: float
-    ) -> dict[str, float]:
+    def learn(self, minibatch: Minibatch, *, tokens: int, learning_rate: float) -> dict[str, float]:
         """Update the critic alone, without changing the policy's layers.
 
         Args:
-            sequences: a mini-batch in which all tokens have the same weight
-            old_values: values before the first update on the rollout, by index of the sequence
-            returns: target values, by index of the sequence
+            minibatch: this process's share, with values before the first update on the rollout, and returns
+            tokens: trained tokens of the mini-batch in all processes, over which the loss is a mean
             learning_rate: learning rate of a head; a separate model uses its own
         """
-        weight = 1.0 / sum(sequence.trained for sequence in sequences)
+        assert minibatch.values is not None
+        assert minibatch.returns is not None
         totals: dict[str, float] = {}
         if not self.shares_trunk:
             self._trunk.train()
         with self._trunk.computing():
-            for batch in self._packed(sequences):
+            for batch in minibatch.share.micro_batches(self._trunk.device):
                 with torch.set_grad_enabled(not self.shares_trunk):
                     hidden_MD = self._trunk.features(batch)
                 values_M = self.read(hidden_MD)
-                old_M, returns_M = rows_of(old_values, batch.sequence_M), rows_of(returns, batch.sequence_M)
-                loss, metrics = self.loss(values_M, old_M, returns_M, torch.full_like(values_M, weight))
-                self._strategy.backward(loss)
+                old_M = rows_of(minibatch.values, batch.sequence_M)
+                returns_M = rows_of(minibatch.returns, batch.sequence_M)
+                loss, metrics = self.loss(values_M, old_M, returns_M, torch.full_like(values_M, 1.0 / tokens))
+                self._optimisation.backward(loss)
                 add_metrics(totals, metrics | {"critic/loss": loss})
         if not self.shares_trunk:
             self._trunk.train(False)
-        totals = self._strategy.sum(totals)
+        totals = self._strategy.processes.metrics(totals)
         norm, _ = self.step(learning_rate)
         return totals | {"critic/gradient_norm": norm}
 
@@ -156,15 +149,11 @@ class Critic:
             The norm of the gradient, and whether an update was made. No update is made if the norm is not finite.
         """
         rate = learning_rate if self.shares_trunk else self._config.learning_rate
-        return self._strategy.step(rate, self._trainer.max_gradient_norm)
-
-    def _packed(self, sequences: Sequence[TrainingSequence]) -> list[MicroBatch]:
-        """Return this process's share of the micro-batches."""
-        return pack(sequences, self._trainer.max_tokens_per_batch, self._trunk.device, self._strategy.rank)
+        return self._optimisation.step(rate, self._trainer.max_gradient_norm)
 
     def state(self) -> dict[str, Any]:
         """Return the data that `restore` needs: weights and optimiser state."""
-        return {"weights": self._module.state_dict(), "strategy": self._strategy.state()}
+        return {"weights": self._module.state_dict(), "strategy": self._optimisation.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a `state`.
@@ -178,7 +167,7 @@ class Critic:
             was_model = "a separate model" if self.shares_trunk else "a model with other layers"
             raise another_critic(str(self._config.model), was_head=set(weights) == HEAD_WEIGHTS, found=was_model)
         self._module.load_state_dict(weights)
-        self._strategy.restore(state["strategy"])
+        self._optimisation.restore(state["strategy"])
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float | None:

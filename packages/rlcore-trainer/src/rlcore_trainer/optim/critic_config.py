@@ -29,6 +29,11 @@ class CriticConfig(Table):
     warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
     """Number of initial steps in which only the critic is trained."""
 
+    @property
+    def shares_trunk(self) -> bool:
+        """Whether the critic is a head on the policy's layers, which its loss then trains, too."""
+        return self.model == "head"
+
 
 def another_critic(asked: str, *, was_head: bool, found: str = "a separate model") -> UserError:
     """Return the error for a checkpoint whose critic is of a different kind."""

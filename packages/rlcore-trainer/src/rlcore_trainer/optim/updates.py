@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from rlcore.errors import UserError
-from rlcore.runs.progress import Meter, silent
 from rlcore.types import Group, derive_seed
 from torch import Tensor
 
@@ -21,14 +20,14 @@ from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.divergence import kl, next_coefficient
 from rlcore_trainer.algorithms.outputs import advantages_of
 from rlcore_trainer.batching.experience import Experience
-from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
-from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, chosen, rows_of, split
+from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.config import PolicyGradientConfig
-from rlcore_trainer.distributed.strategy import Strategy
+from rlcore_trainer.learner.learner import Learner
+from rlcore_trainer.learner.policy_learner import Update, Which
 from rlcore_trainer.optim.advantage_inputs import advantage_inputs
-from rlcore_trainer.optim.critic import Critic, explained_variance
-from rlcore_trainer.optim.objective import Objective
-from rlcore_trainer.policy.policy import Policy, Reference
+from rlcore_trainer.optim.critic import explained_variance
+from rlcore_trainer.optim.critic_config import CriticConfig
 
 
 @dataclass(slots=True)
@@ -51,15 +50,6 @@ class _Known:
     values: Rows | None = None
     returns: Rows | None = None
 
-    def of(self, members: list[int]) -> _Known:
-        """Return the data of some sequences, indexed by their positions in ``members``."""
-        rows = {name: getattr(self, name) for name in ("old", "reference", "values", "returns")}
-        return _Known(**{name: None if found is None else chosen(found, members) for name, found in rows.items()})
-
-
-def _unshown(phase: str, total: int, unit: str) -> Meter:
-    return Meter(phase, total, unit, silent)
-
 
 class PolicyUpdate:
     """Updates the policy on a rollout: advantages, mini-batches, micro-batches, losses and optimiser steps.
@@ -70,49 +60,39 @@ class PolicyUpdate:
 
     def __init__(
         self,
-        policy: Policy,
-        reference: Reference | None,
-        critic: Critic | None,
-        strategy: Strategy,
+        learner: Learner,
         advantage: Advantage,
         policy_loss: Loss,
         trainer: PolicyGradientConfig,
         algorithm: AlgorithmConfig,
         *,
-        temperature: float = 1.0,
-        comparable: bool | None = None,
+        has_reference: bool = False,
+        critic: CriticConfig | None = None,
         max_response_tokens: int = 256,
-        progress: Callable[[str, int, str], Meter] = _unshown,
     ) -> None:
         """Store the components of an update.
 
         Args:
-            policy: the policy to train
-            reference: the policy relative to which a KL term is measured; never run while the coefficient is 0
-            critic: critic for advantages that need one
-            strategy: strategy prepared with the policy
+            learner: computes log-probabilities, values and updates in all processes
             advantage: the advantage estimator
             policy_loss: the policy loss, the first term of the objective
             trainer: the number of updates and the batch sizes
             algorithm: all other settings
-            temperature: temperature at which the rollout was sampled and log-probabilities are computed
-            comparable: whether the engine's log-probabilities are of the trained distribution; None derives this from
-                the temperature
+            has_reference: whether the learner has a policy relative to which a KL term is measured; it is never run
+                while the coefficient is 0
+            critic: settings of the learner's critic; None without one
             max_response_tokens: maximum length used by the aggregation and the penalty for long answers
-            progress: makes a meter for a phase, its total and its unit
 
         Raises:
-            UserError: the advantage needs a critic, but none is given.
+            UserError: the advantage needs a critic, but there is none.
         """
-        self._policy, self._reference, self._critic, self._strategy = policy, reference, critic, strategy
-        self._trainer, self._algorithm, self._temperature = trainer, algorithm, temperature
-        self._max_response_tokens, self._progress = max_response_tokens, progress
+        self._learner, self._trainer, self._algorithm = learner, trainer, algorithm
+        self._has_reference, self._max_response_tokens = has_reference, max_response_tokens
+        self._critic = None if critic is None or critic.model is None else critic
         self._advantage, self._traits = advantage, advantage_traits(advantage)
-        if self._traits.needs_critic and critic is None:
+        if self._traits.needs_critic and self._critic is None:
             raise UserError("this advantage needs the values of a critic", fix="set critic.model=copy or head")
         self._aggregation = algorithm.aggregation or loss_traits(policy_loss).aggregation
-        comparable = temperature == 1.0 if comparable is None else comparable
-        self._objective = Objective(policy_loss, algorithm, comparable=comparable)
         self._coefficient = algorithm.kl.coefficient
 
     @property
@@ -126,21 +106,15 @@ class PolicyUpdate:
         return self._traits.needs_baseline
 
     def state(self) -> dict[str, Any]:
-        """Return the data that `restore` needs in addition to the policy and its optimiser, as tensors and numbers."""
-        critic = {} if self._critic is None else {"critic": self._critic.state()}
+        """Return the data that `restore` needs, as numbers."""
         asked = self._algorithm.kl.model_dump(include={"controller", "coefficient"})
-        return {"kl_coefficient": self._coefficient, "kl_asked": asked, **critic}
+        return {"kl_coefficient": self._coefficient, "kl_asked": asked}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state`. Settings that have changed since then start from the configuration.
-
-        A critic that is missing from the state stays newly initialised. Raises as `Critic.restore`.
-        """
+        """Restore a `state`. Settings that have changed since then start from the configuration."""
         asked = self._algorithm.kl.model_dump(include={"controller", "coefficient"})
         if asked["controller"] == "adaptive" and state.get("kl_asked") == asked:
             self._coefficient = float(state["kl_coefficient"])
-        if self._critic is not None and "critic" in state:
-            self._critic.restore(state["critic"])
 
     def run(
         self,
@@ -160,7 +134,7 @@ class PolicyUpdate:
             baselines: the score of the greedy answer, by index of the group
             critic_only: whether to leave the policy unchanged
         """
-        torch.manual_seed(derive_seed("update", *key, *self._strategy.rank.key))
+        self._learner.seed("update", *key)
         experience = Experience.of(
             groups,
             self._algorithm,
@@ -178,9 +152,9 @@ class PolicyUpdate:
         if not critic_only:
             fed = [i for i in experience.sequences_of(experience.trained) if self._is_fed(sequences[i])]
             if self.updates_per_rollout > 1 and known.old is None:
-                known.old = self._logprobs(self._policy, sequences, fed)
+                known.old = self._logprobs(sequences, fed, "policy")
             if self._pulls("loss") and known.reference is None:
-                known.reference = self._reference_logprobs(sequences, fed)
+                known.reference = self._logprobs(sequences, fed, "reference")
         self._learn(experience, sequences, known, result, learning_rate, key, critic_only=critic_only)
         result.kl = result.metrics.get("kl/mean")
         if self._coefficient:
@@ -198,15 +172,15 @@ class PolicyUpdate:
     # Before the first update
 
     def _pulls(self, target: str) -> bool:
-        return self._coefficient > 0 and self._reference is not None and self._algorithm.kl.target == target
+        return self._coefficient > 0 and self._has_reference and self._algorithm.kl.target == target
 
     def _penalties(self, experience: Experience, known: _Known, result: Updated) -> Tensor | None:
         """Return the penalty of a KL term in the reward for each written token [N, T]; None without such a term."""
         if not self._pulls("reward"):
             return None
         written = experience.sequences_of(range(len(experience)))
-        known.old = old = self._logprobs(self._policy, experience.sequences, written)
-        known.reference = reference = self._reference_logprobs(experience.sequences, written)
+        known.old = old = self._logprobs(experience.sequences, written, "policy")
+        known.reference = reference = self._logprobs(experience.sequences, written, "reference")
         estimator = self._algorithm.kl.estimator
         divergence_NT = experience.padded({i: kl(old[i].double(), reference[i].double(), estimator) for i in written})
         result.metrics["kl/mean"] = float(divergence_NT.sum()) / max(1, int(experience.lengths_N.sum()))
@@ -217,9 +191,9 @@ class PolicyUpdate:
     ) -> list[TrainingSequence]:
         values_NT = bootstrap_N = None
         if self._critic is not None:
-            known.values = self._critic.values(experience.sequences)
+            known.values = self._learner.values(dict(enumerate(experience.sequences)))
             values_NT = experience.padded(known.values)
-            bootstrap_N = self._critic.left_values(experience)
+            bootstrap_N = self._left_values(experience)
         inputs = advantage_inputs(
             experience,
             penalties_NT=penalties_NT,
@@ -233,8 +207,7 @@ class PolicyUpdate:
             returns_NT = output.returns_NT
             if returns_NT is None:
                 returns_NT = lambda_returns(inputs.rewards_NT, values_NT, mask_NT)
-            device = self._policy.device
-            known.returns = {i: row.to(device) for i, row in experience.rows(returns_NT).items()}
+            known.returns = experience.rows(returns_NT)
             explained = explained_variance(values_NT[mask_NT], returns_NT[mask_NT])
             if explained is not None:
                 result.metrics["critic/explained_variance"] = explained
@@ -250,30 +223,19 @@ class PolicyUpdate:
         """Return whether a sequence contributes to the policy gradient. The normaliser counts it in either case."""
         advantage = sequence.advantage
         pushed = bool(advantage.any()) if isinstance(advantage, Tensor) else bool(advantage)
-        shared = self._critic is not None and self._critic.shares_trunk and self._critic.coefficient > 0
+        critic = self._critic
+        shared = critic is not None and critic.shares_trunk and critic.coefficient > 0
         return pushed or bool(self._algorithm.entropy) or self._pulls("loss") or shared
 
-    def _reference_logprobs(self, sequences: Sequence[TrainingSequence], members: Sequence[int]) -> Rows:
-        """Return the log-probabilities under the reference; see `_logprobs`."""
-        assert self._reference is not None
-        with self._reference.standing_in() as policy:
-            return self._logprobs(policy, sequences, members)
+    def _logprobs(self, sequences: Sequence[TrainingSequence], members: Sequence[int], which: Which) -> Rows:
+        return self._learner.logprobs({i: sequences[i] for i in members}, which)
 
-    @torch.no_grad()
-    def _logprobs(self, policy: Policy, sequences: Sequence[TrainingSequence], members: Sequence[int]) -> Rows:
-        """Return log-probabilities of the written tokens of some sequences under a policy, without gradients."""
-        found: Rows = {}
-        wanted = [sequences[i] for i in members]
-        with policy.computing(), self._metered("log-probabilities", wanted) as meter:
-            for batch in pack(wanted, self._trainer.max_tokens_per_batch, policy.device, self._strategy.rank):
-                found |= split(policy.evaluate(batch, temperature=self._temperature)[0], batch.sequence_M)
-                meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
-        return {members[place]: row for place, row in self._strategy.union(found).items()}
-
-    def _metered(self, phase: str, sequences: Sequence[TrainingSequence]) -> Meter:
-        """Count the trained tokens of this process."""
-        total = sum(sequence.trained for sequence in sequences) // self._strategy.rank.world_size
-        return self._progress(phase, total, "token")
+    def _left_values(self, experience: Experience) -> Tensor:
+        """Return the value of the state in which each trajectory was cut short, 0 for one that ended; float64 [N]."""
+        values_N = torch.zeros(len(experience), dtype=torch.float64)
+        for trajectory, row in self._learner.values(experience.left_states).items():
+            values_N[trajectory] = row[0].to(values_N)
+        return values_N
 
     # Updates
 
@@ -289,30 +251,14 @@ class PolicyUpdate:
         critic_only: bool,
     ) -> None:
         totals: dict[str, list[float]] = {}
-        self._policy.train()
         for epoch in range(self._trainer.epochs):
             for minibatch in self._minibatches(experience, (*key, epoch)):
-                members = experience.sequences_of(minibatch)
-                numbers: dict[str, float] = {}
-                if self._critic is not None and (critic_only or not self._critic.shares_trunk):
-                    assert known.values is not None
-                    assert known.returns is not None
-                    numbers |= self._critic.learn(
-                        [sequences[i] for i in members],
-                        chosen(known.values, members),
-                        chosen(known.returns, members),
-                        learning_rate=learning_rate,
-                    )
-                of_policy = None if critic_only else self._accumulate(experience, sequences, minibatch, known)
-                if of_policy is not None:
-                    norm, updated = self._strategy.step(learning_rate, self._trainer.max_gradient_norm)
-                    if updated and self._critic is not None and self._critic.shares_trunk:
-                        numbers["critic/gradient_norm"], _ = self._critic.step(learning_rate)
-                    result.updates += updated
-                    numbers |= of_policy | {"gradient_norm": norm}
+                updated, numbers = self._update(
+                    experience, sequences, minibatch, known, learning_rate, critic_only=critic_only
+                )
+                result.updates += updated
                 for name, value in numbers.items():
                     totals.setdefault(name, []).append(value)
-        self._policy.train(False)
         if totals:
             result.metrics["tokens/trained"] = float(experience.lengths_N[experience.trained].sum())
         for name, values in totals.items():
@@ -332,56 +278,41 @@ class PolicyUpdate:
         cuts = [part * len(units) // parts for part in range(parts + 1)]
         return [sorted(i for unit in units[cuts[part] : cuts[part + 1]] for i in unit) for part in range(parts)]
 
-    def _accumulate(
-        self, experience: Experience, sequences: Sequence[TrainingSequence], minibatch: Sequence[int], known: _Known
-    ) -> dict[str, float] | None:
-        """Accumulate the gradient of a mini-batch of trajectories. Return its means over the tokens fed to the model.
+    def _update(
+        self,
+        experience: Experience,
+        sequences: Sequence[TrainingSequence],
+        minibatch: Sequence[int],
+        known: _Known,
+        learning_rate: float,
+        *,
+        critic_only: bool,
+    ) -> tuple[bool, dict[str, float]]:
+        """Update on a mini-batch of trajectories, and return whether the policy was updated, and metrics.
 
-        Returns None without a gradient. All segments of a trajectory have its weight. Sequences with zero advantage
-        count in the normaliser, but are fed to the model only if another term needs them.
+        All segments of a trajectory have its weight. Sequences with zero advantage count in the normaliser, but are fed
+        to the policy only if another term needs them.
         """
         counts = experience.lengths_N[minibatch].tolist()
         weights = token_weights(counts, self._aggregation, max_response_tokens=self._max_response_tokens)
-        members = [i for i in experience.sequences_of(minibatch) if self._is_fed(sequences[i])]
-        if not members:
-            return None
         weight_of = dict(zip(minibatch, weights, strict=True))
-        weighted = [replace(sequences[i], weight=weight_of[experience.parts[i].trajectory]) for i in members]
-        share = sum(sequence.weight * sequence.trained for sequence in weighted)
-        rows = known.of(members)
-        value_weight = 1.0 / sum(counts)
-        totals: dict[str, float] = {}
-        with self._policy.computing(), self._metered("update", weighted) as meter:
-            for batch in pack(weighted, self._trainer.max_tokens_per_batch, self._policy.device, self._strategy.rank):
-                loss, parts = self._loss(batch, rows, value_weight)
-                self._strategy.backward(loss)
-                for metrics in parts:
-                    add_metrics(totals, metrics)
-                meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
-        return self._objective.means(self._strategy.sum(totals), share)
-
-    def _loss(self, batch: MicroBatch, known: _Known, value_weight: float) -> tuple[Tensor, list[dict[str, Tensor]]]:
-        """Return the loss of a micro-batch, and the metrics of its parts."""
-        objective, before = self._objective.of(
-            batch,
-            old_M=None if known.old is None else rows_of(known.old, batch.sequence_M),
-            reference_M=rows_of(known.reference, batch.sequence_M)
-            if known.reference is not None and self._pulls("loss")
-            else None,
-            coefficient=self._coefficient,
+        written = {i: sequences[i] for i in experience.sequences_of(minibatch)}
+        weighted = {
+            i: replace(one, weight=weight_of[experience.parts[i].trajectory])
+            for i, one in written.items()
+            if not critic_only and self._is_fed(one)
+        }
+        alone = self._critic is not None and (critic_only or not self._critic.shares_trunk)
+        update = Update(
+            learning_rate=learning_rate,
+            policy=None,
+            critic=None,
+            tokens=sum(counts),
+            weight=sum(sequence.weight * sequence.trained for sequence in weighted.values()),
+            kl_coefficient=self._coefficient,
         )
-        token_wise = self._objective.is_token_wise(old_known=known.old is not None)
-        loss, parts, features_MD = self._policy.loss(
-            batch, objective, temperature=self._temperature, token_wise=token_wise
-        )
-        critic = self._critic
-        if critic is not None and critic.shares_trunk:
-            assert known.values is not None
-            assert known.returns is not None
-            values_M = critic.read(features_MD)
-            old_M, returns_M = rows_of(known.values, batch.sequence_M), rows_of(known.returns, batch.sequence_M)
-            value_loss, of_values = critic.loss(values_M, old_M, returns_M, torch.full_like(values_M, value_weight))
-            added = critic.coefficient * value_loss
-            loss = loss + added
-            parts.append(of_values | {"critic/loss": value_loss, "loss/total": added})
-        return loss, [before, *parts]
+        if not weighted and not alone:
+            return False, {}
+        rows = {"old": known.old, "values": known.values, "returns": known.returns}
+        rows |= {"reference": known.reference if self._pulls("loss") else None}
+        return self._learner.update(update, policy=weighted or None, critic=written if alone else None, known=rows)

@@ -16,11 +16,14 @@ from rlcore_models.lora_config import lora_table
 from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
 from rlcore_trainer.algorithms.configured import description, selected_advantage, selected_loss
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.learner.learner import Learner, offer_reinforcement
+from rlcore_trainer.learner.policy_learner import PolicyLearner
 from rlcore_trainer.optim.critic import Critic
 from rlcore_trainer.optim.critic_config import CriticConfig
+from rlcore_trainer.optim.objective import Objective
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.optim.updates import PolicyUpdate
-from rlcore_trainer.policy.policy import Reference, TokenPolicy
+from rlcore_trainer.policy.policy import TokenPolicy
 from rlcore_trainer.training.best_step import require_measured
 from rlcore_trainer.training.collection import Collected, Collector
 from rlcore_trainer.training.conflicts import comparable
@@ -57,7 +60,7 @@ class PolicyGradientTrainer:
     uninterrupted one.
 
     Attributes:
-        session: policy, strategy and checkpoints
+        session: policy, processes and checkpoints
     """
 
     def __init__(self, run: RunSession) -> None:
@@ -89,35 +92,35 @@ class PolicyGradientTrainer:
         )
         self.session = TrainingSession(run, self._config)
         self._collector.restore(self.session.collection)
-        policy, strategy = self.session.policy, self.session.strategy
-        self._critic = (
-            Critic(self._critic_config, policy, strategy, self._config) if self._critic_config.model else None
-        )
-        self._reference = self._make_reference()
+        self._local = self._policy_learner()
+        offer_reinforcement(self.session.ranks, self._local)
+        self.session.ranks.offer(imitate_episodes=self._imitate_episodes)
+        self._learner = Learner(self.session.ranks, self._config.max_tokens_per_batch)
         rollout, options = run.config.rollout, [environment.options for environment in run.resolved.environments]
         self._updater = PolicyUpdate(
-            policy,
-            self._reference,
-            self._critic,
-            strategy,
+            self._learner,
             selected_advantage(run),
             selected_loss(run),
             self._config,
             self._algorithm,
-            temperature=rollout.temperature,
-            comparable=comparable(rollout),
-            progress=run.progress,
+            has_reference=self._local.reference is not None,
+            critic=self._critic_config,
             max_response_tokens=response_limit(self._algorithm, rollout, *options),
         )
         if self.session.restored is not None:
             self._restore(self.session.restored["updates"])
+        self._meter: Meter | None = None
+        """Shows the progress of the imitation of episodes."""
         self._scored = self.session.resumed
         """Whether any rollout of this run has been scored."""
         self._rollouts = Rollouts(self.session, check_every=self._config.sync_check_every)
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        with self._rollouts:
+        with self._rollouts, self.session.ranks as ranks:
+            if not ranks.is_main:
+                ranks.serve()
+                return {}
             if not self.session.resumed and not self._warm_up():
                 return {}
             try:
@@ -128,7 +131,7 @@ class PolicyGradientTrainer:
 
     def state(self) -> Mapping[str, Any]:
         """Return the state of the updates; see `rlcore_trainer.training.session.Resumable`."""
-        return {"updates": self._updater.state()}
+        return {"updates": {**self._updater.state(), **self._local.state()}}
 
     def collection(self) -> Mapping[str, Any]:
         """Return the state of sampling after the last completed step."""
@@ -178,20 +181,35 @@ class PolicyGradientTrainer:
 
     # Start
 
-    def _make_reference(self) -> Reference | None:
-        adapter = lora_table(self._run).adapter
-        return reference_policy(
-            self.session.policy,
-            self._algorithm.kl,
-            checkpoints=self.session.kept,
-            keep=self._warmup.steps > 0,
-            resumed=self.session.resumed,
-            start=Path(adapter).expanduser() if adapter is not None else None,
+    def _policy_learner(self) -> PolicyLearner:
+        """Return the learner of this process."""
+        run, session, config = self._run, self.session, self._config
+        critic = self._critic_config
+        adapter = lora_table(run).adapter
+        rollout = run.config.rollout
+        return PolicyLearner(
+            session.trained,
+            reference_policy(
+                session.policy,
+                self._algorithm.kl,
+                checkpoints=session.kept,
+                keep=self._warmup.steps > 0,
+                resumed=session.resumed,
+                start=Path(adapter).expanduser() if adapter is not None else None,
+            ),
+            Critic(critic, session.policy, session.strategy, config) if critic.model else None,
+            Objective(selected_loss(run), self._algorithm, comparable=comparable(rollout)),
+            config,
+            temperature=rollout.temperature,
+            progress=run.progress,
         )
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._updater.restore(state)
-        if self._critic is not None and "critic" not in state:
+        critic = self._local.critic
+        if critic is not None and "critic" in state:
+            critic.restore(state["critic"])
+        elif critic is not None:
             self._run.say("critic    initialised anew: the checkpoint has no critic")
 
     def _warm_up(self) -> bool:
@@ -205,33 +223,47 @@ class PolicyGradientTrainer:
         session.require_finite_policy("the end of the warm-up")
         if session.stopping():
             return False
-        # Reinforcement learning starts from this policy with a new optimiser.
-        session.start_optimiser()
-        if self._critic is not None:
-            self._critic.follow()
-        if self._reference is not None:
-            self._reference.follow(session.policy)
-            if session.checkpoints is not None and self._algorithm.kl.reference is None:
-                session.checkpoints.save_reference(session.policy)
+        self._learner.begin_reinforcement()
+        reference = self._local.reference
+        if reference is not None and session.checkpoints is not None and self._algorithm.kl.reference is None:
+            session.checkpoints.save_reference(session.policy)
         return True
 
     def _imitate(self, meter: Meter) -> int:
         """Train on the demonstrations that the policy can imitate, and return the number of updates."""
-        run, session, policy = self._run, self.session, self.session.policy
-        common: dict[str, Any] = {
-            "seed": run.config.seed,
-            "say": run.update,
-            "meter": meter,
-            "stopped": session.stopping,
-        }
-        if isinstance(policy, TokenPolicy):
-            chat_format = self._rollouts.chat_format
-            return warm_up(policy, session.strategy, run.dataset, chat_format, self._warmup, self._config, **common)
+        run, session = self._run, self.session
+        if not isinstance(session.policy, TokenPolicy):
+            self._meter = meter
+            found: list[int] = session.ranks.call("imitate_episodes")
+            return found[0]
+        return warm_up(
+            self._learner,
+            run.dataset,
+            self._rollouts.chat_format,
+            self._warmup,
+            self._config,
+            seed=run.config.seed,
+            say=run.update,
+            meter=meter,
+            stopped=session.stopping,
+        )
+
+    def _imitate_episodes(self) -> int:
+        """Imitate recorded episodes with a control policy. All processes call it together."""
+        run, session = self._run, self.session
         spec = policy_spec(run)
         assert spec is not None, "a policy without tokens has a spec"
         imitate = run.registry.load_for("policy", spec, spec.warm_up)
         updates: int = imitate(
-            policy, session.strategy, run, self._warmup, self._config, check=require_finite, **common
+            session.trained,
+            run,
+            self._warmup,
+            self._config,
+            seed=run.config.seed,
+            say=run.update,
+            meter=self._meter,
+            stopped=lambda: session.trained.processes.any(run.stop_requested),
+            check=require_finite,
         )
         return updates
 
@@ -289,7 +321,7 @@ class PolicyGradientTrainer:
             rollout.groups, learning_rate=rate, key=(seed, step), baselines=baselines, critic_only=critic_only
         )
         checked = {CHECKED[name]: value for name, value in result.metrics.items() if name in CHECKED}
-        unchanged = None if result.updates or self._critic is not None else self
+        unchanged = None if result.updates or self._local.critic is not None else self
         self.session.require_finite(checked, f"step {step}", unchanged=unchanged)
         self.session.policy.version += result.updates
         metrics = {**rollout.metrics, **result.metrics}

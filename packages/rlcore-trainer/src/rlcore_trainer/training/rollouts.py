@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self, cast
 
@@ -14,13 +15,17 @@ from rlcore.errors import EngineError, NotScoredError
 from rlcore.types import Group, RolloutRequest, Stop, Task
 from rlcore_models.thread_teams import release_thread_team
 
+from rlcore_trainer.batching.sharding import Rank, joined, share
 from rlcore_trainer.policy.policy import TokenPolicy
 from rlcore_trainer.training.session import TrainingSession
 from rlcore_trainer.training.sync_check import compare, prove
 
 
 class Rollouts:
-    """The executor of a training run, as a context manager that closes it.
+    """The sampler of a training run, as a context manager that closes it.
+
+    Each process has an executor, which collects its share of a request. Randomness is keyed by task and sibling, so
+    samples do not depend on the process that draws them.
 
     Args:
         session: the session whose policy is sampled
@@ -29,9 +34,10 @@ class Rollouts:
 
     def __init__(self, session: TrainingSession, *, check_every: int = 1) -> None:
         self._session, self._check_every = session, check_every
-        self._executor = session.strategy.executor(session.run.executor(session.policy))
+        self._executor = session.run.executor(session.policy)
         self._proven = False
         """Whether a weight transfer to the engine has been verified."""
+        session.ranks.offer(collect=self._collect_here, sync=self._sync_here)
 
     @property
     def chat_format(self) -> ChatFormat:
@@ -62,21 +68,33 @@ class Rollouts:
         return groups
 
     def sync(self, step: int) -> dict[str, float]:
-        """Transfer the weights to the engine and check that they arrived; the first call verifies the transfer.
+        """Transfer the weights to the engines and check that they arrived; the first call verifies the transfer.
 
         A policy that is no `TokenPolicy` is sampled itself, so there is nothing to compare.
         """
+        ranks, version = self._session.ranks, self._session.policy.version
+        with self._divergence_named(f"step {step}"):
+            found: dict[str, float] = ranks.call("sync", [(step, version)] * ranks.count, separate=True)[0]
+        return found
+
+    def _sync_here(self, step: int, version: int) -> dict[str, float]:
+        """Transfer the weights to the engine of this process."""
         every, policy = self._check_every, self._session.policy
-        with self._session.strategy.agreed(), self._divergence_named(f"step {step}"):
-            if not every or not isinstance(policy, TokenPolicy):
-                self._executor.sync_weights(policy)
-                return {}
-            if not self._proven:
-                prove(self._tokens, policy)
-                self._proven = True
-            else:
-                self._executor.sync_weights(policy)
-            return {} if step % every else {"sync/gap": compare(self._tokens, policy)}
+        policy.version = version
+        if not every or not isinstance(policy, TokenPolicy):
+            self._executor.sync_weights(policy)
+            return {}
+        if not self._proven:
+            prove(self._tokens, policy)
+            self._proven = True
+        else:
+            self._executor.sync_weights(policy)
+        return {} if step % every else {"sync/gap": compare(self._tokens, policy)}
+
+    def _collect_here(self, request: RolloutRequest) -> Sequence[Group]:
+        """Return the scored groups of the share of this process."""
+        release_thread_team()
+        return self._executor.collect(request) if request.tasks else ()
 
     @contextmanager
     def _divergence_named(self, when: str) -> Iterator[None]:
@@ -88,16 +106,22 @@ class Rollouts:
             raise
 
     def _sample(self, request: RolloutRequest) -> Sequence[Group]:
-        """Return the scored groups of a request, retrying it once if the engine fails."""
-        release_thread_team()
+        """Return the scored groups of a request, retrying it once if an engine fails."""
         try:
-            return self._executor.collect(request)
+            return self._in_shares(request)
         except EngineError as error:
             step = self._session.progress.step + 1
             self._session.run.say(f"engine    failed; retrying the rollout of step {step}: {error}")
             self._session.require_finite_policy(f"the rollout of step {step}")
             self.sync(step)
-            return self._executor.collect(request)
+            return self._in_shares(request)
+
+    def _in_shares(self, request: RolloutRequest) -> Sequence[Group]:
+        """Return the scored groups of a request in the order of its tasks; each process collects its share."""
+        ranks = self._session.ranks
+        shares = [share(request.tasks, Rank(index, ranks.count)) for index in range(ranks.count)]
+        arguments = [(replace(request, tasks=tasks),) for tasks in shares]
+        return joined(ranks.call("collect", arguments, separate=True))
 
     def close(self) -> None:
         """Shut down the engine and its workers."""

@@ -12,7 +12,9 @@ from rlcore.runs.directory import last_checkpoint
 from rlcore.wording import counted
 
 from rlcore_trainer.config import EarlyStop
+from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategy import Strategy
+from rlcore_trainer.learner.trained_policy import OptimiserSettings, TrainedPolicy
 from rlcore_trainer.policy.policy import Policy, TokenPolicy
 from rlcore_trainer.training import checkpoint
 from rlcore_trainer.training.best_step import score
@@ -25,18 +27,8 @@ if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 
-class OptimiserSettings(Protocol):
+class Settings(OptimiserSettings, Protocol):
     """The keys of ``[trainer]`` shared by all trainers with an optimiser."""
-
-    @property
-    def betas(self) -> tuple[float, float]:
-        """AdamW coefficients for the running averages of the gradient and its square."""
-        ...
-
-    @property
-    def weight_decay(self) -> float:
-        """AdamW weight decay of matrices."""
-        ...
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -66,15 +58,17 @@ class TrainingSession:
 
     Attributes:
         run: the run
-        strategy: prepared with the policy
+        strategy: the strategy of the run
+        ranks: the processes of the run; all but the main one only carry out calls
         policy: the policy to train
+        trained: the policy with its optimiser
         checkpoints: checkpoints of this run; None if another process writes them or the run has no directory
         progress: the last completed step and the best step
         restored: the `Resumable.state` stored in the checkpoint; None for a new run
         collection: the `Resumable.collection` stored in the checkpoint; empty for a new run
     """
 
-    def __init__(self, run: RunSession, settings: OptimiserSettings, *, dropout: bool = False) -> None:
+    def __init__(self, run: RunSession, settings: Settings, *, dropout: bool = False) -> None:
         """Load the policy from the model or from the checkpoint.
 
         Args:
@@ -90,7 +84,8 @@ class TrainingSession:
         keep = run.config.checkpoint.keep
         self.checkpoints = Checkpoints(run.directory.path / "checkpoints", keep=keep) if run.directory else None
         device = self.strategy.device(run.config.model.device)
-        folder: Path = self.strategy.from_main(run.model_folder)
+        self.ranks = Ranks(self.strategy.processes, lambda: run.stop_requested)
+        folder: Path = self.strategy.processes.from_main(run.model_folder)
         self.progress = Progress()
         self.restored: Mapping[str, Any] | None = None
         self.collection: Mapping[str, Any] = {}
@@ -102,9 +97,9 @@ class TrainingSession:
         self.policy.version = self.progress.updates
         if settings.gradient_checkpointing:
             self.policy.recompute_activations()
-        self.start_optimiser()
+        self.trained = TrainedPolicy(self.policy, self.strategy, settings, progress=run.progress)
         if self.restored is not None:
-            self.strategy.restore(self.restored)
+            self.trained.restore(self.restored)
 
     @property
     def resumed(self) -> bool:
@@ -119,19 +114,14 @@ class TrainingSession:
             return Checkpoints(run.resume_from.parent, keep=run.config.checkpoint.keep)
         return self.checkpoints
 
-    def start_optimiser(self) -> None:
-        """Create a new optimiser."""
-        betas, weight_decay = self._settings.betas, self._settings.weight_decay
-        self.strategy.prepare(self.policy.module, betas=betas, weight_decay=weight_decay)
-
     def introduce(self, lines: Iterable[str]) -> None:
         """Log a description of the policy, followed by the trainer's lines."""
         for line in (*self.policy.description(), *lines):
             self.run.say(line)
 
     def stopping(self) -> bool:
-        """Return whether a stop was requested in any process. All processes must call this method."""
-        return self.strategy.any(self.run.stop_requested)
+        """Return whether a process of the run received a signal to stop."""
+        return self.ranks.stopping()
 
     def steps(self, last: int) -> Iterator[int]:
         """Yield the remaining steps until a stop is requested."""
@@ -186,7 +176,7 @@ class TrainingSession:
         return last_checkpoint(self.run.directory.path) if self.run.directory else None
 
     def require_finite(self, numbers: Mapping[str, float], when: str, *, unchanged: Resumable | None = None) -> None:
-        """Stop the run if a number of a step is NaN or infinite. The numbers are the same in all processes.
+        """Stop the run if a number of a step is NaN or infinite.
 
         Args:
             numbers: values by name
@@ -226,10 +216,10 @@ class TrainingSession:
         """Write a checkpoint of the last completed step, if the run has a directory.
 
         Raises:
-            DivergenceError: see `require_finite_policy`. All processes raise it.
+            DivergenceError: see `require_finite_policy`.
             UserError: the checkpoint cannot be written.
         """
-        state = {**self.strategy.state(), **trainer.state()}
+        state = {**self.trained.state(), **trainer.state()}
         self.require_finite_policy(f"step {self.progress.step}", optimizer=state)
         if self.checkpoints is None:
             return

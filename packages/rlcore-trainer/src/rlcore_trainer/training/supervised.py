@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError, UserError
-from rlcore.types import Task, derive_seed
+from rlcore.types import Task
 from rlcore.wording import counted
 
-from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.learner.learner import Learner, offer_training
 from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.policy import TokenPolicy
 from rlcore_trainer.training.best_step import require_measured
@@ -23,10 +22,8 @@ from rlcore_trainer.training.rollouts import Rollouts
 from rlcore_trainer.training.session import TrainingSession
 from rlcore_trainer.training.supervised_config import SupervisedConfig
 from rlcore_trainer.training.supervised_data import batch_of_step, read_conversations, steps_of_epoch
-from rlcore_trainer.training.supervised_loss import supervised_gradient, total_loss
 
 if TYPE_CHECKING:
-    from rlcore.runs.progress import Meter
     from rlcore.session.session import RunSession
 
 
@@ -41,7 +38,7 @@ class SupervisedTrainer:
     the run's seed and the step or epoch, so a resumed run produces the same results as an uninterrupted one.
 
     Attributes:
-        session: policy, strategy and checkpoints
+        session: policy, processes and checkpoints
         train_sequences: the training sequences
         evaluation_sequences: the sequences that select the best checkpoint
     """
@@ -55,6 +52,8 @@ class SupervisedTrainer:
         self._run = run
         self._config: SupervisedConfig = run.options("trainer")
         self.session = TrainingSession(run, self._config, dropout=True)
+        offer_training(self.session.ranks, self.session.trained)
+        self._learner = Learner(self.session.ranks, self._config.max_tokens_per_batch)
         self._data = read_conversations(run, self._config, self._token_policy())
         self.train_sequences = self._data.train
         self.evaluation_sequences = self._data.evaluation
@@ -65,7 +64,10 @@ class SupervisedTrainer:
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        with self._rollouts or nullcontext():
+        with self._rollouts or nullcontext(), self.session.ranks as ranks:
+            if not ranks.is_main:
+                ranks.serve()
+                return {}
             try:
                 return self._imitate()
             except EngineError:
@@ -132,7 +134,7 @@ class SupervisedTrainer:
     # One step
 
     def _update(self, step: int) -> dict[str, float]:
-        config, seed, strategy, policy = self._config, self._run.config.seed, self.session.strategy, self.session.policy
+        config, seed = self._config, self._run.config.seed
         count = len(self.train_sequences)
         _, members = batch_of_step(step, conversations=count, per_step=config.conversations_per_step, seed=seed)
         batch = [self.train_sequences[i] for i in members]
@@ -143,17 +145,14 @@ class SupervisedTrainer:
             warmup_steps=self._data.warmup_steps,
             schedule=config.schedule,
         )
-        torch.manual_seed(derive_seed(seed, "supervised", "dropout", step, *strategy.rank.key))
-        policy.train()
-        with self._progress("update", batch) as meter:
-            budget = config.max_tokens_per_batch
-            loss = supervised_gradient(policy, strategy, batch, budget, advance=lambda n: meter.advance(n, tokens=n))
-        norm, updated = strategy.step(rate, config.max_gradient_norm)
-        policy.train(False)
+        self._learner.seed(seed, "supervised", "dropout", step)
+        loss, norm, updated = self._learner.imitate(
+            batch, learning_rate=rate, max_gradient_norm=config.max_gradient_norm
+        )
         self.session.require_finite(
             {"loss": loss, "gradient norm": norm}, f"step {step}", unchanged=None if updated else self
         )
-        policy.version += 1
+        self.session.policy.version += 1
         return {
             "loss": loss,
             "gradient_norm": norm,
@@ -170,16 +169,7 @@ class SupervisedTrainer:
         started, session = time.perf_counter(), self.session
         metrics: dict[str, float] = {}
         if self.evaluation_sequences:
-            budget = self._config.max_tokens_per_batch
-            with self._progress("evaluation", self.evaluation_sequences) as meter:
-                total, tokens = total_loss(
-                    session.policy,
-                    session.strategy,
-                    self.evaluation_sequences,
-                    budget,
-                    advance=lambda n: meter.advance(n, tokens=n),
-                )
-            loss = total / tokens
+            loss = self._learner.mean_loss(self.evaluation_sequences)
             session.require_finite({"evaluation loss": loss}, f"step {step}")
             metrics |= {"evaluation/loss": loss, "evaluation/perplexity": _perplexity(loss)}
         if self._rollouts is not None and self._tasks:
@@ -190,11 +180,6 @@ class SupervisedTrainer:
                 session.judge(step, metrics, default=[DECIDING])
             metrics["time/evaluation_s"] = time.perf_counter() - started
         return metrics
-
-    def _progress(self, phase: str, sequences: Sequence[TrainingSequence]) -> Meter:
-        """Count the trained tokens of this process."""
-        total = sum(sequence.trained for sequence in sequences) // self.session.strategy.rank.world_size
-        return self._run.progress(phase, total, "token")
 
     def _try_tasks(self, rollouts: Rollouts, step: int) -> dict[str, float]:
         rollouts.sync(step)

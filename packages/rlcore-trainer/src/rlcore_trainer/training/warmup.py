@@ -6,19 +6,16 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import torch
 from rlcore.abilities import DemonstrationDataset
 from rlcore.errors import DataError
 from rlcore.types import derive_seed
 from rlcore.wording import counted
 
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.distributed.strategy import Strategy
+from rlcore_trainer.learner.learner import Learner
 from rlcore_trainer.optim.schedule import learning_rate
-from rlcore_trainer.policy.policy import Policy
 from rlcore_trainer.training.conversations import ConversationEncoder
 from rlcore_trainer.training.divergence import require_finite
-from rlcore_trainer.training.supervised_loss import supervised_gradient
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, Dataset
@@ -26,8 +23,7 @@ if TYPE_CHECKING:
 
 
 def warm_up(
-    policy: Policy,
-    strategy: Strategy,
+    learner: Learner,
     dataset: Dataset,
     chat_format: ChatFormat,
     config: WarmupConfig,
@@ -40,8 +36,8 @@ def warm_up(
 ) -> int:
     """Minimise the mean negative log-likelihood of the demonstrations' assistant tokens.
 
-    ``strategy`` must have been prepared with the policy. Returns the number of updates. ``stopped`` is checked after
-    each update and ends the phase early. ``meter`` counts the updates.
+    Returns the number of updates. ``stopped`` is checked after each update and ends the phase early. ``meter`` counts
+    the updates.
 
     Raises:
         DataError: the dataset has no demonstrations or too few, or one of them has no assistant message or an
@@ -58,8 +54,7 @@ def warm_up(
             fix="set warmup.steps=0, or use another data.id",
         )
     stream = iter(dataset.demonstrations(wanted, seed=derive_seed(seed, "warmup")))
-    torch.manual_seed(derive_seed(seed, "warmup", "dropout", *strategy.rank.key))
-    policy.train()
+    learner.seed(seed, "warmup", "dropout")
     updates = 0
     for step in range(1, config.steps + 1):
         first = (step - 1) * config.demonstrations_per_step + 1
@@ -73,11 +68,12 @@ def warm_up(
                 where="warmup.steps",
                 fix=f"set warmup.steps={step - 1}, or add demonstrations",
             )
-        loss = supervised_gradient(policy, strategy, sequences, trainer.max_tokens_per_batch)
         rate = learning_rate(
             step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.steps // 10, schedule="cosine"
         )
-        norm, _ = strategy.step(rate, trainer.max_gradient_norm)
+        loss, norm, _ = learner.imitate(
+            sequences, learning_rate=rate, max_gradient_norm=trainer.max_gradient_norm, shown=False
+        )
         when = f"warm-up step {step}"
         require_finite({"loss": loss, "gradient norm": norm}, when, key="warmup.learning_rate")
         updates += 1
@@ -87,5 +83,4 @@ def warm_up(
             say(f"warm-up {step:4d}/{config.steps}  loss {loss:7.4f} nats per token")
         if stopped():
             break
-    policy.train(False)
     return updates

@@ -49,7 +49,7 @@ class AdversarialTrainer(ExploringTrainer):
         """Return the error of the round's predictions, relative to that of a copy on the held-out episodes."""
         sums = {"error": float(before.error_BT.sum()) if before is not None else 0.0}
         sums |= {"steps": float((before.error_BT != 0).sum()) if before is not None else 0.0}
-        total = self._strategy.sum(sums)
+        total = self._strategy.processes.sum(sums)
         if not hasattr(self, "_copy"):
             self._copy = evaluate(self.world_model, self.network, self._held_out, self._strategy)["copy"]
         return total["error"] / max(1.0, total["steps"]) / self._copy

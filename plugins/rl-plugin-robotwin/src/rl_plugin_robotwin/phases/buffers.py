@@ -19,8 +19,8 @@ def gathered(buffers: Sequence[EpisodeBuffer], strategy: Strategy) -> dict[str, 
     for i, buffer in enumerate(buffers):
         torch.save(buffer.state_dict(), found := io.BytesIO())
         packed = torch.frombuffer(found.getbuffer(), dtype=torch.uint8)
-        mine[strategy.rank.index * len(buffers) + i] = packed
-    return {str(slot): packed.cpu() for slot, packed in strategy.union(mine).items()}
+        mine[strategy.processes.rank.index * len(buffers) + i] = packed
+    return {str(slot): packed.cpu() for slot, packed in strategy.processes.union(mine).items()}
 
 
 def restore(buffers: Sequence[EpisodeBuffer], state: Mapping[str, Any], strategy: Strategy, *, where: str) -> None:
@@ -29,7 +29,7 @@ def restore(buffers: Sequence[EpisodeBuffer], state: Mapping[str, Any], strategy
     Raises:
         UserError: the run had another number of slots.
     """
-    rank = strategy.rank
+    rank = strategy.processes.rank
     if len(state) != rank.world_size * len(buffers):
         raise UserError(
             f"the run has {counted(len(state), 'environment')} in all processes together",

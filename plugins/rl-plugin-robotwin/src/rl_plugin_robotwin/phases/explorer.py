@@ -109,10 +109,10 @@ class ExplorerTraining:
         loss: Loss,
         gamma: float,
     ) -> None:
-        """Prepare the optimiser for all parameters, those of the critic and the standard deviation among them."""
+        """Create the optimiser of all parameters, those of the critic and the standard deviation among them."""
         self._explorer, self._network, self._config, self._strategy = explorer, network, config, strategy
         self._advantage, self._loss, self._gamma = advantage, loss, gamma
-        strategy.prepare(explorer, betas=(0.9, 0.999), weight_decay=0.0)
+        self.optimisation = strategy.optimise(explorer, betas=(0.9, 0.999), weight_decay=0.0)
 
     def memory(self, batch: Sequences) -> Tensor:
         """Return the explorer's memory after each observation, ``[B, T + 1, M]``."""
@@ -143,7 +143,7 @@ class ExplorerTraining:
         """
         config, strategy, explorer = self._config, self._strategy, self._explorer
         advantages, returns, added = self._advantages(batch, numbers, rewards_BT)
-        steps = strategy.sum({"steps": float(batch.valid_BT.sum()) if batch else 0.0})["steps"]
+        steps = strategy.processes.sum({"steps": float(batch.valid_BT.sum()) if batch else 0.0})["steps"]
         metrics: dict[str, float] = {}
         explorer.train()
         for _ in range(config.epochs):
@@ -151,11 +151,11 @@ class ExplorerTraining:
             objective = None
             if batch is not None and advantages is not None and returns is not None:
                 objective, parts = self._objective(batch, advantages, returns, teacher_memory, steps)
-            found = strategy.sum(parts)
+            found = strategy.processes.metrics(parts)
             if objective is not None:
                 lacks = found["entropy"] < config.entropy_floor
-                strategy.backward(objective.loss - (config.entropy_weight + float(lacks)) * objective.entropy)
-            norm, _ = strategy.step(learning_rate, config.max_gradient_norm)
+                self.optimisation.backward(objective.loss - (config.entropy_weight + float(lacks)) * objective.entropy)
+            norm, _ = self.optimisation.step(learning_rate, config.max_gradient_norm)
             metrics = {**found, "ratio/max": max(found["ratio/max"], metrics.get("ratio/max", 0.0))}
         explorer.eval()
         return {**metrics, "gradient_norm": norm, **added}
@@ -175,7 +175,7 @@ class ExplorerTraining:
                 if not batch.terminated_B[i]:
                     rewards_T[-1] += self._gamma * final_B[i]
                 rows[number] = torch.stack([rewards_T, batch.stored["value"][i, :length].double()])
-        everything = strategy.union(rows)
+        everything = strategy.processes.union(rows)
         order = sorted(everything)
         longest = max(everything[number].shape[1] for number in order)
         mask = torch.stack([torch.arange(longest) < everything[number].shape[1] for number in order])

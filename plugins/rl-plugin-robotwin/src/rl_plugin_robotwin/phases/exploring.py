@@ -76,10 +76,9 @@ class ExploringTrainer(PhaseTrainer):
             if name == "world_model":
                 self.world_model.code.resize(model[name], "code.")
             checkpoints.restore(module, model[name], what=name.replace("_", " "), where=where)
-        self._second = self._strategy.another()
         gamma = getattr(run.options("algorithm.advantage"), "gamma", 1.0)
         self._ppo = ExplorerTraining(
-            self.explorer, self.network, config, self._second, selected_advantage(run), selected_loss(run), gamma
+            self.explorer, self.network, config, self._strategy, selected_advantage(run), selected_loss(run), gamma
         )
         self._acting = Acting(self.explorer, self.network, self.interface, derive_seed(run.config.seed, "noise"))
         self._normaliser = RewardNormaliser(config.reward_clip)
@@ -88,10 +87,10 @@ class ExploringTrainer(PhaseTrainer):
         ]
 
     def _state(self) -> dict[str, Any]:
-        return {"explorer_optimiser": self._second.state(), "normaliser": self._normaliser.state_dict()}
+        return {"explorer_optimiser": self._ppo.optimisation.state(), "normaliser": self._normaliser.state_dict()}
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
-        self._second.restore(state["explorer_optimiser"])
+        self._ppo.optimisation.restore(state["explorer_optimiser"])
         self._normaliser.load_state_dict(state["normaliser"])
 
     def _explore(
@@ -132,7 +131,7 @@ class ExploringTrainer(PhaseTrainer):
             sums = {"steps": float(batch.valid_BT.sum())}
             sums |= {f"term/{name}": float(value.sum()) for name, (_, value) in values.items()}
             sums |= {"reward/mean": float(rewards.sum())}
-        total = self._strategy.sum(sums)
+        total = self._strategy.processes.sum(sums)
         metrics = {name: value / total["steps"] for name, value in total.items() if name != "steps"}
         scaled = self._normaliser(rewards, batch.valid_BT if batch is not None else None, self._strategy)
         rate = self._rate(cast(ExplorerConfig, self._config).explorer_learning_rate)

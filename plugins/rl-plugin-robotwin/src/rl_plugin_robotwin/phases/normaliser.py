@@ -18,14 +18,16 @@ class RewardNormaliser:
     def __call__(self, rewards_BT: Tensor | None, valid_BT: Tensor | None, strategy: Strategy) -> Tensor | None:
         """Add the rewards of a round of all processes, and return this process's rewards, scaled and limited."""
         here = rewards_BT[valid_BT].double() if rewards_BT is not None else None
-        sums = strategy.sum(
+        sums = strategy.processes.sum(
             {
                 "count": float(here.numel()) if here is not None else 0.0,
                 "sum": float(here.sum()) if here is not None else 0.0,
             }
         )
         mean = sums["sum"] / sums["count"]
-        spread = strategy.sum({"squares": float(((here - mean) ** 2).sum()) if here is not None else 0.0})["squares"]
+        spread = strategy.processes.sum({"squares": float(((here - mean) ** 2).sum()) if here is not None else 0.0})[
+            "squares"
+        ]
         both, delta = self._count + sums["count"], mean - self._mean
         self._squares += spread + delta**2 * self._count * sums["count"] / both
         self._mean += delta * sums["count"] / both

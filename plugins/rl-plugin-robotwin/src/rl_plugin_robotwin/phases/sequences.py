@@ -161,7 +161,7 @@ def coverage(interface: Interface, strategy: Strategy, episodes: Sequence[Episod
     for one in episodes:
         cells = np.floor(interface.state(one.observations, len(one) + 1) * 16)
         counts.append(np.mean([len(np.unique(column)) for column in cells.T]) if cells.size else 0.0)
-    total = strategy.sum({"cells": float(sum(counts)), "episodes": float(len(counts))})
+    total = strategy.processes.sum({"cells": float(sum(counts)), "episodes": float(len(counts))})
     return total["cells"] / total["episodes"]
 
 

@@ -67,7 +67,7 @@ class PhaseTrainer(ABC):
         self._run, self._config = run, run.options("trainer")
         config: PhaseConfig = self._config
         self._strategy: Strategy = run.load("strategy", run.config.strategy.id)(run.options("strategy"))
-        self._rank = self._strategy.rank
+        self._rank = self._strategy.processes.rank
         self._device = self._strategy.device(run.config.model.device)
         folder = run.directory.path if run.directory is not None and run.is_main else None
         levels = {"console_level": config.console_level, "file_level": config.file_level}
@@ -154,7 +154,7 @@ class PhaseTrainer(ABC):
             if not self._done:
                 metrics = self._evaluate()
                 self._run.log(0, metrics)
-            while self._done < self._config.episodes and not self._strategy.any(self._run.stop_requested):
+            while self._done < self._config.episodes and not self._strategy.processes.any(self._run.stop_requested):
                 last, begun = self._done, time.perf_counter()
                 metrics = self._round()
                 metrics["time/step_s"] = time.perf_counter() - begun
@@ -190,7 +190,7 @@ class PhaseTrainer(ABC):
             "error": float(before.error_BT.sum()) if before else 0.0,
             "right": float(before.right_BT.sum()) if before else 0.0,
         }
-        total = self._strategy.sum(sums)
+        total = self._strategy.processes.sum(sums)
         if not total["episodes"]:
             raise no_episode(self._failures)
         self._done = min(first + self._slots, self._config.episodes)
@@ -230,7 +230,7 @@ class PhaseTrainer(ABC):
             found = self._collect(numbers[start : start + self._config.num_envs], decide, seed)
             if found.episodes:
                 batches.append(self.interface.sequences(found.episodes, self._device))
-        if not self._strategy.sum({"batches": float(len(batches))})["batches"]:
+        if not self._strategy.processes.sum({"batches": float(len(batches))})["batches"]:
             raise no_episode(self._failures)
         return batches
 
@@ -255,7 +255,7 @@ class PhaseTrainer(ABC):
             code.cpu().fit(torch.cat(rows), pairs, seed=seed)
             return dict(code.state_dict())
 
-        state = self._strategy.from_main(made)
+        state = self._strategy.processes.from_main(made)
         code.resize(state, "")
         code.load_state_dict(state)
         code.to(self._device)
@@ -366,7 +366,7 @@ class PhaseTrainer(ABC):
             "episode": self._done,
             "total_steps": self._steps,
             "updates": self._updates,
-            "optimiser": self._strategy.state(),
+            "optimiser": self._training.optimisation.state(),
             "buffers": stored,
             "config": self._config.model_dump(mode="json"),
             "versions": {"torch": str(torch.__version__)},
@@ -388,7 +388,7 @@ class PhaseTrainer(ABC):
             checkpoints.restore(module, model[name], what=name.replace("_", " "), where=str(folder))
         self._done, self._steps, self._updates = (state[name] for name in ("episode", "total_steps", "updates"))
         self._saved = self._logged = self._done
-        self._strategy.restore(state["optimiser"])
+        self._training.optimisation.restore(state["optimiser"])
         buffers.restore(self._buffers, state["buffers"], self._strategy, where=str(folder))
         self._load_state(state)
 

@@ -37,16 +37,16 @@ class WorldModelTraining:
     """Trains a world model on episodes."""
 
     def __init__(self, model: WorldModel, network: NetworkConfig, config: PhaseConfig, strategy: Strategy) -> None:
-        """Prepare the optimiser.
+        """Create the optimiser.
 
         Args:
             model: the world model
             network: what it sees and predicts
             config: batch and optimiser settings
-            strategy: prepared here for the model
+            strategy: strategy of the run
         """
         self._model, self._network, self._config, self._strategy = model, network, config, strategy
-        strategy.prepare(model, betas=(0.9, 0.999), weight_decay=config.weight_decay)
+        self.optimisation = strategy.optimise(model, betas=(0.9, 0.999), weight_decay=config.weight_decay)
 
     def train(self, batch: Sequences | None, learning_rate: float) -> dict[str, float]:
         """Train on the episodes of all processes, in parts of ``bptt_length`` steps with one update each.
@@ -61,21 +61,21 @@ class WorldModelTraining:
             Mean loss, gradient norm and number of updates.
         """
         model, strategy, length = self._model, self._strategy, self._config.bptt_length
-        longest = int(strategy.sum({"steps/max": float(batch.valid_BT.shape[1] if batch else 0)})["steps/max"])
+        longest = int(strategy.processes.max(float(batch.valid_BT.shape[1] if batch else 0)))
         memory = None if batch is None else model.start(len(batch.valid_BT), batch.valid_BT.device)
         total = count = norms = 0.0
         updates = 0
         model.train()
         for start in range(0, longest, length):
             valid = None if batch is None else batch.valid_BT[:, start : start + length]
-            steps = strategy.sum({"steps": float(valid.sum()) if valid is not None else 0.0})["steps"]
+            steps = strategy.processes.sum({"steps": float(valid.sum()) if valid is not None else 0.0})["steps"]
             summed = 0.0
             if batch is not None and memory is not None and valid is not None and valid.numel():
                 errors, memory = self._part(batch, memory, start, valid)
-                strategy.backward(errors / steps)
+                self.optimisation.backward(errors / steps)
                 summed = float(errors.detach())
-            norm, _ = strategy.step(learning_rate, self._config.max_gradient_norm)
-            total += strategy.sum({"loss": summed})["loss"]
+            norm, _ = self.optimisation.step(learning_rate, self._config.max_gradient_norm)
+            total += strategy.processes.sum({"loss": summed})["loss"]
             count, norms, updates = count + steps, norms + norm, updates + 1
         model.eval()
         return {"loss": total / count, "gradient_norm": norms / updates, "updates": float(updates)}
@@ -142,5 +142,5 @@ def evaluate(
         before, after = codes[:, :-1].flatten(0, 1), codes[:, 1:].flatten(0, 1)
         sums["copy"] += float((model.code.copy_error(before, after).view_as(valid) * valid).sum())
         sums["marginal"] += float((model.code.marginal_error(after).view_as(valid) * valid).sum())
-    total = strategy.sum(sums)
+    total = strategy.processes.sum(sums)
     return {name: total[name] / total["steps"] for name in ("loss", "copy", "marginal")}

@@ -1,0 +1,146 @@
+"""The learner as the controller sees it: work is divided between the processes, and results are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rlcore_trainer.batching.packing import Minibatch, Share, TrainingSequence, divide
+from rlcore_trainer.batching.sequence_metrics import Rows
+from rlcore_trainer.distributed.ranks import Ranks
+from rlcore_trainer.learner.policy_learner import PolicyLearner, Update, Which
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
+
+Numbered = Mapping[int, TrainingSequence]
+"""Some sequences of a rollout, by their index in it."""
+Known = Mapping[str, Rows | None]
+"""Values of sequences by their index in the rollout, by the names of `Minibatch`."""
+
+
+class Learner:
+    """Trains a policy in all processes of a run. The arguments and results are those of a single process.
+
+    Args:
+        ranks: the processes, which offer the functions of `functions`
+        max_tokens: most tokens of a micro-batch
+    """
+
+    def __init__(self, ranks: Ranks, max_tokens: int) -> None:
+        self._ranks, self._max_tokens = ranks, max_tokens
+
+    def seed(self, *key: object) -> None:
+        """Set the random state of dropout."""
+        self._everywhere("seed", key)
+
+    def imitate(
+        self,
+        sequences: Sequence[TrainingSequence],
+        *,
+        learning_rate: float,
+        max_gradient_norm: float,
+        shown: bool = True,
+    ) -> tuple[float, float, bool]:
+        """Update the policy once, to minimise the mean of ``-log p`` over all trained tokens.
+
+        The mean is over the whole batch: each token has the weight 1 / (trained tokens of all ``sequences``), so it
+        does not depend on the number or composition of the micro-batches.
+
+        Returns:
+            The mean in nats, the norm of the gradient, and whether the weights were updated.
+
+        Raises:
+            ValueError: there are no trained tokens.
+        """
+        trained = sum(sequence.trained for sequence in sequences)
+        if not trained:
+            raise ValueError("a batch without a trained token has no loss")
+        shares = self._divided([replace(sequence, weight=1.0 / trained) for sequence in sequences])
+        arguments = [(share, learning_rate, max_gradient_norm, shown) for share in shares]
+        found: tuple[float, float, bool] = self._ranks.call("imitate", arguments)[0]
+        return found
+
+    def mean_loss(self, sequences: Sequence[TrainingSequence]) -> float:
+        """Return the mean of ``-log p`` over all trained tokens in nats, without dropout."""
+        shares = self._divided([replace(sequence, weight=1.0) for sequence in sequences])
+        total: float = self._ranks.call("total_loss", [(share,) for share in shares])[0]
+        return total / sum(sequence.trained for sequence in sequences)
+
+    def begin_reinforcement(self) -> None:
+        """Start reinforcement learning from the policy after the warm-up, with a new optimiser."""
+        self._everywhere("begin_reinforcement")
+
+    def logprobs(self, sequences: Numbered, which: Which) -> Rows:
+        """Return the log-probabilities of the trained tokens of each sequence."""
+        shares = self._divided(list(sequences.values()))
+        return _joined(self._ranks.call("logprobs", [(share, which) for share in shares]), list(sequences))
+
+    def values(self, sequences: Numbered) -> Rows:
+        """Return the values of the critic of the trained tokens of each sequence."""
+        shares = self._divided(list(sequences.values()))
+        return _joined(self._ranks.call("values", [(share,) for share in shares]), list(sequences))
+
+    def update(
+        self, update: Update, *, policy: Numbered | None, critic: Numbered | None, known: Known
+    ) -> tuple[bool, dict[str, float]]:
+        """Update the policy and the critic once; see `PolicyLearner.update`.
+
+        Args:
+            update: the update without its mini-batches
+            policy: what the policy is trained on; None leaves it unchanged
+            critic: what the critic alone is trained on; None leaves it unchanged
+            known: further values of a `Minibatch`, by their name there
+        """
+        of_values = {name: known.get(name) for name in ("values", "returns")}
+        of_policy = self._minibatches(policy, known if critic is None else {**known, "values": None, "returns": None})
+        of_critic = self._minibatches(critic, of_values)
+        parts = zip(of_policy, of_critic, strict=True)
+        found = self._ranks.call("update", [(replace(update, policy=one, critic=other),) for one, other in parts])
+        updated: bool
+        metrics: dict[str, float]
+        updated, metrics = found[0]
+        return updated, metrics
+
+    def _minibatches(self, sequences: Numbered | None, known: Known) -> Sequence[Minibatch | None]:
+        if sequences is None:
+            return [None] * self._ranks.count
+        numbers = list(sequences)
+
+        def rows(found: Rows | None, share: Share) -> Rows | None:
+            if found is None:
+                return None
+            mine = {place: found[numbers[place]] for place in share.places}
+            # Views are copied before they are sent, because pickle would copy their whole storage.
+            return mine if self._ranks.count == 1 else {place: row.clone() for place, row in mine.items()}
+
+        return [
+            Minibatch(share=share, **{name: rows(found, share) for name, found in known.items()})
+            for share in self._divided(list(sequences.values()))
+        ]
+
+    def _divided(self, sequences: Sequence[TrainingSequence]) -> list[Share]:
+        return divide(sequences, self._max_tokens, self._ranks.count)
+
+    def _everywhere(self, name: str, *arguments: object) -> None:
+        self._ranks.call(name, [arguments] * self._ranks.count)
+
+
+def offer_training(ranks: Ranks, trained: TrainedPolicy) -> None:
+    """Make the functions of supervised training available to a `Learner`."""
+    ranks.offer(seed=trained.seed, imitate=trained.imitate, total_loss=trained.total_loss)
+
+
+def offer_reinforcement(ranks: Ranks, learner: PolicyLearner) -> None:
+    """Make the functions of reinforcement learning available to a `Learner`."""
+    offer_training(ranks, learner.trained)
+    ranks.offer(
+        begin_reinforcement=learner.begin_reinforcement,
+        logprobs=learner.logprobs,
+        values=learner.values,
+        update=learner.update,
+    )
+
+
+def _joined(found: Sequence[Rows], numbers: Sequence[int]) -> Rows:
+    """Join the rows of all processes, by the numbers of the sequences that were divided."""
+    rows = {place: row for one in found for place, row in one.items()}
+    return {numbers[place]: rows[place] for place in sorted(rows)}

@@ -1,0 +1,176 @@
+"""Policy-gradient updates in one process: log-probabilities, values of the critic, and optimiser steps.
+
+Axes: ``M`` the trained tokens of a micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlcore_trainer.batching.packing import MicroBatch, Minibatch, Share
+from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, rows_of, split
+from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.learner.trained_policy import ShowsProgress, TrainedPolicy, unshown
+from rlcore_trainer.optim.critic import Critic
+from rlcore_trainer.optim.objective import Objective
+from rlcore_trainer.policy.policy import Policy, Reference
+
+Which = Literal["policy", "reference"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """One update of the policy and of its critic, as each process computes it."""
+
+    learning_rate: float
+    policy: Minibatch | None
+    """What the policy is trained on; None leaves it unchanged."""
+    critic: Minibatch | None
+    """What the critic alone is trained on; None if it has no trunk of its own, or does not exist."""
+    tokens: int
+    """Trained tokens of the mini-batch in all processes, over which the loss of the critic is a mean."""
+    weight: float = 0.0
+    """Sum of the weights of the policy's tokens in all processes."""
+    kl_coefficient: float = 0.0
+
+
+class PolicyLearner:
+    """What the processes of a run compute for the updates of a policy-gradient trainer.
+
+    Args:
+        trained: the policy with its optimiser
+        reference: the policy relative to which a KL term is measured; None without one
+        critic: the critic; None without one
+        objective: the loss of a micro-batch
+        trainer: the limit of the gradient
+        temperature: temperature at which rollouts are sampled and log-probabilities are computed
+        progress: makes the meters
+    """
+
+    def __init__(
+        self,
+        trained: TrainedPolicy,
+        reference: Reference | None,
+        critic: Critic | None,
+        objective: Objective,
+        trainer: PolicyGradientConfig,
+        *,
+        temperature: float = 1.0,
+        progress: ShowsProgress = unshown,
+    ) -> None:
+        self.trained, self.reference, self.critic = trained, reference, critic
+        self._objective, self._trainer, self._temperature, self._progress = objective, trainer, temperature, progress
+
+    def begin_reinforcement(self) -> None:
+        """Start from the policy after the warm-up, with a new optimiser."""
+        self.trained.restart()
+        if self.critic is not None:
+            self.critic.follow()
+        if self.reference is not None:
+            self.reference.follow(self.trained.policy)
+
+    def logprobs(self, share: Share, which: Which) -> Rows:
+        """Return the log-probabilities of trained tokens by sequence, without gradients."""
+        if which == "policy":
+            return self._logprobs(self.trained.policy, share)
+        assert self.reference is not None
+        with self.reference.standing_in() as policy:
+            return self._logprobs(policy, share)
+
+    def values(self, share: Share) -> Rows:
+        """Return the values of the critic of trained tokens by sequence."""
+        assert self.critic is not None
+        return self._sent(self.critic.values(share))
+
+    def update(self, update: Update) -> tuple[bool, dict[str, float]]:
+        """Make an update, and return whether the policy was updated, and the metrics of all processes."""
+        trained, critic, metrics = self.trained, self.critic, dict[str, float]()
+        trained.policy.train()
+        if critic is not None and update.critic is not None:
+            metrics |= critic.learn(self._here(update.critic), tokens=update.tokens, learning_rate=update.learning_rate)
+        updated = False
+        if update.policy is not None:
+            metrics |= self._accumulate(self._here(update.policy), update)
+            norm, updated = trained.optimisation.step(update.learning_rate, self._trainer.max_gradient_norm)
+            if updated and critic is not None and critic.shares_trunk:
+                metrics["critic/gradient_norm"], _ = critic.step(update.learning_rate)
+            metrics["gradient_norm"] = norm
+        trained.policy.train(False)
+        return updated, metrics
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the state of the critic."""
+        return {} if self.critic is None else {"critic": self.critic.state()}
+
+    @torch.no_grad()
+    def _logprobs(self, policy: Policy, share: Share) -> Rows:
+        found: Rows = {}
+        with policy.computing(), self._progress("log-probabilities", share.trained, "token") as meter:
+            for batch in share.micro_batches(policy.device):
+                found |= split(policy.evaluate(batch, temperature=self._temperature)[0], batch.sequence_M)
+                meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
+        return self._sent(found)
+
+    def _accumulate(self, minibatch: Minibatch, update: Update) -> dict[str, float]:
+        """Accumulate the gradient of a mini-batch, and return its means over the tokens of all processes."""
+        totals: dict[str, float] = {}
+        policy, share = self.trained.policy, minibatch.share
+        with policy.computing(), self._progress("update", share.trained, "token") as meter:
+            for batch in share.micro_batches(policy.device):
+                loss, parts = self._loss(batch, minibatch, update)
+                self.trained.optimisation.backward(loss)
+                for metrics in parts:
+                    add_metrics(totals, metrics)
+                meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
+        return self._objective.means(self.trained.processes.metrics(totals), update.weight)
+
+    def _loss(self, batch: MicroBatch, known: Minibatch, update: Update) -> tuple[Tensor, Sequence[dict[str, Tensor]]]:
+        """Return the loss of a micro-batch, and the metrics of its parts."""
+        objective, before = self._objective.of(
+            batch,
+            old_M=None if known.old is None else rows_of(known.old, batch.sequence_M),
+            reference_M=None if known.reference is None else rows_of(known.reference, batch.sequence_M),
+            coefficient=update.kl_coefficient,
+        )
+        token_wise = self._objective.is_token_wise(old_known=known.old is not None)
+        loss, parts, features_MD = self.trained.policy.loss(
+            batch, objective, temperature=self._temperature, token_wise=token_wise
+        )
+        critic = self.critic
+        if critic is not None and critic.shares_trunk:
+            assert known.values is not None
+            assert known.returns is not None
+            values_M = critic.read(features_MD)
+            old_M, returns_M = rows_of(known.values, batch.sequence_M), rows_of(known.returns, batch.sequence_M)
+            weights_M = torch.full_like(values_M, 1.0 / update.tokens)
+            value_loss, of_values = critic.loss(values_M, old_M, returns_M, weights_M)
+            added = critic.coefficient * value_loss
+            loss = loss + added
+            parts.append(of_values | {"critic/loss": value_loss, "loss/total": added})
+        return loss, [before, *parts]
+
+    def _sent(self, rows: Rows) -> Rows:
+        """Return rows as they are sent to the main process: on the CPU, and no views, which pickle copies whole."""
+        if self.trained.processes.rank.world_size == 1:
+            return rows
+        return {i: row.to("cpu", copy=True) for i, row in rows.items()}
+
+    def _here(self, minibatch: Minibatch) -> Minibatch:
+        """Return a mini-batch with its rows on the device of the policy."""
+
+        def moved(rows: Rows | None) -> Rows | None:
+            device = self.trained.policy.device
+            return None if rows is None else {i: row.to(device) for i, row in rows.items()}
+
+        return Minibatch(
+            share=minibatch.share,
+            old=moved(minibatch.old),
+            reference=moved(minibatch.reference),
+            values=moved(minibatch.values),
+            returns=moved(minibatch.returns),
+        )
