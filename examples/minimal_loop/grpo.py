@@ -29,7 +29,7 @@ from rlcore_trainer.algorithms.advantages.grpo import grpo
 from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.batching.data_order import tasks_of_step
 from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
-from rlcore_trainer.optim.schedule import learning_rate
+from rlcore_trainer.controller.schedule import learning_rate
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from torch import Tensor
 from torch.optim import AdamW

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 import rlcore_rollout.engines.torch.engine  # noqa: F401
-import rlcore_trainer.training.policy_gradient  # noqa: F401, memory is measured above the imported libraries
+import rlcore_trainer.controller.policy_gradient  # noqa: F401, memory is measured above the imported libraries
 from grpo_step_task import KL_COEFFICIENT, LEARNING_RATE, SIZES, prompts, score
 from rlcore.config.layers import override_layers, values_layer
 from rlcore.config.resolve import resolve

@@ -12,13 +12,13 @@ import torch
 from comparison import Comparison
 from rlcore.types import LossMask, MediaSpan, TokenIds, media_hash
 from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.config import SupervisedConfig
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.learner.learner import Learner, offer_training
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import PackedForward
-from rlcore_trainer.training.supervised_config import SupervisedConfig
 from shared_image import PLACEHOLDER, PROCESSOR, build, picture
 from trajectory_memory import anonymous_memory
 

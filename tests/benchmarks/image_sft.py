@@ -22,7 +22,7 @@ import torch
 from comparison import Comparison
 from PIL import Image, ImageDraw
 from rlcore.session.session import RunSession
-from rlcore_trainer.training.supervised import SupervisedTrainer
+from rlcore_trainer.supervised.trainer import SupervisedTrainer
 
 VERSIONS = ("rlcore-trainer", "torch", "transformers")
 RATE = 150

@@ -23,7 +23,7 @@ from typing import Any
 
 from comparison import Absent, Comparison
 from rlcore.session.session import RunSession
-from rlcore_trainer.training.supervised import SupervisedTrainer
+from rlcore_trainer.supervised.trainer import SupervisedTrainer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import rlcore_trainer.training.rollouts as trainer
+import rlcore_trainer.controller.rollouts as trainer
 from comparison import Comparison
 from rlcore.cli import cli
 

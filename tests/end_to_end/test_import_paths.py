@@ -25,7 +25,7 @@ from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.config import SingleProcessConfig
 from rlcore_models.builtin.config import TinyQwen2Config
 from rlcore_models.builtin.tiny_qwen2 import build
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.distributed.strategies.single import SingleProcess
 
 USED = set()
@@ -84,7 +84,7 @@ class Trainer(used("trainer", PolicyGradientTrainer)):
     tables = (
         ("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),
         ("warmup", "rlcore_trainer.config:WarmupConfig"),
-        ("critic", "rlcore_trainer.optim.critic_config:CriticConfig"),
+        ("critic", "rlcore_trainer.learner.critic_config:CriticConfig"),
     )
 
 class Engine(used("engine", TorchEngine)):

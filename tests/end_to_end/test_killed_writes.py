@@ -181,7 +181,7 @@ def policy(tmp_path: Path) -> Any:
 @pytest.mark.parametrize(("keep", "best"), [(1, 2), (1, 3), (2, 1)])
 def test_checkpoint_is_saved_and_pruned_atomically(tmp_path: Path, policy: Any, keep: int, best: int) -> None:
     import torch
-    from rlcore_trainer.training.checkpoint import Checkpoints, Progress
+    from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
 
     run = tmp_path / "run"
     cpu = torch.device("cpu")

@@ -19,8 +19,8 @@ from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_trainer.batching.packing import TrainingSequence, pack  # noqa: E402
+from rlcore_trainer.controller.sync_check import compare, prove  # noqa: E402
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel  # noqa: E402
-from rlcore_trainer.training.sync_check import compare, prove  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
 TEXTS = (

@@ -20,8 +20,8 @@ from rlcore_models.builtin.config import TinyQwen2Config
 from rlcore_models.builtin.tiny_qwen2 import build
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.chat.qwen import Qwen3Format, Qwen25Format
-from rlcore_trainer.training.supervised_config import SupervisedConfig
-from rlcore_trainer.training.supervised_data import encode
+from rlcore_trainer.config import SupervisedConfig
+from rlcore_trainer.supervised.data import encode
 
 pytestmark = pytest.mark.long
 
@@ -134,7 +134,7 @@ def test_tiny_model_learns_to_call_the_tool(tmp_path: Path) -> None:
 
 
 def test_demonstrations_train_without_an_environment() -> None:
-    from rlcore_trainer.training.supervised import SupervisedTrainer
+    from rlcore_trainer.supervised.trainer import SupervisedTrainer
 
     run = RunSession.create(
         {

@@ -14,8 +14,8 @@ from rlcore.types import Completion, Prompt, Sampling
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.torch.config import TorchEngineConfig
 from rlcore_rollout.engines.torch.engine import TorchEngine
+from rlcore_trainer.controller.sync_check import compare, fixed_prompt, prove
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training.sync_check import compare, fixed_prompt, prove
 from vision_folders import Family, vision_folder
 
 FAMILIES: tuple[Family, ...] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")

@@ -19,9 +19,9 @@ from rlcore_models.lora_config import LoraTable
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.shared_memory import Segment
+from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.model import load_policy
-from rlcore_trainer.training.sync_check import compare, prove
 
 pytestmark = [
     pytest.mark.long,

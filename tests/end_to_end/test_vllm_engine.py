@@ -24,8 +24,8 @@ from rlcore.types import Completion, Prompt, Sampling, TokenIds
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.shared_memory import Segment
+from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training.sync_check import compare, prove
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 

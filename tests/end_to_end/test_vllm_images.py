@@ -24,8 +24,8 @@ from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.shared_memory import Segment
 from rlcore_trainer.batching.packing import TrainingSequence, pack
+from rlcore_trainer.controller.sync_check import prove
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training.sync_check import prove
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from vision_folders import Family, picture, prompt_of, reference_logprobs, vision_folder
 

@@ -30,7 +30,7 @@ from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
-from rlcore_trainer.optim.critic_config import CriticConfig
+from rlcore_trainer.learner.critic_config import CriticConfig
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 

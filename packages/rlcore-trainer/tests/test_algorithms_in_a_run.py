@@ -13,8 +13,8 @@ import pytest
 import torch
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
-from rlcore_trainer.training import resume_check
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.checks import resume_check
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from rlcore.errors import UserError, WriteError
 from rlcore.runs.checkpoint_folder import check_checkpoint, write_manifest
+from rlcore_trainer.checkpoints import checkpoint
+from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training import checkpoint
-from rlcore_trainer.training.checkpoint import Checkpoints, Progress
 
 CPU = torch.device("cpu")
 

@@ -22,7 +22,7 @@ from rlcore.types import (
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.data_order import Cursor, cursor_of_step, draw, tasks_of_step
 from rlcore_trainer.config import PolicyGradientConfig
-from rlcore_trainer.training.collection import MAX_AGE, Collected, Collector
+from rlcore_trainer.controller.collection import MAX_AGE, Collected, Collector
 from token_trajectories import segment
 from token_trajectories import trajectory as token_trajectory
 

@@ -12,9 +12,9 @@ from rlcore.config.schema import RunConfig
 from rlcore.plugins.registry import Registry
 from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.checks.conflicts import check, comparable
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.training.conflicts import check, comparable
+from rlcore_trainer.learner.critic_config import CriticConfig
 
 REGISTRY = Registry()
 
@@ -314,6 +314,6 @@ def test_only_full_distribution_samples_at_temperature_1_are_comparable() -> Non
 
 def test_check_imports_no_heavy_packages() -> None:
     heavy = "{'torch', 'transformers', 'numpy'}"
-    code = f"import sys, rlcore_trainer.training.conflicts; print({heavy} & set(sys.modules))"
+    code = f"import sys, rlcore_trainer.checks.conflicts; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

@@ -12,8 +12,8 @@ from rlcore.errors import UserError
 from rlcore_trainer.batching.packing import Minibatch, TrainingSequence, divide
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
-from rlcore_trainer.optim.critic import HEAD_FILE, Critic, explained_variance
-from rlcore_trainer.optim.critic_config import CriticConfig
+from rlcore_trainer.learner.critic import HEAD_FILE, Critic, explained_variance
+from rlcore_trainer.learner.critic_config import CriticConfig
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from safetensors.torch import save_file
 from token_trajectories import sequence

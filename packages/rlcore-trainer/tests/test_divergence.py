@@ -16,10 +16,10 @@ from rlcore.errors import DataError, DivergenceError, EngineError, UserError
 from rlcore.types import Demonstration, Message
 from rlcore_trainer.algorithms.configured import selected_loss
 from rlcore_trainer.algorithms.interface import LossInputs, LossOutput
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.finite import first_non_finite
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
-from rlcore_trainer.training.supervised import SupervisedTrainer
+from rlcore_trainer.supervised.trainer import SupervisedTrainer
 from safetensors.torch import load_file, save_file
 from test_supervised import Chats, chat
 
@@ -126,7 +126,7 @@ def test_failing_engine_of_a_diverged_policy_is_reported_as_a_divergence(bandit:
         weight.data[3] = math.nan
         raise EngineError("the model's logits are not finite")
 
-    trainer._rollouts._executor.collect = fail
+    trainer.sampler._executor.collect = fail
     with pytest.raises(DivergenceError) as caught:
         trainer.train()
     assert "at the rollout of step 1" in caught.value.message

@@ -25,15 +25,15 @@ from rlcore_models.lora import adapter_parameters, attach, read_values, save_ada
 from rlcore_models.lora_config import LoraTable  # noqa: E402
 from rlcore_models.lora_names import layers_of_folder  # noqa: E402
 from rlcore_trainer.batching.packing import pack  # noqa: E402
+from rlcore_trainer.checkpoints.reference import reference_policy  # noqa: E402
+from rlcore_trainer.checks import lora_check  # noqa: E402
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer  # noqa: E402
+from rlcore_trainer.controller.sync_check import fixed_prompt  # noqa: E402
 from rlcore_trainer.policy.attention import packed_attention_of  # noqa: E402
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel  # noqa: E402
 from rlcore_trainer.policy.hidden import batch_logprobs  # noqa: E402
 from rlcore_trainer.policy.model import load_policy, output_head  # noqa: E402
 from rlcore_trainer.policy.references import AdapterReference  # noqa: E402
-from rlcore_trainer.training import lora_check  # noqa: E402
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer  # noqa: E402
-from rlcore_trainer.training.reference import reference_policy  # noqa: E402
-from rlcore_trainer.training.sync_check import fixed_prompt  # noqa: E402
 from token_trajectories import sequence  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import DataError, UserError
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from transformers import AutoModelForCausalLM
 
 Make = Callable[..., Any]
@@ -293,7 +293,7 @@ def test_trainer_is_complete_before_training(bandit: Make, tmp_path: Path, resum
     run = bandit(resume_from=start, critic={"model": "copy"}, algorithm=algorithm, warmup=warmup)
     trainer = PolicyGradientTrainer(run)
     session = trainer.session
-    parts: list[object] = [trainer, session, session.policy, session.trained, trainer._rollouts, trainer._updater]
+    parts: list[object] = [trainer, session, session.policy, session.trained, trainer.sampler, trainer.update]
     before = [set(vars(part)) for part in parts]
     trainer.train()
     assert [set(vars(part)) for part in parts] == before

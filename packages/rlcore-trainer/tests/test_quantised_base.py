@@ -23,11 +23,11 @@ from peft.utils.integrations import dequantize_module_weight
 from rlcore_models.lora import adapter_parameters, attach, description
 from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.batching.packing import pack
+from rlcore_trainer.checks import lora_check
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.policy.attention import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs
 from rlcore_trainer.policy.model import load_policy, output_head
-from rlcore_trainer.training import lora_check
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 from token_trajectories import sequence
 
 CPU = torch.device("cpu")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import UserError
+from rlcore_trainer.checks import resume_check
 from rlcore_trainer.config import WarmupConfig
-from rlcore_trainer.optim.adamw import AdamW
-from rlcore_trainer.training import resume_check
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.distributed.adamw import AdamW
 from torch import nn
 
 Make = Callable[..., Any]

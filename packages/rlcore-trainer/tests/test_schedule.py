@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rlcore.errors import DataError
 from rlcore_trainer.batching.data_order import tasks_of_step
-from rlcore_trainer.optim.schedule import learning_rate
+from rlcore_trainer.controller.schedule import learning_rate
 
 
 def rates(**options: object) -> list[float]:

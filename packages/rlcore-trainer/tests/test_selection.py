@@ -12,10 +12,11 @@ from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import MetricChoice, RunConfig
 from rlcore.errors import UserError
 from rlcore.session.plan import RunPlan
+from rlcore_trainer.checks.metrics_check import problems
 from rlcore_trainer.config import EarlyStop
+from rlcore_trainer.controller.best_step import score
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.metrics import METRICS, direction_of, metric_of
-from rlcore_trainer.training.best_step import problems, score
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
 
 Make = Callable[..., Any]
 VALUES: dict[str, Any] = {"model": {"path": "m"}, "environment": {"id": ""}, "reward": []}

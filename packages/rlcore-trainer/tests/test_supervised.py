@@ -18,17 +18,17 @@ from rlcore.runs.progress import Meter, silent
 from rlcore.types import Demonstration, Message
 from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.config import SupervisedConfig
+from rlcore_trainer.controller.schedule import learning_rate
+from rlcore_trainer.distributed.adamw import AdamW
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.learner.learner import Learner, offer_training
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
-from rlcore_trainer.optim.adamw import AdamW
-from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training.supervised import SupervisedTrainer
-from rlcore_trainer.training.supervised_check import check
-from rlcore_trainer.training.supervised_config import SupervisedConfig
-from rlcore_trainer.training.supervised_data import batch_of_step, encode, hold_out
+from rlcore_trainer.supervised.check import check
+from rlcore_trainer.supervised.data import batch_of_step, encode, hold_out
+from rlcore_trainer.supervised.trainer import SupervisedTrainer
 
 Make = Callable[..., Any]
 HEADERS = {"user": 31, "assistant": 30, "tool": 28}
@@ -239,7 +239,7 @@ def test_steps_can_be_set_instead_of_epochs(chats: Make) -> None:
 
 def test_trainer_is_complete_before_training(chats: Make) -> None:
     trainer = SupervisedTrainer(chats())
-    parts: list[object] = [trainer, trainer.session, trainer.session.policy, trainer.session.strategy]
+    parts: list[object] = [trainer, trainer.session, trainer.session.policy, trainer.session.trained]
     before = [set(vars(part)) for part in parts]
     assert trainer.train_sequences
     trainer.train()

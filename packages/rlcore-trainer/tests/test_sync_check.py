@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import EngineError
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training.policy_gradient import PolicyGradientTrainer
-from rlcore_trainer.training.sync_check import compare, prove
 from transformers import AutoModelForCausalLM
 
 pytestmark = pytest.mark.numeric

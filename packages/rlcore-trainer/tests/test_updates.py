@@ -17,16 +17,16 @@ from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.configured import configured
 from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.controller.updates import PolicyUpdate
+from rlcore_trainer.distributed.adamw import AdamW
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
+from rlcore_trainer.learner.critic import Critic
+from rlcore_trainer.learner.critic_config import CriticConfig
 from rlcore_trainer.learner.learner import Learner, offer_reinforcement
+from rlcore_trainer.learner.objective import Objective
 from rlcore_trainer.learner.policy_learner import PolicyLearner
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
-from rlcore_trainer.optim.adamw import AdamW
-from rlcore_trainer.optim.critic import Critic
-from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.optim.objective import Objective
-from rlcore_trainer.optim.updates import PolicyUpdate
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.references import FrozenReference
 from token_trajectories import group, only_segment, segment, with_logprobs
@@ -782,7 +782,8 @@ def test_restored_updates_continue_identically(qwen2: Build, kind: str, tmp_path
     one_strategy, one = updater(model := qwen2(), **options)
     for step in range(2):
         one.run(rollout(seed=step), learning_rate=0.01, key=(0, step))
-    torch.save(one_strategy.learner.trained.state() | one_strategy.learner.state() | one.state(), tmp_path / "state.pt")
+    learner = one_strategy.learner
+    torch.save(learner.trained.state() | {"critic": learner.critic.state()} | one.state(), tmp_path / "state.pt")
     saved = copy.deepcopy(model)
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     other_strategy, other = updater(saved, **options)
@@ -792,7 +793,7 @@ def test_restored_updates_continue_identically(qwen2: Build, kind: str, tmp_path
     results = [made.run(rollout(seed=2), learning_rate=0.01, key=(0, 2)) for made in (one, other)]
     assert results[0] == results[1]
     assert all(torch.equal(value, saved.state_dict()[name]) for name, value in model.state_dict().items())
-    states = [made.learner.state()["critic"]["weights"] for made in (one_strategy, other_strategy)]
+    states = [made.learner.critic.state()["weights"] for made in (one_strategy, other_strategy)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 

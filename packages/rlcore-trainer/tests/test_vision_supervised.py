@@ -13,15 +13,15 @@ import torch
 from rlcore.errors import DataError, UserError
 from rlcore.images import ImageProcessor, image_size
 from rlcore.types import Demonstration, ImagePart, MediaSpan, Message, TextPart, media_hash
+from rlcore_trainer.batching.conversations import ConversationEncoder
+from rlcore_trainer.config import SupervisedConfig
 from rlcore_trainer.distributed import launch
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.learner.learner import Learner, offer_training
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
-from rlcore_trainer.training.conversations import ConversationEncoder
-from rlcore_trainer.training.supervised_config import SupervisedConfig
-from rlcore_trainer.training.supervised_data import encode
+from rlcore_trainer.supervised.data import encode
 from test_supervised import FORMAT, Chats, equal, trained
 from vision_models import IMAGE, picture, processor_of, vision_folder
 

@@ -15,12 +15,12 @@ from rlcore.specs import ModelOnDevice
 from rlcore_models.builtin.config import TinyQwen3VLConfig, TinyQwen25VLConfig
 from rlcore_models.builtin.tiny_qwen_vl import build_qwen3, build_qwen25
 from rlcore_models.lora_config import LoraTable
+from rlcore_trainer.checkpoints.start import starting_policy
+from rlcore_trainer.checks import model_check
+from rlcore_trainer.checks.memory import memory
+from rlcore_trainer.config import SupervisedConfig
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.vision import freeze_tower
-from rlcore_trainer.training import model_check
-from rlcore_trainer.training.memory import memory
-from rlcore_trainer.training.start import starting_policy
-from rlcore_trainer.training.supervised_config import SupervisedConfig
 from vision_models import FAMILIES, vision_folder, vision_language_model
 
 CPU = torch.device("cpu")

@@ -20,8 +20,8 @@ from rlcore.wording import counted
 from rlcore_trainer.batching.arrays import numbers_of
 from rlcore_trainer.batching.sharding import share
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.controller.schedule import learning_rate
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
-from rlcore_trainer.optim.schedule import learning_rate
 from torch import Tensor
 
 from rlcore_control.config import inputs_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Check(Protocol):
-    """Stops the run if a number is not finite, see `rlcore_trainer.training.divergence.require_finite`."""
+    """Stops the run if a number is not finite, see `rlcore_trainer.controller.divergence.require_finite`."""
 
     def __call__(self, numbers: Mapping[str, float], when: str, *, key: str) -> None: ...
 

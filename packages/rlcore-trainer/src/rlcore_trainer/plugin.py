@@ -46,28 +46,28 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
     """Register the policy-gradient and supervised trainers."""
     yield TrainerSpec(
         id="policy-gradient",
-        target="rlcore_trainer.training.policy_gradient:PolicyGradientTrainer",
+        target="rlcore_trainer.controller.policy_gradient:PolicyGradientTrainer",
         config="rlcore_trainer.config:PolicyGradientConfig",
         summary="Reinforcement learning with policy gradients.",
-        check="rlcore_trainer.training.conflicts:check",
-        memory="rlcore_trainer.training.memory:memory",
+        check="rlcore_trainer.checks.conflicts:check",
+        memory="rlcore_trainer.checks.memory:memory",
         quantizes=True,
         tables=(
             ("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
             ("curriculum", "rlcore_trainer.config:CurriculumConfig"),
-            ("critic", "rlcore_trainer.optim.critic_config:CriticConfig"),
+            ("critic", "rlcore_trainer.learner.critic_config:CriticConfig"),
             ("lora", "rlcore_models.lora_config:LoraTable"),
         ),
     )
     yield TrainerSpec(
         id="sft",
-        target="rlcore_trainer.training.supervised:SupervisedTrainer",
-        config="rlcore_trainer.training.supervised_config:SupervisedConfig",
+        target="rlcore_trainer.supervised.trainer:SupervisedTrainer",
+        config="rlcore_trainer.config:SupervisedConfig",
         summary="Supervised fine-tuning on conversations; needs no environment.",
         needs_environment=False,
-        check="rlcore_trainer.training.supervised_check:check",
-        memory="rlcore_trainer.training.memory:memory",
+        check="rlcore_trainer.supervised.check:check",
+        memory="rlcore_trainer.checks.memory:memory",
         quantizes=True,
         tables=(("lora", "rlcore_models.lora_config:LoraTable"),),
     )

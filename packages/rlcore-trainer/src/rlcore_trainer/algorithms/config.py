@@ -167,3 +167,8 @@ def response_limit(algorithm: AlgorithmConfig, rollout: RolloutTable, *environme
     limits = [one.max_turns for one in environments if isinstance(one, MultiTurnConfig)]
     turns = max([1, *(limit for limit in limits if isinstance(limit, int))])
     return algorithm.max_response_tokens or rollout.max_new_tokens * turns
+
+
+def comparable(rollout: RolloutTable) -> bool:
+    """Return whether the engine's log-probabilities describe the distribution that is sampled and trained."""
+    return rollout.temperature == 1.0 and rollout.top_p == 1.0 and rollout.top_k == 0

@@ -5,9 +5,9 @@ Axes: ``M`` the trained tokens of a micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,9 +15,9 @@ from torch import Tensor
 from rlcore_trainer.batching.packing import MicroBatch, Minibatch, Share
 from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, rows_of, split
 from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.learner.critic import Critic
+from rlcore_trainer.learner.objective import Objective
 from rlcore_trainer.learner.trained_policy import ShowsProgress, TrainedPolicy, unshown
-from rlcore_trainer.optim.critic import Critic
-from rlcore_trainer.optim.objective import Objective
 from rlcore_trainer.policy.policy import Policy, Reference
 
 Which = Literal["policy", "reference"]
@@ -102,10 +102,6 @@ class PolicyLearner:
             metrics["gradient_norm"] = norm
         trained.policy.train(False)
         return updated, metrics
-
-    def state(self) -> Mapping[str, Any]:
-        """Return the state of the critic."""
-        return {} if self.critic is None else {"critic": self.critic.state()}
 
     @torch.no_grad()
     def _logprobs(self, policy: Policy, share: Share) -> Rows:

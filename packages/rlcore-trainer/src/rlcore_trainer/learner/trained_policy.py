@@ -45,6 +45,7 @@ class TrainedPolicy:
 
     Attributes:
         policy: the policy
+        strategy: the strategy of the run
         processes: the processes of the run, which compute an update together
         optimisation: the optimiser of the policy
     """
@@ -53,14 +54,14 @@ class TrainedPolicy:
         self, policy: Policy, strategy: Strategy, settings: OptimiserSettings, *, progress: ShowsProgress = unshown
     ) -> None:
         self.policy, self.processes, self._progress = policy, strategy.processes, progress
-        self._strategy, self._settings = strategy, settings
+        self.strategy, self._settings = strategy, settings
         self.optimisation: Optimisation
         self.restart()
 
     def restart(self) -> None:
         """Create a new optimiser."""
         betas, weight_decay = self._settings.betas, self._settings.weight_decay
-        self.optimisation = self._strategy.optimise(self.policy.module, betas=betas, weight_decay=weight_decay)
+        self.optimisation = self.strategy.optimise(self.policy.module, betas=betas, weight_decay=weight_decay)
 
     def seed(self, key: Sequence[object]) -> None:
         """Set the random state of dropout, which differs between processes."""

@@ -13,10 +13,10 @@ import torch
 from rlcore.errors import UserError
 from torch import Tensor, nn
 
+from rlcore_trainer.distributed.adamw import AdamW
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.processes import JoinedProcesses
 from rlcore_trainer.distributed.strategies.single import SingleProcess
-from rlcore_trainer.optim.adamw import AdamW
 
 BUCKET = 2**25
 """Number of gradient elements summed in one operation."""

@@ -13,7 +13,7 @@ from rlcore.models.folder import BUILTIN, local_folder
 from rlcore.models.vision_language import sees_images
 from rlcore_models.lora_config import lora_table
 
-from rlcore_trainer.training.resume_check import configuration_before
+from rlcore_trainer.checks.resume_check import configuration_before
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession

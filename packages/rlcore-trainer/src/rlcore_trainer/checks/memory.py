@@ -19,8 +19,8 @@ from rlcore.specs import GAPS, MemoryNeeds, ModelOnDevice
 from rlcore_models.lora_config import ALL, LoraTable, lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
-from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.training.expected_tokens import expected_tokens
+from rlcore_trainer.checks.expected_tokens import expected_tokens
+from rlcore_trainer.learner.critic_config import CriticConfig
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession

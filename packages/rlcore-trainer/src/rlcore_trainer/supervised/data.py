@@ -13,9 +13,9 @@ from rlcore.errors import DataError, UserError
 from rlcore.types import MediaSpan, derive_seed
 from rlcore.wording import counted
 
+from rlcore_trainer.batching.conversations import ConversationEncoder, cut
 from rlcore_trainer.batching.packing import TrainingSequence
-from rlcore_trainer.training.conversations import ConversationEncoder, cut
-from rlcore_trainer.training.supervised_config import SupervisedConfig
+from rlcore_trainer.config import SupervisedConfig
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, Dataset

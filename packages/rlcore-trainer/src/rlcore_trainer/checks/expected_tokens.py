@@ -16,8 +16,7 @@ from rlcore.abilities import ConversationDataset, DemonstrationDataset
 from rlcore.errors import RlcoreError
 from rlcore.session.lengths import own_tokens, prompt_lengths
 
-from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.training.supervised_config import SupervisedConfig
+from rlcore_trainer.config import PolicyGradientConfig, SupervisedConfig, WarmupConfig
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession

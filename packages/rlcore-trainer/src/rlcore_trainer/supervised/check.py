@@ -13,8 +13,8 @@ from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.session.tool_checks import check_tools, tool_named
 from rlcore.wording import counted
 
-from rlcore_trainer.training import best_step, lora_check, model_check
-from rlcore_trainer.training.supervised_config import SupervisedConfig
+from rlcore_trainer.checks import lora_check, metrics_check, model_check
+from rlcore_trainer.config import SupervisedConfig
 
 if TYPE_CHECKING:
     from rlcore.contracts import Dataset
@@ -34,7 +34,7 @@ def check(run: RunSession) -> list[str]:
     if run.resume_from is not None:
         check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
-    problems = [*_conflicts(run, config), *best_step.problems(run, config.early_stop)]
+    problems = [*_conflicts(run, config), *metrics_check.problems(run, config.early_stop)]
     problems += [*lora_check.problems(run, reinforcement=False), *model_check.problems(run)]
     if problems:
         raise ProblemsError(problems)

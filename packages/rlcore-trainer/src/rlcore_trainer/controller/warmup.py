@@ -11,11 +11,11 @@ from rlcore.errors import DataError
 from rlcore.types import derive_seed
 from rlcore.wording import counted
 
+from rlcore_trainer.batching.conversations import ConversationEncoder
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
+from rlcore_trainer.controller.divergence import require_finite
+from rlcore_trainer.controller.schedule import learning_rate
 from rlcore_trainer.learner.learner import Learner
-from rlcore_trainer.optim.schedule import learning_rate
-from rlcore_trainer.training.conversations import ConversationEncoder
-from rlcore_trainer.training.divergence import require_finite
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, Dataset

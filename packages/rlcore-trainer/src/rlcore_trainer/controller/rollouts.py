@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, cast
+from typing import Protocol, Self, cast
 
-from rlcore.contracts import ChatFormat, TokenExecutor
-from rlcore.episodes.evaluation import evaluation_request
+from rlcore.contracts import ChatFormat, Executor, TokenExecutor
 from rlcore.errors import EngineError, NotScoredError
 from rlcore.types import Group, RolloutRequest, Stop, Task
 from rlcore_models.thread_teams import release_thread_team
 
 from rlcore_trainer.batching.sharding import Rank, joined, share
+from rlcore_trainer.controller.collection import RolloutSource
+from rlcore_trainer.controller.report import Report
+from rlcore_trainer.controller.session import TrainingSession
+from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.policy import TokenPolicy
-from rlcore_trainer.training.session import TrainingSession
-from rlcore_trainer.training.sync_check import compare, prove
+
+
+class Sampler(RolloutSource, Protocol):
+    """Samples trajectories with the weights of the last `sync`."""
+
+    def evaluate(self, step: int, tasks: Sequence[Task]) -> Sequence[Group]:
+        """Return and record the scored groups of held-out tasks."""
+        ...
+
+    def sync(self, step: int) -> Mapping[str, float]:
+        """Transfer the weights of the policy, and return metrics of the check that they arrived."""
+        ...
 
 
 class Rollouts:
@@ -28,13 +41,24 @@ class Rollouts:
     samples do not depend on the process that draws them.
 
     Args:
+        executor: the executor of this process
         session: the session whose policy is sampled
+        report: shows failures, and records evaluations
+        evaluation: makes the request for an evaluation of tasks
         check_every: number of steps between checks that the engine has the policy's weights; 0 disables the check
     """
 
-    def __init__(self, session: TrainingSession, *, check_every: int = 1) -> None:
-        self._session, self._check_every = session, check_every
-        self._executor = session.run.executor(session.policy)
+    def __init__(
+        self,
+        executor: Executor,
+        session: TrainingSession,
+        report: Report,
+        *,
+        evaluation: Callable[[Sequence[Task]], RolloutRequest],
+        check_every: int = 1,
+    ) -> None:
+        self._executor, self._session, self._report = executor, session, report
+        self._evaluation, self._check_every = evaluation, check_every
         self._proven = False
         """Whether a weight transfer to the engine has been verified."""
         session.ranks.offer(collect=self._collect_here, sync=self._sync_here)
@@ -62,9 +86,8 @@ class Rollouts:
 
         Every evaluation uses the same random numbers, which are independent of training.
         """
-        run = self._session.run
-        groups = self._sample(evaluation_request(run.config, tasks))
-        run.record(step, "evaluation", groups)
+        groups = self._sample(self._evaluation(tasks))
+        self._report.record(step, "evaluation", groups)
         return groups
 
     def sync(self, step: int) -> dict[str, float]:
@@ -111,7 +134,7 @@ class Rollouts:
             return self._in_shares(request)
         except EngineError as error:
             step = self._session.progress.step + 1
-            self._session.run.say(f"engine    failed; retrying the rollout of step {step}: {error}")
+            self._report.say(f"engine    failed; retrying the rollout of step {step}: {error}")
             self._session.require_finite_policy(f"the rollout of step {step}")
             self.sync(step)
             return self._in_shares(request)

@@ -28,7 +28,7 @@ def starting_policy(run: RunSession, folder: Path, *, device: torch.device, drop
 
     With ``model.vision_tower = "frozen"``, the vision tower is not trained. An adapter never trains it.
 
-    `rlcore_trainer.training.lora_check` has already checked that the checkpoint matches ``[lora]``.
+    `rlcore_trainer.checks.lora_check` has already checked that the checkpoint matches ``[lora]``.
 
     Raises:
         UserError: as `load_policy` and `rlcore_models.lora.attach`.

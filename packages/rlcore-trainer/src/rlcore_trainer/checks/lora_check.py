@@ -19,8 +19,8 @@ from rlcore_models.lora_config import ALL, LoraTable, lora_table
 from rlcore_models.lora_names import layers_of_folder, wrong_names
 from rlcore_models.quantization import check_installed
 
-from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.training.resume_check import configuration_before
+from rlcore_trainer.checks.resume_check import configuration_before
+from rlcore_trainer.learner.critic_config import CriticConfig
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession

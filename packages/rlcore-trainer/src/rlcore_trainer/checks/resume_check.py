@@ -12,7 +12,7 @@ from rlcore.runs.directory import config_layer
 
 from rlcore_trainer.algorithms.config import KlConfig
 from rlcore_trainer.config import WarmupConfig
-from rlcore_trainer.optim.critic_config import HEAD_WEIGHTS, CriticConfig, another_critic
+from rlcore_trainer.learner.critic_config import HEAD_WEIGHTS, CriticConfig, another_critic
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession

@@ -23,11 +23,11 @@ from rlcore_trainer.batching.experience import Experience
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.controller.advantage_inputs import advantage_inputs
+from rlcore_trainer.learner.critic import explained_variance
+from rlcore_trainer.learner.critic_config import CriticConfig
 from rlcore_trainer.learner.learner import Learner
 from rlcore_trainer.learner.policy_learner import Update, Which
-from rlcore_trainer.optim.advantage_inputs import advantage_inputs
-from rlcore_trainer.optim.critic import explained_variance
-from rlcore_trainer.optim.critic_config import CriticConfig
 
 
 @dataclass(slots=True)

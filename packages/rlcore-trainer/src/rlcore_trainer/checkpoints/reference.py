@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlcore_trainer.algorithms.config import KlConfig
+from rlcore_trainer.checkpoints.checkpoint import Checkpoints
+from rlcore_trainer.checks.resume_check import no_reference
 from rlcore_trainer.policy.policy import Policy, Reference
 from rlcore_trainer.policy.references import FrozenReference
-from rlcore_trainer.training.checkpoint import Checkpoints
-from rlcore_trainer.training.resume_check import no_reference
 
 
 def reference_policy(

@@ -19,15 +19,14 @@ from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.wording import counted
 
-from rlcore_trainer.algorithms.config import AlgorithmConfig, response_limit
+from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import PARTS, advantage_traits, loss_traits
 from rlcore_trainer.algorithms.interface import ConfigWithNotes
+from rlcore_trainer.checks import lora_check, metrics_check, model_check, resume_check
 from rlcore_trainer.config import WarmupConfig
-from rlcore_trainer.optim.critic_config import CriticConfig
-from rlcore_trainer.training import best_step, lora_check, model_check, resume_check
+from rlcore_trainer.learner.critic_config import CriticConfig
 
 if TYPE_CHECKING:
-    from rlcore.config.schema import RolloutTable
     from rlcore.session.session import RunSession
 
 OF_KL = ("estimator", "target", "importance_weighted", "reference")
@@ -53,15 +52,10 @@ def check(run: RunSession) -> list[str]:
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
     found = [*_Conflicts(run, algorithm, critic).all(), *lora_check.problems(run, reinforcement=True)]
     found += resume_check.problems(run, critic, algorithm.kl)
-    found += [*best_step.problems(run, run.options("trainer").early_stop), *model_check.problems(run)]
+    found += [*metrics_check.problems(run, run.options("trainer").early_stop), *model_check.problems(run)]
     if found:
         raise ProblemsError(found)
     return [*_notes(run), *model_check.notes(run), *lora_check.notes(run)]
-
-
-def comparable(rollout: RolloutTable) -> bool:
-    """Return whether the engine's log-probabilities describe the distribution that is sampled and trained."""
-    return rollout.temperature == 1.0 and rollout.top_p == 1.0 and rollout.top_k == 0
 
 
 def _notes(run: RunSession) -> list[str]:

@@ -1,4 +1,4 @@
-"""Shared trainer logic: load, resume, log and save."""
+"""The completed steps of a run: the best one, an early end, checkpoints, and the end of a run that diverges."""
 
 from __future__ import annotations
 
@@ -6,39 +6,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from rlcore.config.schema import MetricChoice
 from rlcore.runs.directory import last_checkpoint
 from rlcore.wording import counted
 
+from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
 from rlcore_trainer.config import EarlyStop
+from rlcore_trainer.controller.best_step import score
+from rlcore_trainer.controller.divergence import require_finite, require_finite_tensors
+from rlcore_trainer.controller.report import Report
+from rlcore_trainer.controller.sync_check import fixed_prompt
 from rlcore_trainer.distributed.ranks import Ranks
-from rlcore_trainer.distributed.strategy import Strategy
-from rlcore_trainer.learner.trained_policy import OptimiserSettings, TrainedPolicy
-from rlcore_trainer.policy.policy import Policy, TokenPolicy
-from rlcore_trainer.training import checkpoint
-from rlcore_trainer.training.best_step import score
-from rlcore_trainer.training.checkpoint import Checkpoints, Progress
-from rlcore_trainer.training.divergence import require_finite, require_finite_tensors
-from rlcore_trainer.training.start import starting_policy
-from rlcore_trainer.training.sync_check import fixed_prompt
-
-if TYPE_CHECKING:
-    from rlcore.session.session import RunSession
-
-
-class Settings(OptimiserSettings, Protocol):
-    """The keys of ``[trainer]`` shared by all trainers with an optimiser."""
-
-    @property
-    def gradient_checkpointing(self) -> bool:
-        """Whether activations are recomputed in the backward pass."""
-        ...
-
-    @property
-    def early_stop(self) -> EarlyStop:
-        """When to end the run before its last step."""
-        ...
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
+from rlcore_trainer.policy.policy import TokenPolicy
 
 
 class Resumable(Protocol):
@@ -54,70 +36,57 @@ class Resumable(Protocol):
 
 
 class TrainingSession:
-    """The policy, strategy and checkpoints of a new or resumed run.
+    """The completed steps of a run, and their checkpoints.
 
     Attributes:
-        run: the run
-        strategy: the strategy of the run
-        ranks: the processes of the run; all but the main one only carry out calls
-        policy: the policy to train
         trained: the policy with its optimiser
+        policy: the policy to train
+        ranks: the processes of the run; all but the main one only carry out calls
         checkpoints: checkpoints of this run; None if another process writes them or the run has no directory
         progress: the last completed step and the best step
-        restored: the `Resumable.state` stored in the checkpoint; None for a new run
-        collection: the `Resumable.collection` stored in the checkpoint; empty for a new run
+        resumed: whether the run continues from a checkpoint
     """
 
-    def __init__(self, run: RunSession, settings: Settings, *, dropout: bool = False) -> None:
-        """Load the policy from the model or from the checkpoint.
+    def __init__(
+        self,
+        trained: TrainedPolicy,
+        ranks: Ranks,
+        report: Report,
+        *,
+        checkpoints: Checkpoints | None = None,
+        resumed: Progress | None = None,
+        save_every: int = 0,
+        best: MetricChoice | None = None,
+        early_stop: EarlyStop | None = None,
+    ) -> None:
+        """Continue from ``resumed``, or start a new run.
 
         Args:
-            run: the run
-            settings: the optimiser settings
-            dropout: whether to apply the adapter's dropout
-
-        Raises:
-            UserError: the model or the checkpoint cannot be used.
+            trained: the policy with its optimiser
+            ranks: the processes of the run
+            report: shows the steps
+            checkpoints: where to save; None saves nothing
+            resumed: progress of the checkpoint to continue from
+            save_every: steps between checkpoints; 0 saves only the best step and the last one
+            best: the metric that decides the best step
+            early_stop: when to end the run before its last step
         """
-        self.run, self._settings = run, settings
-        self.strategy: Strategy = run.load("strategy", run.config.strategy.id)(run.options("strategy"))
-        keep = run.config.checkpoint.keep
-        self.checkpoints = Checkpoints(run.directory.path / "checkpoints", keep=keep) if run.directory else None
-        device = self.strategy.device(run.config.model.device)
-        self.ranks = Ranks(self.strategy.processes, lambda: run.stop_requested)
-        folder: Path = self.strategy.processes.from_main(run.model_folder)
-        self.progress = Progress()
-        self.restored: Mapping[str, Any] | None = None
-        self.collection: Mapping[str, Any] = {}
-        if run.resume_from is not None:
-            read = self.checkpoints.resume if self.checkpoints else checkpoint.read
-            self.progress, self.restored, self.collection = read(run.resume_from, map_location=device)
-        self._saved_step = None if run.resume_from is None else self.progress.step
-        self.policy: Policy = starting_policy(run, folder, device=device, dropout=dropout)
+        self.trained, self.policy, self.ranks, self._report = trained, trained.policy, ranks, report
+        self.checkpoints, self.resumed, self._every = checkpoints, resumed is not None, save_every
+        self._best, self._early_stop = best or MetricChoice(), early_stop or EarlyStop()
+        self.progress = resumed or Progress()
+        self._saved_step = None if resumed is None else resumed.step
         self.policy.version = self.progress.updates
-        if settings.gradient_checkpointing:
-            self.policy.recompute_activations()
-        self.trained = TrainedPolicy(self.policy, self.strategy, settings, progress=run.progress)
-        if self.restored is not None:
-            self.trained.restore(self.restored)
 
     @property
-    def resumed(self) -> bool:
-        """Whether the run continues from a checkpoint."""
-        return self.restored is not None
-
-    @property
-    def kept(self) -> Checkpoints | None:
-        """The run's checkpoints, also in a process that does not write them."""
-        run = self.run
-        if self.checkpoints is None and run.resume_from is not None:
-            return Checkpoints(run.resume_from.parent, keep=run.config.checkpoint.keep)
-        return self.checkpoints
+    def saves(self) -> bool:
+        """Whether checkpoints are written at intervals."""
+        return self._every > 0
 
     def introduce(self, lines: Iterable[str]) -> None:
         """Log a description of the policy, followed by the trainer's lines."""
         for line in (*self.policy.description(), *lines):
-            self.run.say(line)
+            self._report.say(line)
 
     def stopping(self) -> bool:
         """Return whether a process of the run received a signal to stop."""
@@ -131,12 +100,12 @@ class TrainingSession:
             yield step
 
     def _stops_early(self) -> bool:
-        early, progress = self._settings.early_stop, self.progress
+        early, progress = self._early_stop, self.progress
         if not early.patience or progress.stale < early.patience:
             return False
         name = early.metric or "the metric of the best checkpoint"
         measured = counted(progress.stale, "measurement")
-        self.run.say(f"ended     early after step {progress.step}: {name} has not improved in {measured}")
+        self._report.say(f"ended     early after step {progress.step}: {name} has not improved in {measured}")
         return True
 
     def judge(self, step: int, metrics: Mapping[str, float], *, default: Sequence[str]) -> None:
@@ -147,7 +116,7 @@ class TrainingSession:
             metrics: the metrics of its evaluation
             default: the metrics that decide if ``checkpoint.best.metric`` is not set, most important first
         """
-        found = score(metrics, self.run.config.checkpoint.best, default)
+        found = score(metrics, self._best, default)
         if found is not None and (self.progress.best_step is None or found >= self.progress.best_score):
             self.advance(step, best_step=step, best_score=found)
 
@@ -158,7 +127,7 @@ class TrainingSession:
             metrics: the metrics of the last completed step
             default: the metric that is used if the configuration names none
         """
-        early, best = self._settings.early_stop, self.run.config.checkpoint.best
+        early, best = self._early_stop, self._best
         found = score(metrics, early if early.metric else best, [default])
         if not early.patience or found is None:
             return
@@ -173,7 +142,7 @@ class TrainingSession:
     @property
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint of this run; None if there is none, or in a process that does not write them."""
-        return last_checkpoint(self.run.directory.path) if self.run.directory else None
+        return last_checkpoint(self.checkpoints.folder.parent) if self.checkpoints else None
 
     def require_finite(self, numbers: Mapping[str, float], when: str, *, unchanged: Resumable | None = None) -> None:
         """Stop the run if a number of a step is NaN or infinite.
@@ -225,7 +194,7 @@ class TrainingSession:
             return
         path = self.checkpoints.save(self.progress, self.policy, state, collection=trainer.collection())
         self._saved_step = self.progress.step
-        self.run.checkpoint_saved(self.progress.step, path)
+        self._report.checkpoint_saved(self.progress.step, path)
 
     def save_unsaved(self, trainer: Resumable) -> None:
         """Save the last completed step unless it has been saved already."""
@@ -234,6 +203,5 @@ class TrainingSession:
 
     def save_when_due(self, trainer: Resumable, step: int) -> None:
         """Save if a checkpoint is due after this step or the step is the best so far."""
-        every = self.run.config.checkpoint.every
-        if (every and step % every == 0) or self.progress.best_step == step:
+        if (self._every and step % self._every == 0) or self.progress.best_step == step:
             self.save(trainer)

@@ -24,7 +24,7 @@ from rlcore_trainer.batching.packing import Minibatch, Share
 from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, rows_of, split
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.strategy import Strategy
-from rlcore_trainer.optim.critic_config import HEAD_WEIGHTS, CriticConfig, another_critic
+from rlcore_trainer.learner.critic_config import HEAD_WEIGHTS, CriticConfig, another_critic
 from rlcore_trainer.policy.policy import Features, Policy
 
 HEAD_FILE = "value_head.safetensors"

@@ -13,15 +13,15 @@ from rlcore.errors import EngineError, UserError
 from rlcore.types import Task
 from rlcore.wording import counted
 
+from rlcore_trainer.config import SupervisedConfig
+from rlcore_trainer.controller.best_step import require_measured
+from rlcore_trainer.controller.build import rollouts, training_session
+from rlcore_trainer.controller.rollout_metrics import evaluation_metrics
+from rlcore_trainer.controller.rollouts import Rollouts
+from rlcore_trainer.controller.schedule import learning_rate
 from rlcore_trainer.learner.learner import Learner, offer_training
-from rlcore_trainer.optim.schedule import learning_rate
 from rlcore_trainer.policy.policy import TokenPolicy
-from rlcore_trainer.training.best_step import require_measured
-from rlcore_trainer.training.rollout_metrics import evaluation_metrics
-from rlcore_trainer.training.rollouts import Rollouts
-from rlcore_trainer.training.session import TrainingSession
-from rlcore_trainer.training.supervised_config import SupervisedConfig
-from rlcore_trainer.training.supervised_data import batch_of_step, read_conversations, steps_of_epoch
+from rlcore_trainer.supervised.data import batch_of_step, read_conversations, steps_of_epoch
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -51,7 +51,7 @@ class SupervisedTrainer:
         """
         self._run = run
         self._config: SupervisedConfig = run.options("trainer")
-        self.session = TrainingSession(run, self._config, dropout=True)
+        self.session, _ = training_session(run, self._config, dropout=True)
         offer_training(self.session.ranks, self.session.trained)
         self._learner = Learner(self.session.ranks, self._config.max_tokens_per_batch)
         self._data = read_conversations(run, self._config, self._token_policy())
@@ -60,7 +60,7 @@ class SupervisedTrainer:
         self._tasks: Sequence[Task] = (
             tasks_to_evaluate(run.config, run.usable_tasks("evaluation")) if self._config.rollouts else []
         )
-        self._rollouts = Rollouts(self.session) if self._config.rollouts else None
+        self._rollouts = rollouts(run, self.session) if self._config.rollouts else None
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
@@ -181,9 +181,9 @@ class SupervisedTrainer:
             metrics["time/evaluation_s"] = time.perf_counter() - started
         return metrics
 
-    def _try_tasks(self, rollouts: Rollouts, step: int) -> dict[str, float]:
-        rollouts.sync(step)
-        groups = rollouts.evaluate(step, self._tasks)
+    def _try_tasks(self, sampler: Rollouts, step: int) -> dict[str, float]:
+        sampler.sync(step)
+        groups = sampler.evaluate(step, self._tasks)
         calls = [len(message.tool_calls) for g in groups for t in g.trajectories for message in t.messages]
         tried = sum(len(group.trajectories) for group in groups)
         return {

@@ -22,7 +22,7 @@ from rlcore_trainer.batching.data_order import cursor_of_step, tasks_of_step
 from rlcore_trainer.batching.filtering import REASONS, Reason, check_score, excluding, sift, spread
 from rlcore_trainer.batching.mixture import Drawn, Mixture, MixtureState, Part, PartState
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
-from rlcore_trainer.training.collector_state import CollectorState, Waiting, from_json
+from rlcore_trainer.controller.collector_state import CollectorState, Waiting, from_json
 
 MAX_AGE = 2
 """Maximum age of a carried group, in training steps; older groups are dropped."""

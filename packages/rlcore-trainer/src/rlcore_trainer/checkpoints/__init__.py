@@ -1,0 +1,1 @@
+"""Checkpoints, and the models that a run starts from."""

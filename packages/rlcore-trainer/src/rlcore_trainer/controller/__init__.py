@@ -1,0 +1,1 @@
+"""The controller of a run, which decides what is sampled, trained, evaluated and saved."""

@@ -1,0 +1,109 @@
+"""Build the parts of a run from its plan: policy, processes, checkpoints and sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from rlcore.episodes.evaluation import evaluation_request
+
+from rlcore_trainer.checkpoints import checkpoint
+from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
+from rlcore_trainer.checkpoints.start import starting_policy
+from rlcore_trainer.config import EarlyStop
+from rlcore_trainer.controller.rollouts import Rollouts
+from rlcore_trainer.controller.session import TrainingSession
+from rlcore_trainer.distributed.ranks import Ranks
+from rlcore_trainer.distributed.strategy import Strategy
+from rlcore_trainer.learner.trained_policy import OptimiserSettings, TrainedPolicy
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+class Settings(OptimiserSettings, Protocol):
+    """The keys of ``[trainer]`` shared by all trainers with an optimiser."""
+
+    @property
+    def gradient_checkpointing(self) -> bool:
+        """Whether activations are recomputed in the backward pass."""
+        ...
+
+    @property
+    def early_stop(self) -> EarlyStop:
+        """When to end the run before its last step."""
+        ...
+
+
+class Restored(NamedTuple):
+    """What a checkpoint contains besides the policy."""
+
+    progress: Progress
+    state: Mapping[str, Any]
+    """The state of the optimiser, and `Resumable.state`."""
+    collection: Mapping[str, Any]
+    """`Resumable.collection`."""
+
+
+def training_session(
+    run: RunSession, settings: Settings, *, dropout: bool = False
+) -> tuple[TrainingSession, Restored | None]:
+    """Load the policy of a run from its model or from the checkpoint, in each process.
+
+    Args:
+        run: the run
+        settings: the optimiser settings
+        dropout: whether to apply the adapter's dropout
+
+    Returns:
+        The session, and the contents of the checkpoint of a resumed run.
+
+    Raises:
+        UserError: the model or the checkpoint cannot be used.
+    """
+    strategy: Strategy = run.load("strategy", run.config.strategy.id)(run.options("strategy"))
+    saving = run.config.checkpoint
+    checkpoints = Checkpoints(run.directory.path / "checkpoints", keep=saving.keep) if run.directory else None
+    device = strategy.device(run.config.model.device)
+    folder: Path = strategy.processes.from_main(run.model_folder)
+    restored = None
+    if run.resume_from is not None:
+        read = checkpoints.resume if checkpoints else checkpoint.read
+        restored = Restored(*read(run.resume_from, map_location=device))
+    policy = starting_policy(run, folder, device=device, dropout=dropout)
+    if settings.gradient_checkpointing:
+        policy.recompute_activations()
+    trained = TrainedPolicy(policy, strategy, settings, progress=run.progress)
+    if restored is not None:
+        trained.restore(restored.state)
+    session = TrainingSession(
+        trained,
+        Ranks(strategy.processes, lambda: run.stop_requested),
+        run,
+        checkpoints=checkpoints,
+        resumed=restored.progress if restored is not None else None,
+        save_every=saving.every,
+        best=saving.best,
+        early_stop=settings.early_stop,
+    )
+    return session, restored
+
+
+def all_checkpoints(run: RunSession, session: TrainingSession) -> Checkpoints | None:
+    """Return the checkpoints of a run, also in a process that does not write them."""
+    if session.checkpoints is None and run.resume_from is not None:
+        return Checkpoints(run.resume_from.parent, keep=run.config.checkpoint.keep)
+    return session.checkpoints
+
+
+def rollouts(run: RunSession, session: TrainingSession, *, check_every: int = 1) -> Rollouts:
+    """Return the sampler of a run, in each process."""
+    return Rollouts(
+        run.executor(session.policy),
+        session,
+        run,
+        evaluation=partial(evaluation_request, run.config),
+        check_every=check_every,
+    )

@@ -1,0 +1,210 @@
+"""The controller of reinforcement learning: collect rollouts, update the policy, synchronise, evaluate, save.
+
+It runs in the main process and contains no collective operation. Sampler and learner use all processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlcore.errors import EngineError, NotScoredError
+from rlcore.types import Group, RolloutRequest
+
+from rlcore_trainer.controller.best_step import require_measured
+from rlcore_trainer.controller.collection import Collected, Collector
+from rlcore_trainer.controller.report import Report
+from rlcore_trainer.controller.rollout_metrics import evaluation_metrics, rollout_metrics
+from rlcore_trainer.controller.rollouts import Sampler, require_scores
+from rlcore_trainer.controller.schedule import Schedule
+from rlcore_trainer.controller.session import TrainingSession
+from rlcore_trainer.controller.updates import PolicyUpdate
+
+CHECKED = {
+    "loss/total": "loss",
+    "gradient_norm": "gradient norm",
+    "critic/loss": "loss of the critic",
+    "critic/gradient_norm": "gradient norm of the critic",
+}
+"""Names of the metrics of a step that must be finite."""
+DECIDING = ("evaluation/accuracy", "evaluation/reward")
+"""The metrics that decide the best step by default, most important first."""
+
+
+class Controller:
+    """Trains a policy from its own rollouts.
+
+    All randomness is keyed by the seed and the step, so a resumed run produces the same results as an uninterrupted
+    one.
+
+    Args:
+        collector: chooses the tasks and the groups of each step
+        sampler: samples trajectories
+        update: updates the policy on the groups of a step
+        session: completed steps and their checkpoints
+        schedule: what happens at which step
+        report: shows and stores metrics and trajectories
+    """
+
+    def __init__(
+        self,
+        *,
+        collector: Collector,
+        sampler: Sampler,
+        update: PolicyUpdate,
+        session: TrainingSession,
+        schedule: Schedule,
+        report: Report,
+    ) -> None:
+        self._collector, self._sampler, self._update, self._session = collector, sampler, update, session
+        self._schedule, self._report = schedule, report
+        self._scored = session.resumed
+        """Whether any rollout of this run has been scored."""
+
+    def train(self) -> Mapping[str, float]:
+        """Train until the last step or until a stop is requested, and return the last metrics."""
+        if not self._session.resumed and not self._warm_up():
+            return {}
+        try:
+            return self._reinforce()
+        except EngineError:
+            self._session.save_unsaved(self)
+            raise
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the state of the updates; see `rlcore_trainer.controller.session.Resumable`."""
+        critic = self._schedule.critic_state
+        return {"updates": {**self._update.state(), **({} if critic is None else {"critic": critic()})}}
+
+    def collection(self) -> Mapping[str, Any]:
+        """Return the state of sampling after the last completed step."""
+        return self._collector.state(self._session.progress.step)
+
+    def _warm_up(self) -> bool:
+        """Imitate demonstrations, if configured. Return False if a stop was requested."""
+        session, schedule = self._session, self._schedule
+        if schedule.warm_up is None:
+            return not session.stopping()
+        with self._report.progress("warm-up", schedule.warmup_steps, "step") as meter:
+            session.policy.version = schedule.warm_up(meter)
+        session.advance(0)
+        session.require_finite_policy("the end of the warm-up")
+        if session.stopping():
+            return False
+        schedule.start_reinforcement()
+        return True
+
+    def _reinforce(self) -> Mapping[str, float]:
+        session, schedule = self._session, self._schedule
+        metrics: dict[str, float] = {}
+        self._sampler.sync(0)
+        if not session.resumed:
+            if metrics := self._evaluate(0):
+                self._report.log(0, metrics)
+            if schedule.warm_up is not None and session.saves:
+                session.save(self)
+        session.introduce(schedule.introduction)
+        for step in session.steps(schedule.steps):
+            if (finished := self._step(step)) is None:
+                break
+            metrics = finished
+            session.watch(metrics, default=DECIDING[0])
+            self._report.log(step, metrics)
+            session.save_when_due(self, step)
+        # Save the last step, also after a stop.
+        session.save_unsaved(self)
+        return metrics
+
+    def _step(self, step: int) -> dict[str, float] | None:
+        """Collect, update, synchronise and evaluate. Return the metrics; None after a stop, which discards the step."""
+        schedule, started = self._schedule, time.perf_counter()
+        rollout = self._collect(step)
+        baselines = None if rollout is None else self._baselines(rollout.groups, step)
+        if rollout is None or baselines is None:
+            return None
+        collected = time.perf_counter()
+        metrics = rollout_metrics(rollout.sampled, success=schedule.success)
+        metrics |= self._learn(rollout, baselines, step)
+        updated = time.perf_counter()
+        self._session.advance(step)
+        try:
+            metrics |= self._sampler.sync(step)
+            synced = time.perf_counter()
+            every = schedule.evaluate_every
+            if every and (step % every == 0 or step == schedule.steps):
+                metrics |= self._evaluate(step)
+        except EngineError:
+            self._report.log(step, metrics)  # the update is complete and part of the next checkpoint
+            raise
+        times = {"rollout": collected - started, "update": updated - collected, "sync": synced - updated}
+        return (
+            metrics | {f"time/{part}_s": seconds for part, seconds in times.items()} | {"time/step_s": synced - started}
+        )
+
+    def _collect(self, step: int) -> Collected | None:
+        """Collect and record the groups of a step; None after a stop."""
+        rollout = self._collector.collect(step, self._sampler)
+        if rollout is not None and rollout.sampled:
+            self._report.record(step, "train", rollout.sampled)
+            self._require_scores(rollout.sampled, f"step {step}")
+        if rollout is not None and rollout.warning is not None:
+            self._report.say(rollout.warning)
+        return rollout
+
+    def _baselines(self, groups: Sequence[Group], step: int) -> dict[int, float] | None:
+        """Return the score of the greedy response by group index, if the advantage needs it; None after a stop."""
+        if not self._update.reads_baselines or not groups:
+            return {}
+        greedy = {"temperature": 0.0, "top_p": 1.0, "top_k": 0}
+        tasks, seed = [group.task for group in groups], self._schedule.seed
+        answers = self._sampler.collect(
+            RolloutRequest(tasks=tasks, group_size=1, seed=seed, step=step, purpose="baseline", sampling=greedy)
+        )
+        if answers is None:
+            return None
+        scores = {index: answer.rewards_G[0] for index, answer in enumerate(answers)}
+        return {index: score for index, score in scores.items() if score is not None}
+
+    def _learn(self, rollout: Collected, baselines: Mapping[int, float], step: int) -> dict[str, float]:
+        """Update the policy on the groups of a step."""
+        schedule, session = self._schedule, self._session
+        rate = schedule.learning_rate(step)
+        result = self._update.run(
+            rollout.groups,
+            learning_rate=rate,
+            key=(schedule.seed, step),
+            baselines=baselines,
+            critic_only=step <= schedule.critic_only,
+        )
+        checked = {CHECKED[name]: value for name, value in result.metrics.items() if name in CHECKED}
+        unchanged = None if result.updates or schedule.critic_state is not None else self
+        session.require_finite(checked, f"step {step}", unchanged=unchanged)
+        session.policy.version += result.updates
+        numbers = {"learning_rate": rate, "data/epoch": float(rollout.epoch), "updates": float(result.updates)}
+        return {**rollout.metrics, **result.metrics, **numbers}
+
+    def _evaluate(self, step: int) -> dict[str, float]:
+        """Evaluate the held-out tasks, and record the step if it is the best so far."""
+        tasks, session = self._schedule.evaluation_tasks, self._session
+        if not tasks:
+            return {}
+        started = time.perf_counter()
+        groups = self._sampler.evaluate(step, tasks)
+        if not self._scored and not session.stopping():
+            self._require_scores(groups, "the first evaluation")
+        metrics = evaluation_metrics(groups, success=self._schedule.success)
+        if not session.stopping():
+            require_measured(metrics, self._schedule.best)
+        session.judge(step, metrics, default=DECIDING)
+        return metrics | {"time/evaluation_s": time.perf_counter() - started}
+
+    def _require_scores(self, groups: Sequence[Group], what: str) -> None:
+        """Stop a run without scored trajectories, after saving its completed steps."""
+        try:
+            require_scores(groups, what)
+        except NotScoredError:
+            if self._scored:
+                self._session.save_unsaved(self)
+            raise
+        self._scored = True

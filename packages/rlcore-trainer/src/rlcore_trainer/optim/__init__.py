@@ -1,1 +1,0 @@
-"""Objectives and optimiser updates."""

@@ -1,1 +1,0 @@
-"""Trainers: the loops from tasks to checkpoints."""
