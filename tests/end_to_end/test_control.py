@@ -84,7 +84,7 @@ def test_resumed_run_equals_an_uninterrupted_one(whole: Path, tmp_path: Path) ->
     assert all(torch.equal(weights(found)[name], tensor) for name, tensor in weights(whole).items())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_match_one_process(whole: Path, tmp_path: Path, equal_rows: None) -> None:
     (tmp_path / "point.toml").write_text(POINT, encoding="utf-8")
     arguments = (*PPO, "strategy.id=ddp", "strategy.processes=2")

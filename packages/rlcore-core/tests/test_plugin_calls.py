@@ -81,7 +81,7 @@ def hostile(install: Install) -> Callable[[Act], Plugins]:
     return plugins
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @ANY
 @given(act=ACTS, hook=st.sampled_from(sorted(kind for kind in KINDS)))
 def test_every_answer_of_a_register_hook_is_contained(act: Act, hook: str, hostile: Callable[[Act], Plugins]) -> None:
@@ -108,7 +108,7 @@ def contained(kind: type[Exception], text: str) -> Iterator[Callable[[], bool]]:
 FIELDS = st.sampled_from(["id", "target", "config", "summary", "needs", "advice", "contract", "scope", "minimum"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @ANY
 @given(field=FIELDS, value=st.sampled_from(VALUES))
 def test_specs_with_wrong_fields_break_their_plugin_alone(
@@ -194,7 +194,7 @@ def check(): return act()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @ANY
 @given(act=ACTS)
 @example(act=lambda: [Finding(status="great", text="x")])  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def test_secret_reaches_no_file_and_no_output(rlcore: Call, judge: None, place: 
     check_places(rlcore, place, "hunter2-hunter2")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(sorted(PLACES)), secret=SECRETS)
 def test_any_secret_reaches_no_file_and_no_output(rlcore: Call, judge: None, place: str, secret: str) -> None:

@@ -258,11 +258,11 @@ def assert_like_torch(folder: Path, seeds: range) -> None:
     assert accepted > len(seeds) // 50  # not everything is rejected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_damaged_files_are_read_as_by_torch(tmp_path: Path) -> None:
     assert_like_torch(tmp_path, range(200))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_damaged_files_are_read_as_by_torch(tmp_path: Path) -> None:
     assert_like_torch(tmp_path, range(1000, 5000))

@@ -269,7 +269,7 @@ def test_damaged_shards_merge_to_the_same_values_or_raise(written: Path, tmp_pat
         shutil.rmtree(source)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["fsdp2", "hsdp", "fsdp1"])
 def test_hostile_pickles_of_shards_raise_or_merge(written: Path, tmp_path: Path, layout: str) -> None:
     """Without an oracle: integers of shapes, meshes and placements are changed, and no other exception is raised."""

@@ -303,6 +303,6 @@ def test_damaged_files_are_read_or_refused(valid: Path, tmp_path: Path) -> None:
     assert_read_or_refused(valid, tmp_path, range(300))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_damaged_files_are_read_or_refused(valid: Path, tmp_path: Path) -> None:
     assert_read_or_refused(valid, tmp_path, range(1000, 8000))

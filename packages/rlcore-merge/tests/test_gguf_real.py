@@ -18,7 +18,7 @@ TEXTS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_published_file_is_converted_to_the_bit(smollm2_gguf: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     merged = merge(smollm2_gguf, out)

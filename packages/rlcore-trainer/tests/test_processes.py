@@ -34,7 +34,7 @@ print(*before, "then", *gloos())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are read from /proc")
 def test_gloo_threads_end_with_the_process_group() -> None:
     """One that does may want the interpreter while it shuts down, and then aborts the process."""

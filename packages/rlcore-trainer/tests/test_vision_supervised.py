@@ -218,7 +218,7 @@ strategy.processes.end(None)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_two_processes_with_images_equal_one_with_the_whole_batch(folder: Path, tmp_path: Path) -> None:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
