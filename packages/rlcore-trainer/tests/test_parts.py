@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import BAD, GOOD, Sampler
+from bandit_sampler import BAD, GOOD, Sampler
 from rlcore.errors import EngineError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.progress import Meter
@@ -99,9 +99,7 @@ def test_controller_learns_without_a_session_of_a_run(qwen2: Callable[..., Any])
         update=PolicyUpdate(parts.learner, ADVANTAGE, LOSS, CONFIG, ALGORITHM),
         session=parts.session,
         report=parts.report,
-        schedule=Schedule(
-            steps=12, learning_rate=lambda step: 0.01, evaluate_every=6, evaluation_tasks=TASKS[:3], warm_up=None
-        ),
+        schedule=Schedule(steps=12, learning_rate=lambda step: 0.01, evaluate_every=6, evaluation_tasks=TASKS[:3]),
     )
     metrics = controller.train()
     assert parts.session.progress.step == 12

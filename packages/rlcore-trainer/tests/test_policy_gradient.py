@@ -203,6 +203,25 @@ def test_resumed_run_equals_an_uninterrupted_run(bandit: Make, tmp_path: Path) -
     assert min(rest.logged) == 4
 
 
+def test_interrupted_warm_up_resumes_where_it_stopped(bandit: Make, tmp_path: Path) -> None:
+    tables: dict[str, Any] = {
+        "trainer": {"steps": 2},
+        "algorithm": {"kl": {"coefficient": 0.1}},
+        "warmup": {"steps": 5, "demonstrations_per_step": 2},
+        "checkpoint": {"every": 1},
+    }
+    whole = bandit(directory="whole", **{k: dict(v) for k, v in tables.items()})
+    expected = train(whole).state_dict()
+    cut = bandit(directory="cut", stop_after=0, **{k: dict(v) for k, v in tables.items()})
+    train(cut)
+    progress = json.loads((tmp_path / "cut/checkpoints/last/trainer.json").read_text())["progress"]
+    assert (progress["step"], progress["warmup"], progress["updates"]) == (0, 1, 1)
+    rest = bandit(directory="cut", resume_from=tmp_path / "cut/checkpoints/000000", **tables)
+    found = train(rest).state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert timeless(rest.logged) == timeless(whole.logged)
+
+
 @pytest.mark.slow
 def test_stop_saves_the_last_complete_step(bandit: Make, tmp_path: Path) -> None:
     run = bandit(stop_after=1, checkpoint={"every": 0}, evaluation={"every": 0})

@@ -129,6 +129,8 @@ def clone(
     say: Callable[[str], None],
     check: Check,
     meter: Meter | None = None,
+    done: int = 0,
+    finished: Callable[[int], None] = lambda updates: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> int:
     """Imitate recorded episodes, and normalise states and actions with their statistics.
@@ -144,6 +146,8 @@ def clone(
         say: prints progress
         check: called with the numbers of each update
         meter: counts the updates
+        done: number of updates that an interrupted run made before
+        finished: called after each update with the number of updates so far
         stopped: checked after each update; ends the phase early
 
     Raises:
@@ -172,8 +176,8 @@ def clone(
     policy.train()
     if meter is not None:
         meter.restart()  # some datasets record their episodes for minutes
-    updates = 0
-    for step in range(1, config.steps + 1):
+    updates = done
+    for step in range(done + 1, config.steps + 1):
         chosen = random.Random(derive_seed(seed, "cloning", step)).choices(
             range(len(examples)), k=config.demonstrations_per_step
         )
@@ -183,7 +187,8 @@ def clone(
         )
         norm, _ = trained.optimisation.step(rate, trainer.max_gradient_norm)
         check({"loss": loss, "gradient norm": norm}, f"warm-up step {step}", key="warmup.learning_rate")
-        updates += 1
+        updates = step
+        finished(updates)
         if meter is not None:
             meter.advance(tokens=len(chosen))
         if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:

@@ -53,6 +53,8 @@ class Progress:
     """The best value so far of the metric of ``trainer.early_stop``, higher values being better."""
     stale: int = 0
     """Measurements of that metric since then."""
+    warmup: int | None = None
+    """Number of updates of a warm-up that has not ended; None after it, or without one."""
 
 
 class Checkpoints:

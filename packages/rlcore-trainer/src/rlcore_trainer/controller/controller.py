@@ -20,6 +20,7 @@ from rlcore_trainer.controller.rollouts import Sampler, require_scores
 from rlcore_trainer.controller.schedule import Schedule
 from rlcore_trainer.controller.session import TrainingSession
 from rlcore_trainer.controller.updates import PolicyUpdate
+from rlcore_trainer.controller.warmup_phase import WarmUpPhase
 
 CHECKED = {
     "loss/total": "loss",
@@ -35,8 +36,7 @@ DECIDING = ("evaluation/accuracy", "evaluation/reward")
 class Controller:
     """Trains a policy from its own rollouts.
 
-    All randomness is keyed by the seed and the step, so a resumed run produces the same results as an uninterrupted
-    one.
+    All randomness is keyed by seed and step, so a resumed run gives the same results as an uninterrupted one.
 
     Args:
         collector: chooses the tasks and the groups of each step
@@ -45,6 +45,7 @@ class Controller:
         session: completed steps and their checkpoints
         schedule: what happens at which step
         report: shows and stores metrics and trajectories
+        warm_up: what precedes the first step
     """
 
     def __init__(
@@ -56,15 +57,16 @@ class Controller:
         session: TrainingSession,
         schedule: Schedule,
         report: Report,
+        warm_up: WarmUpPhase | None = None,
     ) -> None:
         self._collector, self._sampler, self._update, self._session = collector, sampler, update, session
-        self._schedule, self._report = schedule, report
+        self._schedule, self._report, self._warm_up = schedule, report, warm_up
         self._scored = session.resumed
         """Whether any rollout of this run has been scored."""
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        if not self._session.resumed and not self._warm_up():
+        if not self._session.resumed and not self._warmed_up():
             return {}
         try:
             return self._reinforce()
@@ -81,19 +83,9 @@ class Controller:
         """Return the state of sampling after the last completed step."""
         return self._collector.state(self._session.progress.step)
 
-    def _warm_up(self) -> bool:
-        """Imitate demonstrations, if configured. Return False if a stop was requested."""
-        session, schedule = self._session, self._schedule
-        if schedule.warm_up is None:
-            return not session.stopping()
-        with self._report.progress("warm-up", schedule.warmup_steps, "step") as meter:
-            session.policy.version = schedule.warm_up(meter)
-        session.advance(0)
-        session.require_finite_policy("the end of the warm-up")
-        if session.stopping():
-            return False
-        schedule.start_reinforcement()
-        return True
+    def _warmed_up(self) -> bool:
+        """Complete the warm-up, if there is one. Return False after a stop."""
+        return not self._session.stopping() if self._warm_up is None else self._warm_up.complete(self)
 
     def _reinforce(self) -> Mapping[str, float]:
         session, schedule = self._session, self._schedule
@@ -102,7 +94,7 @@ class Controller:
         if not session.resumed:
             if metrics := self._evaluate(0):
                 self._report.log(0, metrics)
-            if schedule.warm_up is not None and session.saves:
+            if self._warm_up is not None and session.saves:
                 session.save(self)
         session.introduce(schedule.introduction)
         for step in session.steps(schedule.steps):
@@ -153,7 +145,7 @@ class Controller:
         return rollout
 
     def _baselines(self, groups: Sequence[Group], step: int) -> dict[int, float] | None:
-        """Return the score of the greedy response by group index, if the advantage needs it; None after a stop."""
+        """Return the scores of greedy responses by group index, if the advantage needs them; None after a stop."""
         if not self._update.reads_baselines or not groups:
             return {}
         greedy = {"temperature": 0.0, "top_p": 1.0, "top_k": 0}

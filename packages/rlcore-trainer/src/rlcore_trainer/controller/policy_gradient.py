@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.wording import counted
@@ -23,6 +23,7 @@ from rlcore_trainer.controller.divergence import require_finite
 from rlcore_trainer.controller.schedule import Schedule, learning_rate
 from rlcore_trainer.controller.updates import PolicyUpdate
 from rlcore_trainer.controller.warmup import warm_up
+from rlcore_trainer.controller.warmup_phase import WarmUpPhase
 from rlcore_trainer.learner.critic import Critic
 from rlcore_trainer.learner.critic_config import CriticConfig
 from rlcore_trainer.learner.learner import Learner, offer_reinforcement
@@ -87,8 +88,8 @@ class PolicyGradientTrainer:
         )
         if restored is not None:
             self._restore(restored)
-        self._meter: Meter | None = None
-        """Shows the progress of the imitation of episodes."""
+        self._shown: dict[str, Any] = {}
+        """What the main process shows and saves during the imitation of episodes."""
         self.sampler = rollouts(run, self.session, check_every=config.sync_check_every)
         steps, critic = config.steps_of(len(tasks)), self._local.critic
         self._controller = Controller(
@@ -97,6 +98,15 @@ class PolicyGradientTrainer:
             update=self.update,
             session=self.session,
             report=run,
+            warm_up=WarmUpPhase(
+                self._imitate,
+                self._warmup.steps,
+                session=self.session,
+                report=run,
+                start_reinforcement=self._start_reinforcement,
+            )
+            if self._warmup.steps
+            else None,
             schedule=Schedule(
                 steps=steps,
                 learning_rate=partial(
@@ -113,9 +123,6 @@ class PolicyGradientTrainer:
                 success=evaluation.success,
                 best=run.config.checkpoint.best,
                 introduction=tuple(self._introduction()),
-                warm_up=self._imitate if self._warmup.steps else None,
-                warmup_steps=self._warmup.steps,
-                start_reinforcement=self._start_reinforcement,
                 critic_state=critic.state if critic is not None else None,
             ),
         )
@@ -171,12 +178,12 @@ class PolicyGradientTrainer:
 
     # Warm-up
 
-    def _imitate(self, meter: Meter) -> int:
-        """Train on the demonstrations that the policy can imitate, and return the number of updates."""
+    def _imitate(self, meter: Meter, *, done: int, finished: Callable[[int], None]) -> int:
+        """Train on the demonstrations that the policy can imitate; see `WarmUpPhase`."""
         run, session = self._run, self.session
         if not isinstance(session.policy, TokenPolicy):
-            self._meter = meter
-            found: list[int] = session.ranks.call("imitate_episodes")
+            self._shown = {"meter": meter, "finished": finished}
+            found: list[int] = session.ranks.call("imitate_episodes", [(done,)] * session.ranks.count)
             return found[0]
         return warm_up(
             self._learner,
@@ -187,10 +194,12 @@ class PolicyGradientTrainer:
             seed=run.config.seed,
             say=run.update,
             meter=meter,
+            done=done,
+            finished=finished,
             stopped=session.stopping,
         )
 
-    def _imitate_episodes(self) -> int:
+    def _imitate_episodes(self, done: int) -> int:
         """Imitate recorded episodes with a control policy. All processes call it together."""
         run, trained = self._run, self.session.trained
         spec = policy_spec(run)
@@ -203,9 +212,10 @@ class PolicyGradientTrainer:
             self._config,
             seed=run.config.seed,
             say=run.update,
-            meter=self._meter,
+            done=done,
             stopped=lambda: trained.processes.any(run.stop_requested),
             check=require_finite,
+            **self._shown,
         )
         return updates
 

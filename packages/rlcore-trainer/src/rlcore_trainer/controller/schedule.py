@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcore.config.schema import MetricChoice
-from rlcore.runs.progress import Meter
 from rlcore.types import Task
 
 
@@ -31,11 +30,6 @@ class Schedule:
     """The metric that decides the best step."""
     introduction: Iterable[str] = ()
     """Lines printed before the first step."""
-    warm_up: Callable[[Meter], int] | None = None
-    """Trains on demonstrations before the first step, and returns the number of updates."""
-    warmup_steps: int = 0
-    start_reinforcement: Callable[[], None] = lambda: None
-    """Called after the warm-up."""
     critic_state: Callable[[], Mapping[str, Any]] | None = None
     """Returns the state of the critic; None without one."""
 

@@ -44,7 +44,7 @@ class TrainingSession:
         ranks: the processes of the run; all but the main one only carry out calls
         checkpoints: checkpoints of this run; None if another process writes them or the run has no directory
         progress: the last completed step and the best step
-        resumed: whether the run continues from a checkpoint
+        resumed: whether the run continues from a checkpoint of reinforcement or supervised learning
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class TrainingSession:
             early_stop: when to end the run before its last step
         """
         self.trained, self.policy, self.ranks, self._report = trained, trained.policy, ranks, report
-        self.checkpoints, self.resumed, self._every = checkpoints, resumed is not None, save_every
+        self.checkpoints, self._every = checkpoints, save_every
+        self.resumed = resumed is not None and resumed.warmup is None
         self._best, self._early_stop = best or MetricChoice(), early_stop or EarlyStop()
         self.progress = resumed or Progress()
         self._saved_step = None if resumed is None else resumed.step
@@ -135,9 +136,9 @@ class TrainingSession:
         changes = {"stop_score": found[0], "stale": 0} if improved else {"stale": self.progress.stale + 1}
         self.progress = replace(self.progress, **changes)
 
-    def advance(self, step: int, **best: Any) -> None:
-        """Mark a step as completed, with ``best_step`` and related values if it is the best."""
-        self.progress = replace(self.progress, step=step, updates=self.policy.version, **best)
+    def advance(self, step: int, **changes: Any) -> None:
+        """Mark a step as completed, with further changes of the progress, such as ``best_step`` if it is the best."""
+        self.progress = replace(self.progress, step=step, updates=self.policy.version, **changes)
 
     @property
     def last_checkpoint(self) -> Path | None:

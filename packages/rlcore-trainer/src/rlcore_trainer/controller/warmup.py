@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -32,12 +33,15 @@ def warm_up(
     seed: int,
     say: Callable[[str], None],
     meter: Meter | None = None,
+    done: int = 0,
+    finished: Callable[[int], None] = lambda updates: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> int:
     """Minimise the mean negative log-likelihood of the demonstrations' assistant tokens.
 
-    Returns the number of updates. ``stopped`` is checked after each update and ends the phase early. ``meter`` counts
-    the updates.
+    Returns the number of updates. ``done`` of them were made before, by a run that was interrupted. ``finished`` is
+    called after each update with the number of updates so far. ``stopped`` is checked after each update and ends the
+    phase early. ``meter`` counts the updates.
 
     Raises:
         DataError: the dataset has no demonstrations or too few, or one of them has no assistant message or an
@@ -54,9 +58,9 @@ def warm_up(
             fix="set warmup.steps=0, or use another data.id",
         )
     stream = iter(dataset.demonstrations(wanted, seed=derive_seed(seed, "warmup")))
-    learner.seed(seed, "warmup", "dropout")
-    updates = 0
-    for step in range(1, config.steps + 1):
+    deque(islice(stream, done * config.demonstrations_per_step), maxlen=0)
+    updates = done
+    for step in range(done + 1, config.steps + 1):
         first = (step - 1) * config.demonstrations_per_step + 1
         demonstrations = enumerate(islice(stream, config.demonstrations_per_step), start=first)
         encoder = ConversationEncoder(chat_format)  # keeps the images of this step only
@@ -71,12 +75,14 @@ def warm_up(
         rate = learning_rate(
             step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.steps // 10, schedule="cosine"
         )
+        learner.seed(seed, "warmup", "dropout", step)
         loss, norm, _ = learner.imitate(
             sequences, learning_rate=rate, max_gradient_norm=trainer.max_gradient_norm, shown=False
         )
         when = f"warm-up step {step}"
         require_finite({"loss": loss, "gradient norm": norm}, when, key="warmup.learning_rate")
-        updates += 1
+        updates = step
+        finished(updates)
         if meter is not None:
             meter.advance(tokens=sum(sequence.trained for sequence in sequences))
         if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:
