@@ -24,10 +24,40 @@ class EarlyStop(MetricChoice):
     """Smallest change of the metric that counts as an improvement."""
 
 
-class PolicyGradientConfig(Table):
-    """``[trainer]``: training length, optimiser and batch settings."""
+class TrainerTable(Table):
+    """The keys of ``[trainer]`` shared by all trainers with an optimiser."""
 
     RENAMED = {"warmup_steps": "lr_warmup_steps", "warmup_ratio": "lr_warmup_ratio"}
+
+    learning_rate: LearningRate = 1e-6
+    """Peak learning rate of AdamW."""
+    lr_warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    """Number of steps over which the learning rate increases from zero to its peak."""
+    lr_warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The same as a fraction of all steps, rounded up; used if ``lr_warmup_steps`` is 0."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate schedule after the warm-up: constant, or a decay that reaches zero right after the last step."""
+    weight_decay: NonNegative = 0.0
+    """AdamW weight decay of matrices; biases and norms are not decayed."""
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    """AdamW coefficients for the running averages of the gradient and its square."""
+    max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Maximum gradient norm; larger gradients are scaled down to it."""
+    max_tokens_per_batch: Positive = 4096
+    """Maximum number of tokens per micro-batch. It affects memory and speed, but not the gradient. A prompt is computed
+    once for all of its responses that fit into the same micro-batch."""
+    early_stop: EarlyStop = EarlyStop()
+    """When to end the run before its last step."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass instead of storing them."""
+
+    def warmup_of(self, steps: int) -> int:
+        """Return the number of warm-up steps of a run of ``steps`` steps."""
+        return self.lr_warmup_steps or share_of(self.lr_warmup_ratio, steps)
+
+
+class PolicyGradientConfig(TrainerTable):
+    """``[trainer]``: training length, optimiser and batch settings."""
 
     steps: Positive | Passes = 100
     """Number of training steps, or of passes over the training tasks, such as ``"3 passes"``. Each step is one rollout
@@ -36,43 +66,18 @@ class PolicyGradientConfig(Table):
     """Tasks per step; each task is sampled ``rollout.group_size`` times."""
     shuffle: bool = True
     """Shuffle the training tasks in each pass; false keeps the order of the dataset."""
-    learning_rate: LearningRate = 1e-6
-    """Peak learning rate of AdamW."""
-    lr_warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
-    """Number of steps over which the learning rate increases from zero to its peak."""
-    lr_warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The same as a fraction of all steps, rounded up; used if ``lr_warmup_steps`` is 0."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rate schedule after the warm-up: constant, or a decay to zero at the last step."""
-    weight_decay: NonNegative = 0.0
-    """AdamW weight decay of matrices; biases and norms are not decayed."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """AdamW coefficients for the running averages of the gradient and its square."""
-    max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Maximum gradient norm; larger gradients are scaled down to it."""
     updates_per_rollout: Positive = 1
     """Optimiser steps per pass over a rollout, each on a share of the trajectories; 1 is strictly on-policy."""
     epochs: Positive = 1
     """Passes over each rollout; more than one is off-policy."""
-    max_tokens_per_batch: Positive = 4096
-    """Maximum number of tokens per micro-batch. It affects memory and speed, but not the gradient. A prompt is computed
-    once for all of its responses that fit into the same micro-batch."""
     sync_check_every: Annotated[int, Field(ge=0, le=LARGEST)] = 1
     """Number of steps between checks that the engine has the policy's weights; 0 disables the check."""
-    early_stop: EarlyStop = EarlyStop()
-    """When to end the run before its last step."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them."""
 
     def steps_of(self, tasks: int) -> int:
         """Return the number of steps of a run with this number of training tasks."""
         if isinstance(self.steps, int):
             return self.steps
         return int(self.steps.split()[0]) * max(1, tasks // self.tasks_per_step)
-
-    def warmup_of(self, steps: int) -> int:
-        """Return the number of warm-up steps of a run of ``steps`` steps."""
-        return self.lr_warmup_steps or share_of(self.lr_warmup_ratio, steps)
 
 
 def share_of(ratio: float, steps: int) -> int:
@@ -114,10 +119,8 @@ class WarmupConfig(Table):
     """Largest number of recorded episodes that a control policy imitates."""
 
 
-class SupervisedConfig(Table):
+class SupervisedConfig(TrainerTable):
     """``[trainer]`` for ``sft``: training length, optimiser, batch and data settings."""
-
-    RENAMED = {"warmup_steps": "lr_warmup_steps", "warmup_ratio": "lr_warmup_ratio"}
 
     epochs: Positive = 1
     """Passes over the training conversations; each pass is shuffled differently."""
@@ -127,20 +130,8 @@ class SupervisedConfig(Table):
     """Conversations per update, independent of the micro-batch size."""
     learning_rate: LearningRate = 1e-5
     """Peak learning rate of AdamW."""
-    lr_warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 0
-    """Number of steps over which the learning rate increases from zero to its peak."""
-    lr_warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The same as a fraction of all steps, rounded up."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """Learning rate schedule after the warm-up: constant, or a decay that reaches zero right after the last step."""
-    weight_decay: NonNegative = 0.0
-    """AdamW weight decay of matrices; biases and norms are not decayed."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """AdamW coefficients for the running averages of the gradient and its square."""
-    max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Maximum gradient norm; larger gradients are scaled down to it."""
-    max_tokens_per_batch: Positive = 4096
-    """Maximum number of tokens per micro-batch. It affects memory and speed, but not the gradient."""
     max_tokens: Annotated[int, Field(ge=2, le=LARGEST)] | None = None
     """Maximum conversation length in tokens; None uses the model's limit."""
     on_long: Literal["skip", "cut", "raise"] = "skip"
@@ -153,11 +144,3 @@ class SupervisedConfig(Table):
     rollouts: bool = False
     """Also run the dataset's evaluation tasks in the environment at each evaluation, as configured in
     ``[evaluation]``."""
-    early_stop: EarlyStop = EarlyStop()
-    """When to end the run before its last step."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them."""
-
-    def warmup_of(self, steps: int) -> int:
-        """Return the number of warm-up steps for a run of ``steps`` steps."""
-        return self.lr_warmup_steps or share_of(self.lr_warmup_ratio, steps)

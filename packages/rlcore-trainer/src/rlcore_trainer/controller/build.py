@@ -5,36 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.episodes.evaluation import evaluation_request
 
 from rlcore_trainer.checkpoints import checkpoint
 from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
 from rlcore_trainer.checkpoints.start import starting_policy
-from rlcore_trainer.config import EarlyStop
+from rlcore_trainer.config import TrainerTable
 from rlcore_trainer.controller.rollouts import Rollouts
 from rlcore_trainer.controller.session import TrainingSession
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategy import Strategy
-from rlcore_trainer.learner.trained_policy import OptimiserSettings, TrainedPolicy
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
-
-
-class Settings(OptimiserSettings, Protocol):
-    """The keys of ``[trainer]`` shared by all trainers with an optimiser."""
-
-    @property
-    def gradient_checkpointing(self) -> bool:
-        """Whether activations are recomputed in the backward pass."""
-        ...
-
-    @property
-    def early_stop(self) -> EarlyStop:
-        """When to end the run before its last step."""
-        ...
 
 
 class Restored(NamedTuple):
@@ -48,7 +34,7 @@ class Restored(NamedTuple):
 
 
 def training_session(
-    run: RunSession, settings: Settings, *, dropout: bool = False
+    run: RunSession, settings: TrainerTable, *, dropout: bool = False
 ) -> tuple[TrainingSession, Restored | None]:
     """Load the policy of a run from its model or from the checkpoint, in each process.
 

@@ -1,10 +1,9 @@
-"""Collective operations that follow from an exchange of values between all processes."""
+"""Collective operations between the processes of a run."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from torch import Tensor
@@ -15,14 +14,27 @@ from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
 Value = TypeVar("Value")
 
 
-class Collectives(ABC):
-    """The part of `rlcore_trainer.distributed.strategy.Processes` that `exchange` suffices for."""
+class Processes(ABC):
+    """Collective operations. All processes must call the same methods in the same order."""
 
     rank: Rank
+    """Rank of this process and the number of processes."""
 
     @abstractmethod
     def exchange(self, value: Value) -> list[Value]:
         """Return the values of all processes, ordered by rank."""
+
+    @abstractmethod
+    def scatter(self, values: Sequence[Value] | None) -> Value:
+        """Send a value to each process; only the main process provides them."""
+
+    @abstractmethod
+    def gather(self, value: Value) -> list[Value]:
+        """Return the values of all processes in the main process, ordered by rank, and an empty list in the others."""
+
+    @abstractmethod
+    def from_main(self, make: Callable[[], Value]) -> Value:
+        """Return the result of ``make`` in the main process; see `rlcore.session.processes.Processes.from_main`."""
 
     def sum(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return the sums over all processes. A name that a process lacks counts as 0 there."""
@@ -52,8 +64,8 @@ class Collectives(ABC):
         return any(self.exchange(here))
 
 
-class OneProcess(Collectives):
-    """A `rlcore_trainer.distributed.strategy.Processes` of a single process."""
+class OneProcess(Processes):
+    """A single process, without communication."""
 
     rank = SINGLE_RANK
 
@@ -73,7 +85,3 @@ class OneProcess(Collectives):
     def from_main(self, make: Callable[[], Value]) -> Value:
         """Return the result of ``make``."""
         return make()
-
-    def agreed(self) -> AbstractContextManager[None]:
-        """Return a context manager that does nothing."""
-        return nullcontext()

@@ -28,7 +28,7 @@ from rlcore.session.processes import LAUNCHER, world_size
 from torch import Tensor
 
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
-from rlcore_trainer.distributed.collectives import Collectives
+from rlcore_trainer.distributed.collectives import Processes
 from rlcore_trainer.distributed.failures import FAILURE, error_of, first_line, is_abandoned, told_error
 from rlcore_trainer.distributed.heartbeat import start_heartbeat, stop_heartbeat
 
@@ -42,7 +42,7 @@ LAST_WORDS_S = 5.0
 """Seconds to wait for the error of a lost process."""
 
 
-class JoinedProcesses(Collectives):
+class JoinedProcesses(Processes):
     """Implements both protocols named ``Processes``, that of the core and that of strategies, with torch.distributed.
 
     All processes must call the same methods in the same order.
@@ -134,20 +134,6 @@ class JoinedProcesses(Collectives):
         if told is not None:
             raise error_of(told)
         return value if self.is_main else made  # type: ignore[return-value]
-
-    @contextmanager
-    def agreed(self) -> Iterator[None]:
-        """Raise an error of one process in all processes; see `SingleProcess.agreed`."""
-        error: Exception | None = None
-        try:
-            yield
-        except Exception as raised:  # raised in all processes below
-            error = raised
-        everybody = self.exchange(told_error(error, self.rank))
-        if error is not None:
-            raise error
-        if failures := [told for told in everybody if told is not None]:
-            raise error_of(failures[0])
 
     def end(self, error: BaseException | None) -> None:
         """Leave the process group, or report the error that ended this process."""

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from rlcore.errors import ProcessError
 
+from rlcore_trainer.distributed.collectives import Processes
 from rlcore_trainer.distributed.failures import error_of, is_abandoned, told_error
-from rlcore_trainer.distributed.strategy import Processes
 
 
 class Ranks:

@@ -6,7 +6,7 @@ Axes: ``M`` the trained tokens of a micro-batch, ``C`` a chunk of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from rlcore.runs.progress import Meter, silent
@@ -14,25 +14,12 @@ from rlcore.types import derive_seed
 from torch import Tensor
 
 from rlcore_trainer.batching.packing import MicroBatch, Share
+from rlcore_trainer.config import TrainerTable
 from rlcore_trainer.distributed.strategy import Optimisation, Strategy
 from rlcore_trainer.policy.policy import Policy
 
 ShowsProgress = Callable[[str, int, str], Meter]
 """Makes a meter for a phase, its total and its unit."""
-
-
-class OptimiserSettings(Protocol):
-    """The settings of AdamW."""
-
-    @property
-    def betas(self) -> tuple[float, float]:
-        """AdamW coefficients for the running averages of the gradient and its square."""
-        ...
-
-    @property
-    def weight_decay(self) -> float:
-        """AdamW weight decay of matrices."""
-        ...
 
 
 def unshown(phase: str, total: int, unit: str) -> Meter:
@@ -51,7 +38,7 @@ class TrainedPolicy:
     """
 
     def __init__(
-        self, policy: Policy, strategy: Strategy, settings: OptimiserSettings, *, progress: ShowsProgress = unshown
+        self, policy: Policy, strategy: Strategy, settings: TrainerTable, *, progress: ShowsProgress = unshown
     ) -> None:
         self.policy, self.processes, self._progress = policy, strategy.processes, progress
         self.strategy, self._settings = strategy, settings

@@ -7,9 +7,8 @@ from rlcore.models.device import device_name
 from torch import nn
 
 from rlcore_trainer.distributed.adamw import AdamW
-from rlcore_trainer.distributed.collectives import OneProcess
+from rlcore_trainer.distributed.collectives import OneProcess, Processes
 from rlcore_trainer.distributed.config import DataParallelConfig, SingleProcessConfig
-from rlcore_trainer.distributed.strategy import Processes
 
 
 class SingleProcess:
