@@ -45,7 +45,7 @@ EXPERIMENTS: Mapping[str, tuple[str, ...]] = {
     "gae-head": ("algorithm.advantage=gae", "critic.model=head", "critic.warmup_steps=2"),
     "clip": (OFF_POLICY,),
     "dual-clip": (OFF_POLICY, "algorithm.loss.dual_clip=3.0"),
-    "gspo": (OFF_POLICY, "algorithm.importance_sampling_level=sequence"),
+    "gspo": (OFF_POLICY, "algorithm.loss=gspo"),
     "gspo-token": (OFF_POLICY, "algorithm.loss=gspo-token"),
     "cispo": (OFF_POLICY, "algorithm.loss=cispo"),
     "sapo": (OFF_POLICY, "algorithm.loss=sapo"),

@@ -29,9 +29,7 @@ def resolved(registry: Registry, *overrides: str, written: str | None = None) ->
     [
         ("", "algorithm.loss=cispo"),
         ("", "algorithm.loss=sapo"),
-        ("", "algorithm.importance_sampling_level=sequence"),
         ("algorithm.loss=gspo", "algorithm.loss=clip"),
-        ("algorithm.importance_sampling_level=sequence", "algorithm.importance_sampling_level=token"),
         ("algorithm.loss.clip_high=0.28", "algorithm.loss=cispo"),
         ("algorithm.aggregation=token-mean", "algorithm.loss=gspo"),
     ],
@@ -53,13 +51,13 @@ def test_only_default_values_of_a_loss_are_comments() -> None:
     assert [line.split("  ")[0] for line in table] == ['id = "gspo"', "clip_low = 0.1", "# clip_high = 0.0004"]
 
 
-def test_level_set_on_resume_replaces_clip_with_gspo_defaults() -> None:
+def test_gspo_on_resume_replaces_the_defaults_of_clip() -> None:
     registry = Registry()
     layers = [values_layer(BASE, "test"), values_layer({"algorithm": {"loss": "clip"}}, "recipe:1")]
     before = resolve(layers, registry)
     assert [path for path, by in before.origins.items() if by == "recipe:1"] == [("algorithm", "loss", "id")]
     written = before.text()
-    found = resolved(registry, "algorithm.importance_sampling_level=sequence", written=written)
+    found = resolved(registry, "algorithm.loss=gspo", written=written)
     loss = found.tree()["algorithm"]["loss"]
     assert loss == {"id": "gspo", "clip_low": 3e-4, "clip_high": 4e-4}
 

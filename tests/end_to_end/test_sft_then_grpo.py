@@ -31,7 +31,7 @@ PLUGIN = REPOSITORY / "examples" / "visual-cot"
 README = EXAMPLE / "README.md"
 MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end of what was measured -->)", re.DOTALL)
 SEEDS = (0, 1)
-SWITCH = "algorithm.importance_sampling_level=sequence"
+SWITCH = "algorithm.loss=gspo"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -300,7 +300,7 @@ SFT:
 @pytest.mark.parametrize(
     ("settings", "algorithm"),
     [
-        ("importance_sampling_level: sequence", {"importance_sampling_level": "sequence"}),
+        ("importance_sampling_level: sequence", {"loss": "gspo"}),
         ("loss_type: bnpo", {"aggregation": "token-mean"}),
         ("loss_type: grpo", {"aggregation": "seq-mean-token-mean"}),
         (
@@ -411,5 +411,5 @@ def test_do_eval_disables_evaluation(tmp_path: Path) -> None:
 
 def test_rlcore_override_takes_precedence(tmp_path: Path) -> None:
     file = grpo(tmp_path, "      importance_sampling_level: token\n")
-    printed = lines(file, own=("algorithm.importance_sampling_level=sequence",))
-    assert any("algorithm.importance_sampling_level=sequence takes precedence" in line for line in printed)
+    printed = lines(file, own=("algorithm.loss=gspo",))
+    assert any("algorithm.loss=gspo takes precedence" in line for line in printed)

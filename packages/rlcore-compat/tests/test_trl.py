@@ -143,7 +143,7 @@ def test_epochs_fractions_and_optimiser_steps_become_rollouts(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("settings", "algorithm"),
     [
-        ("importance_sampling_level: sequence", {"importance_sampling_level": "sequence"}),
+        ("importance_sampling_level: sequence", {"loss": "gspo"}),
         ("loss_type: bnpo", {"aggregation": "token-mean"}),
         ("loss_type: grpo", {"aggregation": "seq-mean-token-mean"}),
         (
@@ -212,8 +212,8 @@ def test_processes_are_read_from_accelerate_file_or_override(tmp_path: Path) -> 
 
 def test_rlcore_override_takes_precedence(tmp_path: Path) -> None:
     file = grpo(tmp_path, "importance_sampling_level: token\n")
-    printed = lines(file, own=("algorithm.importance_sampling_level=sequence",))
-    assert any("algorithm.importance_sampling_level=sequence takes precedence" in line for line in printed)
+    printed = lines(file, own=("algorithm.loss=gspo",))
+    assert any("algorithm.loss=gspo takes precedence" in line for line in printed)
 
 
 def test_key_is_translated_with_its_line_as_the_origin(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_policy_is_unchanged_during_critic_warm_up(bandit: Make) -> None:
 
 
 def test_resolved_algorithm_is_printed(bandit: Make) -> None:
-    run = bandit(algorithm={"importance_sampling_level": "sequence"}, trainer={"steps": 1}, evaluation={"every": 0})
+    run = bandit(algorithm={"loss": "gspo"}, trainer={"steps": 1}, evaluation={"every": 0})
     trained(run)
     (line,) = (line for line in run.said if line.startswith("algorithm"))
     assert "advantage grpo (normalise_by_std=true), loss gspo (clip_low=0.0003, clip_high=0.0004)" in line

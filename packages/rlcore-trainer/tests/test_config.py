@@ -82,13 +82,9 @@ def test_response_limit_applies_to_the_whole_trajectory(asked: int | None, envir
         ({}, {"id": "clip"}),
         ({"loss": "sapo"}, {"id": "sapo"}),
         ({"loss": {"clip_high": 0.3}}, {"id": "clip", "clip_high": 0.3}),
-        ({"importance_sampling_level": "sequence"}, {"id": "gspo"}),
-        ({"importance_sampling_level": "sequence", "loss": {"clip_low": 0.1}}, {"id": "gspo", "clip_low": 0.1}),
-        ({"importance_sampling_level": "sequence", "loss": "gspo-token"}, {"id": "gspo-token"}),
-        ({"importance_sampling_level": "token", "loss": "clip"}, {"id": "clip"}),
     ],
 )
-def test_string_is_an_id_and_sequence_level_selects_gspo(values: dict[str, Any], loss: dict[str, Any]) -> None:
+def test_string_is_an_id(values: dict[str, Any], loss: dict[str, Any]) -> None:
     table = AlgorithmConfig(**values)
     assert table.loss.model_dump() == loss
     assert AlgorithmConfig(**table.model_dump()) == table

@@ -78,8 +78,6 @@ MASK = {"rollout_importance_sampling": {"mode": "mask"}}
         {"algorithm": GAE, "critic": {"model": "example/value-model"}},
         {"algorithm": {"advantage": {"id": "gae", "gamma": 0.99, "whiten": False}}, "critic": {"model": "head"}},
         {"algorithm": {"loss": "gspo"}},
-        {"algorithm": {"importance_sampling_level": "sequence", "loss": {"clip_low": 1e-3}}},
-        {"algorithm": {"importance_sampling_level": "token", "loss": "cispo"}},
         {"algorithm": {"kl": {"coefficient": 0.1, "controller": "adaptive", "target_kl": 0.5}}},
         {"algorithm": {"kl": {"coefficient": 0.1, "target": "reward"}}},
         {"algorithm": {"overlong": {"buffer": 255}}},
@@ -137,16 +135,6 @@ def test_explicit_default_values_are_accepted() -> None:
             ("rollout.group_size=2",),
         ),
         ({"algorithm": {"filter": {"rank_by_std": True}}}, "algorithm.filter.rank_by_std", ("oversample=1.5",)),
-        (
-            {"algorithm": {"loss": "cispo", "importance_sampling_level": "sequence"}},
-            "algorithm.importance_sampling_level",
-            ("cispo", "per token", "algorithm.loss=gspo"),
-        ),
-        (
-            {"algorithm": {"loss": "gspo", "importance_sampling_level": "token"}},
-            "algorithm.importance_sampling_level",
-            ("gspo", "per sequence", "algorithm.loss=clip"),
-        ),
         ({"algorithm": {"kl": {"controller": "adaptive"}}}, "algorithm.kl.controller", ("would stay 0",)),
         ({"algorithm": {"kl": {"coefficient": 0.1, "horizon": 5}}}, "algorithm.kl.horizon", ("controller=adaptive",)),
         (

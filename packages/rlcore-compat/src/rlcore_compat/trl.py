@@ -58,9 +58,10 @@ def _loss_type(value: Any, words: Words) -> Several:
 def _level(value: Any, words: Words) -> Any:
     if value not in ("token", "sequence"):
         raise Refused("must be token (GRPO) or sequence (GSPO); algorithm.loss=gspo-token is the token-level variant")
-    if value == "sequence" and words.get("loss_type") in LOSSES:
-        raise Refused(f"loss_type {words['loss_type']} uses token ratios: use grpo, or level token")
-    return value
+    loss = words.get("loss_type")
+    if value == "sequence" and loss in LOSSES:
+        raise Refused(f"loss_type {loss} uses token ratios: use grpo, or level token")
+    return loss if loss in LOSSES else {"token": "clip", "sequence": "gspo"}[value]
 
 
 def _epsilon(value: Any, words: Words) -> Several:
@@ -186,8 +187,8 @@ TRL: Mapping[str, Meaning] = {
         ours="trainer.steps", why="optimiser steps, converted to rollouts; -1 uses num_train_epochs", read=_most_steps
     ),
     "importance_sampling_level": Meaning(
-        ours="algorithm.importance_sampling_level",
-        why="token: GRPO; sequence: GSPO, with its clip range if epsilon is not given",
+        ours="algorithm.loss",
+        why="token: clip, the loss of GRPO; sequence: gspo, with its clip range if epsilon is not given",
         read=_level,
     ),
     "loss_type": Meaning(

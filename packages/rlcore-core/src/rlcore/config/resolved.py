@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rlcore.config.environments import ResolvedEnvironment
 from rlcore.config.layers import DEFAULT, KeyPath, nearest_origin
 from rlcore.config.masking import masked_tree
-from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, SandboxTable, Table
+from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, SandboxTable
 from rlcore.config.write import toml_text
 
 COMPONENT_TABLES = {
@@ -51,16 +51,13 @@ class Resolved:
     def text(self) -> str:
         """The `tree` as TOML with origins.
 
-        Values that no layer sets and that are derived from others are written as comments, so that they are derived
-        again when a later layer changes the others. A table's model lists such keys in its class attribute
-        ``FOLLOWING``. The defaults of a component within another table are derived from its id.
+        The defaults of a component within another table are derived from its id. They are written as comments, so that
+        they are derived again when a later layer changes the id.
         """
         following: set[KeyPath] = set()
         for table, options in self.options.items():
-            keys = set(options.FOLLOWING if isinstance(options, Table) else ())
             if "." in table and options is not None:
-                keys |= set(type(options).model_fields)
-            following |= {(*table.split("."), *key.split(".")) for key in keys}
+                following |= {(*table.split("."), key) for key in type(options).model_fields}
         unset = {path for path in following if self.origin(path) == DEFAULT}
         return toml_text(self.tree(), self.origin, following=unset)
 

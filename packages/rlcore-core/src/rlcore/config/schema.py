@@ -34,8 +34,6 @@ def _device(text: str) -> str:
 class Table(BaseModel):
     """Base class of tables: immutable, rejects unknown keys and non-finite numbers, documents fields by docstring."""
 
-    FOLLOWING: ClassVar[frozenset[str]] = frozenset()
-    """Keys whose values are derived from others unless a layer sets them."""
     FIXED: ClassVar[frozenset[str]] = frozenset()
     """Keys that a resumed run cannot change, because they only affect its start."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 from rlcore.abilities import MultiTurnConfig
 from rlcore.config.schema import LARGEST, ComponentTable, Table
 
@@ -110,8 +110,6 @@ class AlgorithmConfig(Table):
 
     COMPONENTS: ClassVar[Mapping[str, str]] = {"advantage": "advantage", "loss": "loss"}
     """Component tables and their kinds; see `rlcore.config.resolve`."""
-    FOLLOWING: ClassVar[frozenset[str]] = frozenset({"loss.id"})
-    """Keys derived from other keys unless set explicitly; see `rlcore.config.resolve.Resolved.text`."""
     advantage: Annotated[ComponentTable, _id_of("grpo")] = ComponentTable(id="grpo")
     """The advantage estimator: an id, or a table with ``id`` and the estimator's own keys."""
     loss: Annotated[ComponentTable, _id_of("clip")] = ComponentTable(id="clip")
@@ -120,9 +118,6 @@ class AlgorithmConfig(Table):
     """How training uses the environment's per-turn rewards. ``add`` assigns each turn reward to the last token of its
     turn and the trajectory reward to the last token; ``only`` ignores the trajectory reward. Estimators that compare
     trajectories use the sum."""
-    importance_sampling_level: Level | None = None
-    """Whether probability ratios are per token or per trajectory; ``sequence`` changes the loss ``clip`` to ``gspo``.
-    None uses the level of the loss."""
     aggregation: Aggregation | None = None
     """How token losses are averaged: all tokens equally, or all trajectories equally, using the mean or the sum of each
     trajectory's tokens (``norm`` divides by ``max_response_tokens``). None uses the loss's default."""
@@ -141,19 +136,6 @@ class AlgorithmConfig(Table):
     """Dynamic sampling: which groups are dropped and how they are replaced."""
     shuffle_rewards: bool = False
     """Permute the rewards of a step's trajectories, as a control experiment without a learning signal."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _loss_of_level(cls, values: Any) -> Any:
-        """Replace the loss ``clip`` with ``gspo`` for sequence-level ratios; the resolved configuration shows it."""
-        if not isinstance(values, Mapping) or values.get("importance_sampling_level") != "sequence":
-            return values
-        loss = values.get("loss", {})
-        if loss == "clip" or (isinstance(loss, ComponentTable) and loss.id == "clip"):
-            loss = {} if isinstance(loss, str) else loss.own
-        elif not isinstance(loss, Mapping) or loss.get("id", "clip") != "clip":
-            return values
-        return {**values, "loss": {**loss, "id": "gspo"}}
 
 
 def response_limit(algorithm: AlgorithmConfig, rollout: RolloutTable, *environments: object) -> int:

@@ -126,7 +126,6 @@ class _Conflicts:
     def all(self) -> Iterator[Problem]:
         yield from self._of_values()
         yield from self._of_groups()
-        yield from self._of_level()
         yield from self._of_kl()
         yield from self._of_lengths()
         yield from self._of_rollout_importance_sampling()
@@ -201,13 +200,6 @@ class _Conflicts:
         if (id := score.partition("/")[0].partition("#")[0]) not in ids:
             fix = f"{' or '.join(sorted(ids))}, or one of their components as ID/COMPONENT"
             yield self._problem("algorithm.filter.score", score, f"the run has no reward {id!r}", fix)
-
-    def _of_level(self) -> Iterator[Problem]:
-        asked, has, name = self._algorithm.importance_sampling_level, self._loss.level, self._algorithm.loss.id
-        if asked not in (None, has):
-            reason = f"the loss {name} uses one ratio per {has}"
-            fix = f"algorithm.loss={'gspo' if asked == 'sequence' else 'clip'}, or remove the level"
-            yield self._problem("algorithm.importance_sampling_level", asked, reason, fix)
 
     def _of_kl(self) -> Iterator[Problem]:
         kl = self._algorithm.kl
