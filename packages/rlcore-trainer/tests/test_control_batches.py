@@ -8,7 +8,7 @@ from rlcore_trainer.algorithms.advantages.gae import Gae
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.batching.experience import Experience
 from rlcore_trainer.batching.packing import pack
-from rlcore_trainer.controller.advantage_inputs import advantage_inputs
+from rlcore_trainer.controller.updates import advantage_inputs
 
 CPU = torch.device("cpu")
 

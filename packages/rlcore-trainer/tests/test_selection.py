@@ -14,8 +14,8 @@ from rlcore.errors import UserError
 from rlcore.session.plan import RunPlan
 from rlcore_trainer.checks.metrics_check import problems
 from rlcore_trainer.config import EarlyStop
-from rlcore_trainer.controller.best_step import score
 from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
+from rlcore_trainer.controller.session import score
 from rlcore_trainer.metrics import METRICS, direction_of, metric_of
 
 Make = Callable[..., Any]

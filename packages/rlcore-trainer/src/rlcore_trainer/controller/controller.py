@@ -12,13 +12,12 @@ from typing import Any
 from rlcore.errors import EngineError, NotScoredError
 from rlcore.types import Group, RolloutRequest
 
-from rlcore_trainer.controller.best_step import require_measured
 from rlcore_trainer.controller.collection import Collected, Collector
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.controller.rollouts import Sampler, require_scores
 from rlcore_trainer.controller.schedule import Schedule
-from rlcore_trainer.controller.session import TrainingSession
+from rlcore_trainer.controller.session import TrainingSession, require_measured
 from rlcore_trainer.controller.updates import PolicyUpdate
 from rlcore_trainer.controller.warmup_phase import WarmUpPhase
 

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlcore.config.schema import MetricChoice
+from rlcore.errors import UserError, did_you_mean
 from rlcore.runs.directory import last_checkpoint
 from rlcore.wording import counted
 
 from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
 from rlcore_trainer.config import EarlyStop
-from rlcore_trainer.controller.best_step import score
 from rlcore_trainer.controller.divergence import require_finite, require_finite_tensors
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.sync_check import fixed_prompt
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
+from rlcore_trainer.metrics import direction_of
 from rlcore_trainer.policy.policy import TokenPolicy
+
+EVALUATION = "evaluation/"
 
 
 class Resumable(Protocol):
@@ -206,3 +209,34 @@ class TrainingSession:
         """Save if a checkpoint is due after this step or the step is the best so far."""
         if (self._every and step % self._every == 0) or self.progress.best_step == step:
             self.save(trainer)
+
+
+def score(metrics: Mapping[str, float], choice: MetricChoice, default: Sequence[str]) -> tuple[float, ...] | None:
+    """Return a score that is higher for a better step; None if a metric is missing or not finite.
+
+    Args:
+        metrics: the metrics of the step
+        choice: the metric of the configuration
+        default: the metrics that decide, most important first, if the configuration names none
+    """
+    names = [choice.metric] if choice.metric else default
+    values = [metrics.get(name, math.nan) for name in names]
+    signs = [1.0 if (choice.direction or direction_of(name)) == "max" else -1.0 for name in names]
+    found = tuple(sign * value for sign, value in zip(signs, values, strict=True))
+    return found if found and all(map(math.isfinite, found)) else None
+
+
+def require_measured(metrics: Mapping[str, float], choice: MetricChoice) -> None:
+    """Check at the first evaluation that the metric that decides the best step exists.
+
+    Raises:
+        UserError: it does not; the message lists the metrics that do.
+    """
+    name = choice.metric
+    if name is not None and name not in metrics:
+        raise UserError(
+            f"the evaluation has no metric {name!r}",
+            found=", ".join(sorted(one for one in metrics if one.startswith(EVALUATION))) or "no metrics",
+            where="checkpoint.best.metric",
+            fix=did_you_mean(name, metrics) or "set checkpoint.best.metric to one of them",
+        )

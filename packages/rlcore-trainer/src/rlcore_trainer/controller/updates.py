@@ -1,4 +1,7 @@
-"""Compute optimiser updates from the groups of a rollout."""
+"""Compute optimiser updates from the groups of a rollout.
+
+Axes: ``N`` the scored trajectories, ``T`` the tokens written by the policy, padded on the right.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from torch import Tensor
 from rlcore_trainer.algorithms.advantages.scan import lambda_returns
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.configured import advantage_traits, loss_traits
-from rlcore_trainer.algorithms.interface import Advantage, Loss
+from rlcore_trainer.algorithms.interface import Advantage, AdvantageInputs, Loss
 from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.divergence import kl, next_coefficient
 from rlcore_trainer.algorithms.outputs import advantages_of
@@ -23,7 +26,6 @@ from rlcore_trainer.batching.experience import Experience
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.config import PolicyGradientConfig
-from rlcore_trainer.controller.advantage_inputs import advantage_inputs
 from rlcore_trainer.learner.critic import explained_variance
 from rlcore_trainer.learner.critic_config import CriticConfig
 from rlcore_trainer.learner.learner import Learner
@@ -316,3 +318,34 @@ class PolicyUpdate:
         rows = {"old": known.old, "values": known.values, "returns": known.returns}
         rows |= {"reference": known.reference if self._pulls("loss") else None}
         return self._learner.update(update, policy=weighted or None, critic=written if alone else None, known=rows)
+
+
+def advantage_inputs(
+    experience: Experience,
+    *,
+    penalties_NT: Tensor | None,
+    values_NT: Tensor | None,
+    bootstrap_N: Tensor | None = None,
+    baselines: bool,
+) -> AdvantageInputs:
+    """Return the inputs of an advantage.
+
+    Args:
+        experience: the rollout
+        penalties_NT: amount that a KL term in the reward subtracts from each token; None without such a term
+        values_NT: values of the critic; None without a critic
+        bootstrap_N: values of the critic of the states in which trajectories were cut short; None without a critic
+        baselines: whether greedy answers were sampled
+    """
+    rewards_N = experience.rewards_N
+    return AdvantageInputs(
+        rewards_N=rewards_N if penalties_NT is None else rewards_N - penalties_NT.sum(1),
+        groups_N=experience.groups_N,
+        lengths_N=experience.lengths_N,
+        mask_NT=experience.mask_NT,
+        rewards_NT=experience.token_rewards(penalties_NT),
+        turns_NT=experience.turns_NT,
+        values_NT=values_NT,
+        bootstrap_N=bootstrap_N,
+        baselines_N=experience.baselines_N if baselines else None,
+    )

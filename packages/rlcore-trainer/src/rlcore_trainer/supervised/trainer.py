@@ -14,11 +14,11 @@ from rlcore.types import Task
 from rlcore.wording import counted
 
 from rlcore_trainer.config import SupervisedConfig
-from rlcore_trainer.controller.best_step import require_measured
 from rlcore_trainer.controller.build import rollouts, training_session
 from rlcore_trainer.controller.rollout_metrics import evaluation_metrics
 from rlcore_trainer.controller.rollouts import Rollouts
 from rlcore_trainer.controller.schedule import learning_rate
+from rlcore_trainer.controller.session import require_measured
 from rlcore_trainer.learner.learner import Learner, offer_training
 from rlcore_trainer.policy.policy import TokenPolicy
 from rlcore_trainer.supervised.data import batch_of_step, read_conversations, steps_of_epoch
