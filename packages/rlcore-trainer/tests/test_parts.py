@@ -45,7 +45,7 @@ TASKS = [Task(id=str(i), messages=(Message(role="user", content=f"w{i}"),)) for 
 
 
 class Shown:
-    """A report that keeps what it is told."""
+    """A report that stores what happens."""
 
     def __init__(self) -> None:
         self.logged: dict[int, Mapping[str, float]] = {}
