@@ -25,11 +25,6 @@ def rows_of(rows: Rows, sequence_M: Tensor) -> Tensor:
     return torch.cat([rows[i] for i in torch.unique_consecutive(sequence_M).tolist()])
 
 
-def chosen(rows: Rows, members: list[int]) -> Rows:
-    """Return the rows of some sequences, keyed by their index in ``members``."""
-    return {place: rows[i] for place, i in enumerate(members)}
-
-
 def add_metrics(totals: dict[str, float], metrics: Mapping[str, Tensor]) -> None:
     """Add the metrics of a micro-batch to the totals: the maximum for names ending in ``/max``, otherwise the sum."""
     for name, value in metrics.items():

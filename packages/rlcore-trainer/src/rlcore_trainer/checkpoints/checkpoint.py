@@ -171,10 +171,12 @@ def _making(target: Path) -> Iterator[Path]:
             yield partial
             for path in [*_files(partial), *(path for path in partial.rglob("*") if path.is_dir()), partial]:
                 _flush(path)
-            if target.exists():  # a reference left by a run that was killed before its first checkpoint
-                shutil.rmtree(target)
+            # An earlier one, such as that of the warm-up, is removed only after it is replaced.
+            replaced = target.rename(beside(target.with_name(f"{target.name}-replaced"))) if target.exists() else None
             partial.rename(target)
             _flush(target.parent)
+            if replaced is not None:
+                shutil.rmtree(replaced)
     except UserError:
         shutil.rmtree(partial, ignore_errors=True)
         raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +38,16 @@ def problems(run: RunSession, critic: CriticConfig, kl: KlConfig) -> Iterator[Pr
     warmup = run.resolved.options.get("warmup")
     warmed_up = isinstance(warmup, WarmupConfig) and warmup.steps > 0
     folder = run.resume_from.parent
-    if kl.coefficient and kl.reference is None and warmed_up and not (folder / "reference").is_dir():
+    needs_copy = kl.coefficient and kl.reference is None and warmed_up and not _in_warm_up(run.resume_from)
+    if needs_copy and not (folder / "reference").is_dir():
         yield problem("algorithm.kl.coefficient", kl.coefficient, no_reference(folder))
+
+
+def _in_warm_up(checkpoint: Path) -> bool:
+    """Return whether a checkpoint is of an unfinished warm-up, after which the reference is copied."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        return json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))["progress"]["warmup"] is not None
+    return False
 
 
 def configuration_before(checkpoint: Path) -> Mapping[str, Any]:

@@ -70,6 +70,7 @@ class PolicyGradientTrainer:
         )
         evaluation_tasks = tasks_to_evaluate(run.config, run.usable_tasks("evaluation")) if evaluation.every else []
         self.session, restored = training_session(run, config)
+        self._loss = selected_loss(run)
         collector.restore(restored.collection if restored is not None else {})
         self._local = self._policy_learner()
         offer_reinforcement(self.session.ranks, self._local)
@@ -79,7 +80,7 @@ class PolicyGradientTrainer:
         self.update = PolicyUpdate(
             self._learner,
             selected_advantage(run),
-            selected_loss(run),
+            self._loss,
             config,
             self._algorithm,
             has_reference=self._local.reference is not None,
@@ -151,7 +152,7 @@ class PolicyGradientTrainer:
             trained,
             reference,
             Critic(self._critic, trained.policy, trained.strategy, self._config) if self._critic.model else None,
-            Objective(selected_loss(run), self._algorithm, comparable=comparable(run.config.rollout)),
+            Objective(self._loss, self._algorithm, comparable=comparable(run.config.rollout)),
             self._config,
             temperature=run.config.rollout.temperature,
             progress=run.progress,

@@ -11,7 +11,7 @@ from typing import Protocol, Self, cast
 
 from rlcore.contracts import ChatFormat, Executor, TokenExecutor
 from rlcore.errors import EngineError, NotScoredError
-from rlcore.types import Group, RolloutRequest, Stop, Task
+from rlcore.types import Group, RolloutRequest, Stop, Task, Trajectory
 from rlcore_models.thread_teams import release_thread_team
 
 from rlcore_trainer.batching.sharding import Rank, joined, share
@@ -114,10 +114,10 @@ class Rollouts:
             self._executor.sync_weights(policy)
         return {} if step % every else {"sync/gap": compare(self._tokens, policy)}
 
-    def _collect_here(self, request: RolloutRequest) -> Sequence[Group]:
-        """Return the scored groups of the share of this process."""
+    def _collect_here(self, request: RolloutRequest) -> list[tuple[Trajectory, ...]]:
+        """Return the trajectories of each task in the share of this process."""
         release_thread_team()
-        return self._executor.collect(request) if request.tasks else ()
+        return [group.trajectories for group in self._executor.collect(request)] if request.tasks else []
 
     @contextmanager
     def _divergence_named(self, when: str) -> Iterator[None]:
@@ -144,7 +144,8 @@ class Rollouts:
         ranks = self._session.ranks
         shares = [share(request.tasks, Rank(index, ranks.count)) for index in range(ranks.count)]
         arguments = [(replace(request, tasks=tasks),) for tasks in shares]
-        return joined(ranks.call("collect", arguments, separate=True))
+        everybody = joined(ranks.call("collect", arguments, separate=True))
+        return [Group(task=task, trajectories=one) for task, one in zip(request.tasks, everybody, strict=True)]
 
     def close(self) -> None:
         """Shut down the engine and its workers."""

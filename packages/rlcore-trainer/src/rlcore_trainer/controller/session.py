@@ -79,7 +79,8 @@ class TrainingSession:
         self.resumed = resumed is not None and resumed.warmup is None
         self._best, self._early_stop = best or MetricChoice(), early_stop or EarlyStop()
         self.progress = resumed or Progress()
-        self._saved_step = None if resumed is None else resumed.step
+        self._saved = None if resumed is None else (resumed.step, resumed.warmup)
+        """Step and warm-up updates of the last checkpoint."""
         self.policy.version = self.progress.updates
 
     @property
@@ -197,12 +198,12 @@ class TrainingSession:
         if self.checkpoints is None:
             return
         path = self.checkpoints.save(self.progress, self.policy, state, collection=trainer.collection())
-        self._saved_step = self.progress.step
+        self._saved = (self.progress.step, self.progress.warmup)
         self._report.checkpoint_saved(self.progress.step, path)
 
     def save_unsaved(self, trainer: Resumable) -> None:
         """Save the last completed step unless it has been saved already."""
-        if self._saved_step != self.progress.step:
+        if self._saved != (self.progress.step, self.progress.warmup):
             self.save(trainer)
 
     def save_when_due(self, trainer: Resumable, step: int) -> None:

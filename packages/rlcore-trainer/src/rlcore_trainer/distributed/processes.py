@@ -23,7 +23,7 @@ import torch.distributed as distributed
 # gloo's threads, which occasionally abort a process that exits while they run. Transformers would import it later.
 import torch.distributed.nn.functional  # noqa: F401
 from accelerate import PartialState
-from rlcore.errors import ProcessError
+from rlcore.errors import ProcessError, RlcoreError
 from rlcore.session.processes import LAUNCHER, world_size
 from torch import Tensor
 
@@ -138,7 +138,8 @@ class JoinedProcesses(Processes):
     def end(self, error: BaseException | None) -> None:
         """Leave the process group, or report the error that ended this process."""
         if error is None:
-            with suppress(ProcessError):  # a process that fails after its work reports its own error
+            # A process that fails after its work reports its own error, which may be of any kind.
+            with suppress(RlcoreError, KeyboardInterrupt):
                 self.exchange(None)
             stop_heartbeat()
             with suppress(RuntimeError):

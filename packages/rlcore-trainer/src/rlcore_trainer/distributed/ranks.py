@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from rlcore.errors import ProcessError
+from rlcore.errors import RlcoreError
 
 from rlcore_trainer.distributed.collectives import Processes
 from rlcore_trainer.distributed.failures import error_of, is_abandoned, told_error
@@ -87,6 +87,8 @@ class Ranks:
             name, arguments, separate = call
             result, error = self._carry_out(name, arguments, separate)
             self.processes.gather((result, told_error(error, self.processes.rank), self._stop_requested()))
+            if error is not None and not isinstance(error, RlcoreError):
+                raise error  # so that its traceback is printed
 
     def _carry_out(self, name: str, arguments: Sequence[Any], separate: bool) -> tuple[Any, Exception | None]:
         try:
@@ -103,5 +105,6 @@ class Ranks:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.count > 1 and self.is_main and self._waiting:
-            with suppress(ProcessError):  # a process that failed meanwhile reports its own error
+            # A process that failed meanwhile reports its own error, which may be of any kind.
+            with suppress(RlcoreError, KeyboardInterrupt):
                 self.processes.scatter([None] * self.count)

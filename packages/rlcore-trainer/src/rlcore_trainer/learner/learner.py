@@ -21,7 +21,7 @@ class Learner:
     """Trains a policy in all processes of a run. The arguments and results are those of a single process.
 
     Args:
-        ranks: the processes, which offer the functions of `functions`
+        ranks: the processes, each after `offer_training` or `offer_reinforcement`
         max_tokens: most tokens of a micro-batch
     """
 
