@@ -210,7 +210,7 @@ class TableValidator:
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if shown in self.renamed:
-                reason = f"it is now called {self.renamed[shown]}"
+                reason = f"it was replaced by {self.renamed[shown]}"
             elif near is not None:
                 reason = f"did you mean {near} ?"
             elif siblings:
