@@ -51,13 +51,14 @@ class Resolved:
     def text(self) -> str:
         """The `tree` as TOML with origins.
 
-        The defaults of a component within another table are derived from its id. They are written as comments, so that
-        they are derived again when a later layer changes the id.
+        The id of a component within another table and the defaults that follow from it are written as comments unless a
+        layer sets them, so that they are derived again when a later layer changes the id.
         """
         following: set[KeyPath] = set()
         for table, options in self.options.items():
-            if "." in table and options is not None:
-                following |= {(*table.split("."), key) for key in type(options).model_fields}
+            if "." in table:
+                keys = () if options is None else type(options).model_fields
+                following |= {(*table.split("."), key) for key in ("id", *keys)}
         unset = {path for path in following if self.origin(path) == DEFAULT}
         return toml_text(self.tree(), self.origin, following=unset)
 
