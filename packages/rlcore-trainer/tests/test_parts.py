@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +22,6 @@ from rlcore_trainer.controller.rollouts import Rollouts
 from rlcore_trainer.controller.schedule import Schedule
 from rlcore_trainer.controller.session import TrainingSession
 from rlcore_trainer.controller.updates import PolicyUpdate
-from rlcore_trainer.distributed import launch
 from rlcore_trainer.distributed.config import SingleProcessConfig
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess
@@ -33,6 +30,7 @@ from rlcore_trainer.learner.objective import Objective
 from rlcore_trainer.learner.policy_learner import PolicyLearner
 from rlcore_trainer.learner.trained_policy import TrainedPolicy, unshown
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from two_processes import two_processes
 
 CONFIG = PolicyGradientConfig(steps=12, tasks_per_step=4, learning_rate=0.01)
 ALGORITHM = AlgorithmConfig(rollout_importance_sampling={"mode": "none"})
@@ -142,13 +140,13 @@ with ranks:
     if not ranks.is_main:
         ranks.serve()
     else:
-        said = [ranks.stopping(), ranks.call("double", [(3,), (4,)]), ranks.call("total"), ranks.stopping()]
+        said = [ranks.stopping(), ranks.call("double", [(3,), (4,)]), ranks.call_all("total"), ranks.stopping()]
         for where in (0, 1):
             try:
-                ranks.call("fails", [(where,)] * 2, separate=True)
+                ranks.call_all("fails", where, separate=True)
             except EngineError as error:
                 said.append(str(error))
-        said.append(ranks.call("fails", [(2,)] * 2, separate=True))
+        said.append(ranks.call_all("fails", 2, separate=True))
         print(said)
 processes.end(None)
 """
@@ -156,20 +154,8 @@ processes.end(None)
 
 @pytest.mark.slow
 def test_calls_in_two_processes() -> None:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", CALLS],
-            env=launch._environment(index, 2, store.port),
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for index in range(2)
-    ]
-    (said, errors), (other, other_errors) = (process.communicate(timeout=120) for process in started)
-    died = "'the engine died', 'rank 1 of 2 failed: the engine died'"
-    assert said == f"[False, [6, 8], [1, 1], True, {died}, [0, 1]]\n", said + errors
-    assert (other, [process.returncode for process in started]) == ("", [0, 0]), other_errors
+    with two_processes(CALLS) as started:
+        (said, errors), (other, other_errors) = (process.communicate(timeout=120) for process in started)
+        died = "'the engine died', 'rank 1 of 2 failed: the engine died'"
+        assert said == f"[False, [6, 8], [1, 1], True, {died}, [0, 1]]\n", said + errors
+        assert (other, [process.returncode for process in started]) == ("", [0, 0]), other_errors

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 
 import pytest
-from rlcore_trainer.distributed import launch
+from two_processes import two_processes
 
 PARTS = """
 import time
@@ -38,22 +37,10 @@ print(*before, "then", *gloos())
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are read from /proc")
 def test_gloo_threads_end_with_the_process_group() -> None:
     """One that does may want the interpreter while it shuts down, and then aborts the process."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PARTS],
-            env=launch._environment(index, 2, store.port),
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for index in range(2)
-    ]
-    for process in started:
-        said, errors = process.communicate(timeout=120)
-        assert said == "gloo_tcp_loop pt_gloo_runloop then\n", said + errors
+    with two_processes(PARTS) as started:
+        for process in started:
+            said, errors = process.communicate(timeout=120)
+            assert said == "gloo_tcp_loop pt_gloo_runloop then\n", said + errors
 
 
 WAITS = """
@@ -76,20 +63,8 @@ except ProcessError as error:
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_stopped_process_is_noticed_and_named(stopped: int) -> None:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", WAITS.format(stopped=stopped)],
-            env=launch._environment(index, 2, store.port),
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for index in range(2)
-    ]
-    said, errors = started[1 - stopped].communicate(timeout=120)
-    assert said == f"rank {stopped} of 2 has not responded for 2 s: it hangs, or it was stopped\n", said + errors
-    assert started[stopped].communicate(timeout=10) == ("", "")
-    assert started[stopped].returncode == -signal.SIGKILL
+    with two_processes(WAITS.format(stopped=stopped)) as started:
+        said, errors = started[1 - stopped].communicate(timeout=120)
+        assert said == f"rank {stopped} of 2 has not responded for 2 s: it hangs, or it was stopped\n", said + errors
+        assert started[stopped].communicate(timeout=10) == ("", "")
+        assert started[stopped].returncode == -signal.SIGKILL

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from rlcore.images import ImageProcessor, image_size
 from rlcore.types import Demonstration, ImagePart, MediaSpan, Message, TextPart, media_hash
 from rlcore_trainer.batching.conversations import ConversationEncoder
 from rlcore_trainer.config import SupervisedConfig
-from rlcore_trainer.distributed import launch
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.single import SingleProcess, SingleProcessConfig
 from rlcore_trainer.learner.learner import Learner, offer_training
@@ -23,6 +20,7 @@ from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.supervised.data import encode
 from test_supervised import FORMAT, Chats, equal, trained
+from two_processes import two_processes
 from vision_models import IMAGE, picture, processor_of, vision_folder
 
 HEADERS = {"user": 51, "assistant": 50}
@@ -221,25 +219,11 @@ strategy.processes.end(None)
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_two_processes_with_images_equal_one_with_the_whole_batch(folder: Path, tmp_path: Path) -> None:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    path = ":".join([str(Path(__file__).parent), *sys.path])
-    command = [sys.executable, "-c", IN_SEVERAL, str(folder), str(tmp_path / "found.pt")]
-    started = [
-        subprocess.Popen(
-            command, env={**launch._environment(index, 2, store.port), "PYTHONPATH": path}, stderr=-1, text=True
-        )
-        for index in range(2)
-    ]
-    try:
+    with two_processes(IN_SEVERAL, str(folder), str(tmp_path / "found.pt")) as started:
         one = stepped(folder, SingleProcess(SingleProcessConfig()))
         for process in started:
             _, errors = process.communicate(timeout=240)
             assert process.returncode == 0, errors
-    finally:
-        for process in started:
-            process.kill()
     two = torch.load(tmp_path / "found.pt")
     assert two["loss"] == pytest.approx(one["loss"], rel=1e-6)
     assert two["norm"] == pytest.approx(one["norm"], rel=1e-4)

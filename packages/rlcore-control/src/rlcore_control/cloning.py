@@ -132,10 +132,10 @@ def clone(
     done: int = 0,
     finished: Callable[[int], None] = lambda updates: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> int:
+) -> None:
     """Imitate recorded episodes, and normalise states and actions with their statistics.
 
-    The random numbers of an update depend only on the seed and its number. Returns the number of updates.
+    The random numbers of an update depend only on the seed and its number.
 
     Args:
         trained: the control policy with its optimiser
@@ -176,7 +176,6 @@ def clone(
     policy.train()
     if meter is not None:
         meter.restart()  # some datasets record their episodes for minutes
-    updates = done
     for step in range(done + 1, config.steps + 1):
         chosen = random.Random(derive_seed(seed, "cloning", step)).choices(
             range(len(examples)), k=config.demonstrations_per_step
@@ -187,8 +186,7 @@ def clone(
         )
         norm, _ = trained.optimisation.step(rate, trainer.max_gradient_norm)
         check({"loss": loss, "gradient norm": norm}, f"warm-up step {step}", key="warmup.learning_rate")
-        updates = step
-        finished(updates)
+        finished(step)
         if meter is not None:
             meter.advance(tokens=len(chosen))
         if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:
@@ -196,7 +194,6 @@ def clone(
         if stopped():
             break
     policy.train(False)
-    return updates
 
 
 def _counting(episodes: Iterable[RecordedEpisode], meter: Meter) -> Iterator[RecordedEpisode]:

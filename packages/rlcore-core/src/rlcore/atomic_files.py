@@ -72,6 +72,15 @@ def told(path: Path) -> Iterator[None]:
         ) from error
 
 
+def flush(path: Path) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sweep(folder: Path) -> None:
     """Remove partial files that a killed process left in a folder of the run."""
     for path in folder.glob(".*.partial"):
@@ -81,4 +90,4 @@ def sweep(folder: Path) -> None:
             path.unlink()
 
 
-__all__ = ["beside", "sweep", "told", "whole", "write_whole"]
+__all__ = ["beside", "flush", "sweep", "told", "whole", "write_whole"]

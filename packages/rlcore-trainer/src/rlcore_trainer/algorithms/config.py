@@ -108,7 +108,7 @@ def _id_of(default: str) -> BeforeValidator:
 class AlgorithmConfig(Table):
     """``[algorithm]``: advantage estimation and the training objective."""
 
-    RENAMED = {"importance_sampling_level": "loss=clip or algorithm.loss=gspo"}
+    RENAMED = {"importance_sampling_level": "loss"}
     COMPONENTS: ClassVar[Mapping[str, str]] = {"advantage": "advantage", "loss": "loss"}
     """Component tables and their kinds; see `rlcore.config.resolve`."""
     advantage: Annotated[ComponentTable, _id_of("grpo")] = ComponentTable(id="grpo")

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rlcore.atomic_files import beside, sweep
+from rlcore.atomic_files import beside, flush, sweep
 from rlcore.errors import UserError, WriteError
 from rlcore.runs.checkpoint_folder import check_checkpoint, write_manifest
 from safetensors import SafetensorError
@@ -170,11 +170,11 @@ def _making(target: Path) -> Iterator[Path]:
             partial.mkdir()
             yield partial
             for path in [*_files(partial), *(path for path in partial.rglob("*") if path.is_dir()), partial]:
-                _flush(path)
+                flush(path)
             # An earlier one, such as that of the warm-up, is removed only after it is replaced.
             replaced = target.rename(beside(target.with_name(f"{target.name}-replaced"))) if target.exists() else None
             partial.rename(target)
-            _flush(target.parent)
+            flush(target.parent)
             if replaced is not None:
                 shutil.rmtree(replaced)
     except UserError:
@@ -196,11 +196,3 @@ def _told(target: Path) -> Iterator[None]:
             where=str(target),
             fix="free disk space, then use --resume, which continues from the last checkpoint or else starts again",
         ) from error
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,7 @@ It runs in the main process and contains no collective operation. Sampler and le
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlcore.errors import EngineError, NotScoredError
@@ -45,6 +45,7 @@ class Controller:
         schedule: what happens at which step
         report: shows and stores metrics and trajectories
         warm_up: what precedes the first step
+        critic_state: returns the state of the critic; None without one
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class Controller:
         schedule: Schedule,
         report: Report,
         warm_up: WarmUpPhase | None = None,
+        critic_state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._collector, self._sampler, self._update, self._session = collector, sampler, update, session
         self._schedule, self._report, self._warm_up = schedule, report, warm_up
+        self._critic_state = critic_state
         self._scored = session.resumed
         """Whether any rollout of this run has been scored."""
 
@@ -75,7 +78,7 @@ class Controller:
 
     def state(self) -> Mapping[str, Any]:
         """Return the state of the updates; see `rlcore_trainer.controller.session.Resumable`."""
-        critic = self._schedule.critic_state
+        critic = self._critic_state
         return {"updates": {**self._update.state(), **({} if critic is None else {"critic": critic()})}}
 
     def collection(self) -> Mapping[str, Any]:
@@ -169,7 +172,7 @@ class Controller:
             critic_only=step <= schedule.critic_only,
         )
         checked = {CHECKED[name]: value for name, value in result.metrics.items() if name in CHECKED}
-        unchanged = None if result.updates or schedule.critic_state is not None else self
+        unchanged = None if result.updates or self._critic_state is not None else self
         session.require_finite(checked, f"step {step}", unchanged=unchanged)
         session.policy.version += result.updates
         numbers = {"learning_rate": rate, "data/epoch": float(rollout.epoch), "updates": float(result.updates)}

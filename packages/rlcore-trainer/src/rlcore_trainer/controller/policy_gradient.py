@@ -99,6 +99,7 @@ class PolicyGradientTrainer:
             update=self.update,
             session=self.session,
             report=run,
+            critic_state=critic.state if critic is not None else None,
             warm_up=WarmUpPhase(
                 self._imitate,
                 self._warmup.steps,
@@ -124,7 +125,6 @@ class PolicyGradientTrainer:
                 success=evaluation.success,
                 best=run.config.checkpoint.best,
                 introduction=tuple(self._introduction()),
-                critic_state=critic.state if critic is not None else None,
             ),
         )
 
@@ -179,14 +179,14 @@ class PolicyGradientTrainer:
 
     # Warm-up
 
-    def _imitate(self, meter: Meter, *, done: int, finished: Callable[[int], None]) -> int:
+    def _imitate(self, meter: Meter, *, done: int, finished: Callable[[int], None]) -> None:
         """Train on the demonstrations that the policy can imitate; see `WarmUpPhase`."""
         run, session = self._run, self.session
         if not isinstance(session.policy, TokenPolicy):
             self._shown = {"meter": meter, "finished": finished}
-            found: list[int] = session.ranks.call("imitate_episodes", [(done,)] * session.ranks.count)
-            return found[0]
-        return warm_up(
+            session.ranks.call_all("imitate_episodes", done)
+            return
+        warm_up(
             self._learner,
             run.dataset,
             self.sampler.chat_format,
@@ -200,13 +200,13 @@ class PolicyGradientTrainer:
             stopped=session.stopping,
         )
 
-    def _imitate_episodes(self, done: int) -> int:
+    def _imitate_episodes(self, done: int) -> None:
         """Imitate recorded episodes with a control policy. All processes call it together."""
         run, trained = self._run, self.session.trained
         spec = policy_spec(run)
         assert spec is not None, "a policy without tokens has a spec"
         imitate = run.registry.load_for("policy", spec, spec.warm_up)
-        updates: int = imitate(
+        imitate(
             trained,
             run,
             self._warmup,
@@ -218,7 +218,6 @@ class PolicyGradientTrainer:
             check=require_finite,
             **self._shown,
         )
-        return updates
 
     def _start_reinforcement(self) -> None:
         """Start from the policy after the warm-up, which is then the reference of the KL term, too."""

@@ -95,9 +95,9 @@ class Rollouts:
 
         A policy that is no `TokenPolicy` is sampled itself, so there is nothing to compare.
         """
-        ranks, version = self._session.ranks, self._session.policy.version
+        version = self._session.policy.version
         with self._divergence_named(f"step {step}"):
-            found: dict[str, float] = ranks.call("sync", [(step, version)] * ranks.count, separate=True)[0]
+            found: dict[str, float] = self._session.ranks.call_all("sync", step, version, separate=True)[0]
         return found
 
     def _sync_here(self, step: int, version: int) -> dict[str, float]:

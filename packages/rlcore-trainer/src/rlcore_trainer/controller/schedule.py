@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rlcore.config.schema import MetricChoice
 from rlcore.types import Task
@@ -30,8 +29,6 @@ class Schedule:
     """The metric that decides the best step."""
     introduction: Iterable[str] = ()
     """Lines printed before the first step."""
-    critic_state: Callable[[], Mapping[str, Any]] | None = None
-    """Returns the state of the critic; None without one."""
 
 
 def learning_rate(step: int, *, steps: int, peak: float, warmup_steps: int = 0, schedule: str = "constant") -> float:

@@ -43,16 +43,6 @@ class Updated:
     """The measured divergence from the reference in nats per token; None if it was not measured."""
 
 
-@dataclass(slots=True)
-class _Known:
-    """Data computed once on a rollout before its first update, by index of the sequence."""
-
-    old: Rows | None = None
-    reference: Rows | None = None
-    values: Rows | None = None
-    returns: Rows | None = None
-
-
 class PolicyUpdate:
     """Updates the policy on a rollout: advantages, mini-batches, micro-batches, losses and optimiser steps.
 
@@ -148,15 +138,15 @@ class PolicyUpdate:
         result = Updated(metrics={**experience.metrics, "tokens/trained": 0.0})
         if not len(experience):
             return result
-        known = _Known()
+        known: dict[str, Rows] = {}
         penalties_NT = self._penalties(experience, known, result)
         sequences = self._with_advantages(experience, known, penalties_NT, result)
         if not critic_only:
             fed = [i for i in experience.sequences_of(experience.trained) if self._is_fed(sequences[i])]
-            if self.updates_per_rollout > 1 and known.old is None:
-                known.old = self._logprobs(sequences, fed, "policy")
-            if self._pulls("loss") and known.reference is None:
-                known.reference = self._logprobs(sequences, fed, "reference")
+            if self.updates_per_rollout > 1 and "old" not in known:
+                known["old"] = self._logprobs(sequences, fed, "policy")
+            if self._pulls("loss") and "reference" not in known:
+                known["reference"] = self._logprobs(sequences, fed, "reference")
         self._learn(experience, sequences, known, result, learning_rate, key, critic_only=critic_only)
         result.kl = result.metrics.get("kl/mean")
         if self._coefficient:
@@ -176,25 +166,25 @@ class PolicyUpdate:
     def _pulls(self, target: str) -> bool:
         return self._coefficient > 0 and self._has_reference and self._algorithm.kl.target == target
 
-    def _penalties(self, experience: Experience, known: _Known, result: Updated) -> Tensor | None:
+    def _penalties(self, experience: Experience, known: dict[str, Rows], result: Updated) -> Tensor | None:
         """Return the penalty of a KL term in the reward for each written token [N, T]; None without such a term."""
         if not self._pulls("reward"):
             return None
         written = experience.sequences_of(range(len(experience)))
-        known.old = old = self._logprobs(experience.sequences, written, "policy")
-        known.reference = reference = self._logprobs(experience.sequences, written, "reference")
+        known["old"] = old = self._logprobs(experience.sequences, written, "policy")
+        known["reference"] = reference = self._logprobs(experience.sequences, written, "reference")
         estimator = self._algorithm.kl.estimator
         divergence_NT = experience.padded({i: kl(old[i].double(), reference[i].double(), estimator) for i in written})
         result.metrics["kl/mean"] = float(divergence_NT.sum()) / max(1, int(experience.lengths_N.sum()))
         return self._coefficient * divergence_NT
 
     def _with_advantages(
-        self, experience: Experience, known: _Known, penalties_NT: Tensor | None, result: Updated
+        self, experience: Experience, known: dict[str, Rows], penalties_NT: Tensor | None, result: Updated
     ) -> list[TrainingSequence]:
         values_NT = bootstrap_N = None
         if self._critic is not None:
-            known.values = self._learner.values(dict(enumerate(experience.sequences)))
-            values_NT = experience.padded(known.values)
+            known["values"] = self._learner.values(dict(enumerate(experience.sequences)))
+            values_NT = experience.padded(known["values"])
             bootstrap_N = self._left_values(experience)
         inputs = advantage_inputs(
             experience,
@@ -205,11 +195,11 @@ class PolicyUpdate:
         )
         mask_NT, output = inputs.mask_NT, advantages_of(self._advantage, inputs)
         result.metrics |= {name: float(value) for name, value in output.metrics.items()}
-        if values_NT is not None and known.values is not None:
+        if values_NT is not None:
             returns_NT = output.returns_NT
             if returns_NT is None:
                 returns_NT = lambda_returns(inputs.rewards_NT, values_NT, mask_NT)
-            known.returns = experience.rows(returns_NT)
+            known["returns"] = experience.rows(returns_NT)
             explained = explained_variance(values_NT[mask_NT], returns_NT[mask_NT])
             if explained is not None:
                 result.metrics["critic/explained_variance"] = explained
@@ -245,7 +235,7 @@ class PolicyUpdate:
         self,
         experience: Experience,
         sequences: Sequence[TrainingSequence],
-        known: _Known,
+        known: dict[str, Rows],
         result: Updated,
         learning_rate: float,
         key: Sequence[object],
@@ -285,7 +275,7 @@ class PolicyUpdate:
         experience: Experience,
         sequences: Sequence[TrainingSequence],
         minibatch: Sequence[int],
-        known: _Known,
+        known: dict[str, Rows],
         learning_rate: float,
         *,
         critic_only: bool,
@@ -307,16 +297,13 @@ class PolicyUpdate:
         alone = self._critic is not None and (critic_only or not self._critic.shares_trunk)
         update = Update(
             learning_rate=learning_rate,
-            policy=None,
-            critic=None,
             tokens=sum(counts),
             weight=sum(sequence.weight * sequence.trained for sequence in weighted.values()),
             kl_coefficient=self._coefficient,
         )
         if not weighted and not alone:
             return False, {}
-        rows = {"old": known.old, "values": known.values, "returns": known.returns}
-        rows |= {"reference": known.reference if self._pulls("loss") else None}
+        rows = {name: found for name, found in known.items() if name != "reference" or self._pulls("loss")}
         return self._learner.update(update, policy=weighted or None, critic=written if alone else None, known=rows)
 
 

@@ -36,10 +36,10 @@ def warm_up(
     done: int = 0,
     finished: Callable[[int], None] = lambda updates: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> int:
+) -> None:
     """Minimise the mean negative log-likelihood of the demonstrations' assistant tokens.
 
-    Returns the number of updates. ``done`` of them were made before, by a run that was interrupted. ``finished`` is
+    ``done`` updates were made before, by a run that was interrupted. ``finished`` is
     called after each update with the number of updates so far. ``stopped`` is checked after each update and ends the
     phase early. ``meter`` counts the updates.
 
@@ -59,7 +59,6 @@ def warm_up(
         )
     stream = iter(dataset.demonstrations(wanted, seed=derive_seed(seed, "warmup")))
     deque(islice(stream, done * config.demonstrations_per_step), maxlen=0)
-    updates = done
     for step in range(done + 1, config.steps + 1):
         first = (step - 1) * config.demonstrations_per_step + 1
         demonstrations = enumerate(islice(stream, config.demonstrations_per_step), start=first)
@@ -81,12 +80,10 @@ def warm_up(
         )
         when = f"warm-up step {step}"
         require_finite({"loss": loss, "gradient norm": norm}, when, key="warmup.learning_rate")
-        updates = step
-        finished(updates)
+        finished(step)
         if meter is not None:
             meter.advance(tokens=sum(sequence.trained for sequence in sequences))
         if step == 1 or step == config.steps or step % max(1, config.steps // 10) == 0:
             say(f"warm-up {step:4d}/{config.steps}  loss {loss:7.4f} nats per token")
         if stopped():
             break
-    return updates

@@ -19,8 +19,8 @@ SAVE_EVERY_S = 60.0
 class WarmUp(Protocol):
     """Trains on demonstrations."""
 
-    def __call__(self, meter: Meter, *, done: int, finished: Callable[[int], None]) -> int:
-        """Make the updates that remain, until a stop, and return the number of all updates.
+    def __call__(self, meter: Meter, *, done: int, finished: Callable[[int], None]) -> None:
+        """Make the updates that remain, until a stop.
 
         Args:
             meter: counts the updates

@@ -34,14 +34,14 @@ def told_error(error: BaseException | None, rank: Rank) -> dict[str, Any] | None
     return {"kind": kind, "text": text}
 
 
-def error_of(told: dict[str, Any], *, agreed: bool = True) -> BaseException:
-    """Return the error to raise in other processes. An error that was not agreed is never recoverable."""
+def error_of(told: dict[str, Any], *, recoverable: bool = True) -> BaseException:
+    """Return the error to raise in other processes. ``recoverable`` tells whether all of them go on."""
     if told["kind"] == "user":
         message, found, where, fix = told["parts"]
         return UserError(message, found=found, where=where, fix=fix)
     if told["kind"] == "interrupt":
         return KeyboardInterrupt()
-    return EngineError(told["text"]) if told["kind"] == "engine" and agreed else ProcessError(told["text"])
+    return EngineError(told["text"]) if told["kind"] == "engine" and recoverable else ProcessError(told["text"])
 
 
 def first_line(error: BaseException) -> str:

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import torch
 import torch.distributed as distributed
 
 # Import this before any group exists. Its default arguments capture the group that exists at import time, and with it
@@ -24,10 +23,10 @@ import torch.distributed as distributed
 import torch.distributed.nn.functional  # noqa: F401
 from accelerate import PartialState
 from rlcore.errors import ProcessError, RlcoreError
-from rlcore.session.processes import LAUNCHER, world_size
+from rlcore.session.processes import LAUNCHER
 from torch import Tensor
 
-from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
+from rlcore_trainer.batching.sharding import Rank
 from rlcore_trainer.distributed.collectives import Processes
 from rlcore_trainer.distributed.failures import FAILURE, error_of, first_line, is_abandoned, told_error
 from rlcore_trainer.distributed.heartbeat import start_heartbeat, stop_heartbeat
@@ -61,9 +60,6 @@ class JoinedProcesses(Processes):
         Raises:
             ProcessError: the processes cannot connect.
         """
-        self.rank, self.device = SINGLE_RANK, torch.device("cpu")
-        if world_size() == 1:
-            return
         backend = {} if cpu else {"backend": "cpu:gloo,cuda:nccl"}
         try:
             with warnings.catch_warnings():
@@ -82,8 +78,6 @@ class JoinedProcesses(Processes):
 
     def exchange(self, value: Value) -> list[Value]:
         """Return the values of all processes, ordered by rank."""
-        if self.rank.world_size == 1:
-            return [value]
         found: list[Any] = [None] * self.rank.world_size
         with self._watched():
             distributed.all_gather_object(found, value)
@@ -91,9 +85,6 @@ class JoinedProcesses(Processes):
 
     def scatter(self, values: Sequence[Value] | None) -> Value:
         """Send a value to each process; only the main process provides them."""
-        if self.rank.world_size == 1:
-            assert values is not None
-            return values[0]
         found: list[Any] = [None]
         with self._watched():
             distributed.scatter_object_list(found, None if values is None else list(values), src=0)
@@ -102,8 +93,6 @@ class JoinedProcesses(Processes):
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all processes in the main process, ordered by rank, and an empty list in the others."""
-        if self.rank.world_size == 1:
-            return [value]
         found: list[Any] | None = [None] * self.rank.world_size if self.is_main else None
         with self._watched():
             distributed.gather_object(value, found, dst=0)
@@ -111,9 +100,8 @@ class JoinedProcesses(Processes):
 
     def add(self, tensor: Tensor) -> None:
         """Sum a tensor over all processes in place. The result is bitwise identical in all processes."""
-        if self.rank.world_size > 1:
-            with self._watched():
-                distributed.all_reduce(tensor)
+        with self._watched():
+            distributed.all_reduce(tensor)
 
     def any(self, here: bool) -> bool:
         """Return whether ``here`` is true in any process, or the launcher has ended."""
@@ -164,7 +152,7 @@ def _last_words() -> BaseException:
     with suppress(RuntimeError):
         while time.monotonic() < deadline:
             if _store().check([FAILURE]):
-                return error_of(json.loads(_store().get(FAILURE)), agreed=False)
+                return error_of(json.loads(_store().get(FAILURE)), recoverable=False)
             time.sleep(0.1)
     return ProcessError("another process of this run ended unexpectedly: it was killed or ran out of memory")
 

@@ -55,16 +55,19 @@ class Ranks:
         """
         return self._stop_requested() or self._stop_reported or is_abandoned()
 
-    def call(self, name: str, arguments: Sequence[Sequence[Any]] | None = None, *, separate: bool = False) -> list[Any]:
+    def call_all(self, name: str, *arguments: Any, separate: bool = False) -> list[Any]:
+        """Call a function with the same arguments in all processes; see `call`."""
+        return self.call(name, [arguments] * self.count, separate=separate)
+
+    def call(self, name: str, arguments: Sequence[Sequence[Any]], *, separate: bool = False) -> list[Any]:
         """Call a function in all processes, and return the results by rank.
 
         Args:
             name: as given to `offer`
-            arguments: the arguments for each process; None for no arguments
+            arguments: the arguments for each process
             separate: whether the function contains no collective operation. Its errors can then be handled: an error of
                 any process is raised here, and all of them wait for the next call. Otherwise, an error ends the run.
         """
-        arguments = [()] * self.count if arguments is None else arguments
         if self.count == 1:
             return [self._functions[name](*arguments[0])]
         self._waiting = False

@@ -13,7 +13,7 @@ from rlcore_trainer.learner.trained_policy import TrainedPolicy
 
 Numbered = Mapping[int, TrainingSequence]
 """Some sequences of a rollout, by their index in it."""
-Known = Mapping[str, Rows | None]
+Known = Mapping[str, Rows]
 """Values of sequences by their index in the rollout, by the names of `Minibatch`."""
 
 
@@ -30,7 +30,7 @@ class Learner:
 
     def seed(self, *key: object) -> None:
         """Set the random state of dropout."""
-        self._everywhere("seed", key)
+        self._ranks.call_all("seed", key)
 
     def imitate(
         self,
@@ -67,7 +67,7 @@ class Learner:
 
     def begin_reinforcement(self) -> None:
         """Start reinforcement learning from the policy after the warm-up, with a new optimiser."""
-        self._everywhere("begin_reinforcement")
+        self._ranks.call_all("begin_reinforcement")
 
     def logprobs(self, sequences: Numbered, which: Which) -> Rows:
         """Return the log-probabilities of the trained tokens of each sequence."""
@@ -90,10 +90,9 @@ class Learner:
             critic: what the critic alone is trained on; None leaves it unchanged
             known: further values of a `Minibatch`, by their name there
         """
-        of_values = {name: known.get(name) for name in ("values", "returns")}
-        of_policy = self._minibatches(policy, known if critic is None else {**known, "values": None, "returns": None})
-        of_critic = self._minibatches(critic, of_values)
-        parts = zip(of_policy, of_critic, strict=True)
+        of_critic = {name: rows for name, rows in known.items() if name in ("values", "returns")}
+        of_policy = {name: rows for name, rows in known.items() if critic is None or name not in of_critic}
+        parts = zip(self._minibatches(policy, of_policy), self._minibatches(critic, of_critic), strict=True)
         found = self._ranks.call("update", [(replace(update, policy=one, critic=other),) for one, other in parts])
         updated: bool
         metrics: dict[str, float]
@@ -105,9 +104,7 @@ class Learner:
             return [None] * self._ranks.count
         numbers = list(sequences)
 
-        def rows(found: Rows | None, share: Share) -> Rows | None:
-            if found is None:
-                return None
+        def rows(found: Rows, share: Share) -> Rows:
             mine = {place: found[numbers[place]] for place in share.places}
             # Views are copied before they are sent, because pickle would copy their whole storage.
             return mine if self._ranks.count == 1 else {place: row.clone() for place, row in mine.items()}
@@ -119,9 +116,6 @@ class Learner:
 
     def _divided(self, sequences: Sequence[TrainingSequence]) -> list[Share]:
         return divide(sequences, self._max_tokens, self._ranks.count)
-
-    def _everywhere(self, name: str, *arguments: object) -> None:
-        self._ranks.call(name, [arguments] * self._ranks.count)
 
 
 def offer_training(ranks: Ranks, trained: TrainedPolicy) -> None:

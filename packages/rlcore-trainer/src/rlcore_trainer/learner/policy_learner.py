@@ -28,15 +28,15 @@ class Update:
     """One update of the policy and of its critic, as each process computes it."""
 
     learning_rate: float
-    policy: Minibatch | None
-    """What the policy is trained on; None leaves it unchanged."""
-    critic: Minibatch | None
-    """What the critic alone is trained on; None if it has no trunk of its own, or does not exist."""
     tokens: int
     """Trained tokens of the mini-batch in all processes, over which the loss of the critic is a mean."""
     weight: float = 0.0
     """Sum of the weights of the policy's tokens in all processes."""
     kl_coefficient: float = 0.0
+    policy: Minibatch | None = None
+    """What the policy is trained on; None leaves it unchanged."""
+    critic: Minibatch | None = None
+    """What the critic alone is trained on; None leaves it unchanged."""
 
 
 class PolicyLearner:

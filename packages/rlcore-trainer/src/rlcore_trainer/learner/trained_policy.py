@@ -68,7 +68,7 @@ class TrainedPolicy:
             shown: whether to show the progress
         """
         self.policy.train()
-        loss = supervised_gradient(self, share, self._meter("update", share) if shown else unshown("", 0, ""))
+        loss = self._loss(share, self._meter("update", share) if shown else unshown("", 0, ""), gradient=True)
         norm, updated = self.optimisation.step(learning_rate, max_gradient_norm)
         self.policy.train(False)
         return loss, norm, updated
@@ -76,10 +76,17 @@ class TrainedPolicy:
     @torch.no_grad()
     def total_loss(self, share: Share) -> float:
         """Return the sum of ``-w log p`` over the trained tokens of all processes in nats, without dropout."""
+        return self._loss(share, self._meter("evaluation", share), gradient=False)
+
+    def _loss(self, share: Share, meter: Meter, *, gradient: bool) -> float:
+        """Return the sum of ``-w log p`` over the trained tokens of all processes, and add its gradient if asked."""
         total = torch.zeros((), dtype=torch.float64, device=self.policy.device)
-        with self.policy.computing(), self._meter("evaluation", share) as meter:
+        with self.policy.computing(), meter:
             for batch in share.micro_batches(self.policy.device):
-                total += _supervised_loss(self.policy, batch)
+                loss = _supervised_loss(self.policy, batch)
+                if gradient:
+                    self.optimisation.backward(loss)
+                total += loss.detach()
                 meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
         return self.processes.sum({"loss": float(total)})["loss"]
 
@@ -94,19 +101,6 @@ class TrainedPolicy:
     def _meter(self, phase: str, share: Share) -> Meter:
         """Return a meter of the trained tokens of this process."""
         return self._progress(phase, share.trained, "token")
-
-
-def supervised_gradient(trained: TrainedPolicy, share: Share, meter: Meter) -> float:
-    """Add the gradient of the sum of ``-w log p`` over the trained tokens of all processes, and return that sum."""
-    policy = trained.policy
-    total = torch.zeros((), dtype=torch.float64, device=policy.device)
-    with policy.computing(), meter:
-        for batch in share.micro_batches(policy.device):
-            loss = _supervised_loss(policy, batch)
-            trained.optimisation.backward(loss)
-            total += loss.detach()
-            meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
-    return trained.processes.sum({"loss": float(total)})["loss"]
 
 
 def _supervised_loss(policy: Policy, batch: MicroBatch) -> Tensor:

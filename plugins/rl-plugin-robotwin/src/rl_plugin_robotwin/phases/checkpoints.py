@@ -14,14 +14,13 @@ and step.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from rlcore.atomic_files import beside
+from rlcore.atomic_files import beside, flush
 from rlcore.errors import UserError, WriteError
 from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest, write_manifest
 from torch import nn
@@ -56,7 +55,7 @@ def save(run: Path, step: int, model: Mapping[str, Any], state: Mapping[str, Any
         torch.save(dict(state), partial / STATE)
         write_manifest(partial, step)
         for path in (*partial.iterdir(), partial):
-            _flush(path)
+            flush(path)
         if target.exists():
             shutil.rmtree(target)
         partial.rename(target)
@@ -139,11 +138,3 @@ def restore(module: nn.Module, state: Mapping[str, Any], *, what: str, where: st
             fix = "give an earlier checkpoint"
             raise UserError(f"the {what} cannot be used", found=f"NaN or infinity in {name}", where=where, fix=fix)
     module.load_state_dict(dict(state))
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

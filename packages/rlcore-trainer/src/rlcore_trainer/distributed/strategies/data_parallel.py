@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from rlcore.errors import UserError
+from rlcore.session.processes import world_size
 from torch import Tensor, nn
 
 from rlcore_trainer.distributed.adamw import AdamW
+from rlcore_trainer.distributed.collectives import OneProcess
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.processes import JoinedProcesses
 from rlcore_trainer.distributed.strategies.single import SingleProcess
@@ -27,22 +29,25 @@ class DataParallel(SingleProcess):
 
     def __init__(self, config: DataParallelConfig) -> None:
         super().__init__(config)
-        self.processes: JoinedProcesses = JoinedProcesses(cpu=not torch.cuda.is_available())
+        self._joined = JoinedProcesses(cpu=not torch.cuda.is_available()) if world_size() > 1 else None
+        self.processes = self._joined or OneProcess()
 
     def device(self, wanted: str) -> torch.device:
         """Return the process's own GPU, or the CPU; see `SingleProcess.device`."""
         device = super().device(wanted)
-        if device.type == "cpu" or self.processes.rank.world_size == 1:
+        if device.type == "cpu" or self._joined is None:
             return device
         if device.index is not None:
             raise UserError(
                 "each process needs its own GPU", found=wanted, where="model.device", fix="model.device=auto"
             )
-        return self.processes.device
+        return self._joined.device
 
     def optimise(self, model: nn.Module, *, betas: tuple[float, float], weight_decay: float) -> AdamW:
         """Create the optimiser of all trainable parameters of ``model``."""
-        return SummedGradients(model, self.processes, betas=betas, weight_decay=weight_decay)
+        if self._joined is None:
+            return super().optimise(model, betas=betas, weight_decay=weight_decay)
+        return SummedGradients(model, self._joined, betas=betas, weight_decay=weight_decay)
 
 
 class SummedGradients(AdamW):
