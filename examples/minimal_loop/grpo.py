@@ -21,7 +21,7 @@ from pathlib import Path
 
 import rlcore
 import torch
-from rlcore import Executor, Group, RolloutRequest
+from rlcore import Group, RolloutRequest, Sampler
 from rlcore.episodes.evaluation import evaluation_request, summarise
 from rlcore.session.session import RunSession
 from rlcore.types import derive_seed
@@ -53,7 +53,7 @@ def main(model: Path | None = None, *, steps: int = STEPS) -> float:
     """Train, and return the accuracy on held-out problems after the last step."""
     with rlcore.open_session("gsm8k-tools", seed=SEED) as run:
         policy = CausalLanguageModel.load(model or run.model_folder(), dtype="float32", device=DEVICE)
-        rollouts = run.executor(policy)
+        rollouts = run.sampler(policy)
         try:
             if model is None:
                 imitate(run, policy, rollouts)
@@ -62,7 +62,7 @@ def main(model: Path | None = None, *, steps: int = STEPS) -> float:
             rollouts.close()
 
 
-def imitate(run: RunSession, policy: CausalLanguageModel, rollouts: Executor) -> None:
+def imitate(run: RunSession, policy: CausalLanguageModel, rollouts: Sampler) -> None:
     """Maximise the likelihood of demonstrations, in which 70 % of the calculations are wrong."""
     optimiser = AdamW(policy.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
     total = IMITATION_STEPS * DEMONSTRATIONS_PER_STEP
@@ -77,16 +77,16 @@ def imitate(run: RunSession, policy: CausalLanguageModel, rollouts: Executor) ->
             print(f"imitation {step:3d}  loss {loss:.4f}")
 
 
-def reinforce(run: RunSession, policy: CausalLanguageModel, rollouts: Executor, steps: int) -> float:
+def reinforce(run: RunSession, policy: CausalLanguageModel, rollouts: Sampler, steps: int) -> float:
     """Sample groups, compare siblings, update: GRPO (arXiv 2402.03300), strictly on-policy and without a KL term."""
     optimiser = AdamW(policy.parameters(), betas=(0.9, 0.99), weight_decay=0.0)
-    rollouts.sync_weights(policy)
+    rollouts.update_weights(policy)
     accuracy = evaluate(run, rollouts)
     print(f"step   0  accuracy {accuracy:.3f}")
     for step, tasks in enumerate(islice(batches(run), steps), start=1):
         groups = rollouts.collect(RolloutRequest(tasks=tasks, group_size=GROUP_SIZE, seed=SEED, step=step))
         update(policy, optimiser, with_advantages(groups), clipped_surrogate, rate=1e-4)
-        rollouts.sync_weights(policy)
+        rollouts.update_weights(policy)
         rewards = [reward for group in groups for reward in group.rewards_G if reward is not None]
         line = f"step {step:3d}  reward {sum(rewards) / len(rewards):.3f}"
         if step % EVALUATE_EVERY == 0 or step == steps:
@@ -154,7 +154,7 @@ def update(
     return total
 
 
-def evaluate(run: RunSession, rollouts: Executor) -> float:
+def evaluate(run: RunSession, rollouts: Sampler) -> float:
     """Accuracy of greedy answers to the held-out problems."""
     groups = rollouts.collect(evaluation_request(run.config, run.dataset.tasks("evaluation")))
     return summarise(groups).accuracy or 0.0

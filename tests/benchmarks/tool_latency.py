@@ -15,7 +15,7 @@ from rlcore.episodes.tool_environment import ToolEnvironment
 from rlcore.models.weights import FolderWeights
 from rlcore.session.session import RunSession
 from rlcore.types import Message, RolloutRequest, Task, Trajectory
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 VERSIONS = ("rlcore-core", "rlcore-rollout", "tokenizers")
@@ -88,8 +88,8 @@ def model_folder() -> Path:
     return folder
 
 
-def executor_of(environment: str) -> LocalExecutor:
-    """An executor with the scripted engine: three tool calls, then an answer."""
+def sampler_of(environment: str) -> LocalSampler:
+    """A sampler with the scripted engine: three tool calls, then an answer."""
     folder = model_folder()
     values = {
         "model": {"path": str(folder)},
@@ -98,16 +98,17 @@ def executor_of(environment: str) -> LocalExecutor:
         "reward": [{"id": f"{__file__}:called_the_tool"}],
         "rollout": {"engine": "scripted", "scripted": {"replies": [CALL] * CALLS + ["It is 3."]}},
     }
-    return LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
+    run = RunSession.create(values, purpose="evaluation")
+    return LocalSampler(run, FolderWeights(folder=folder), run)
 
 
-def measured(executor: LocalExecutor) -> Callable[[], float]:
+def measured(sampler: LocalSampler) -> Callable[[], float]:
     """One call of ``collect``: loop, tools and rewards."""
 
     def once() -> float:
         request = RolloutRequest(tasks=TASKS, group_size=1, seed=0, step=0)
         start = time.perf_counter()
-        groups = executor.collect(request)
+        groups = sampler.collect(request)
         elapsed = time.perf_counter() - start
         assert all(group.rewards_G == (1.0,) for group in groups), groups[0].trajectories[0].failure
         return elapsed
@@ -119,6 +120,6 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
     """Async and sync tools against the ideal time, with a factor of 1.15."""
     ideal, floor = CALLS * TOOL_S, 1 / 1.15
     return [
-        Comparison(name="async", ours=measured(executor_of("AsyncEnvironment")), peer=ideal, floor=floor),
-        Comparison(name="sync", ours=measured(executor_of("SyncEnvironment")), peer=ideal, floor=floor),
+        Comparison(name="async", ours=measured(sampler_of("AsyncEnvironment")), peer=ideal, floor=floor),
+        Comparison(name="sync", ours=measured(sampler_of("SyncEnvironment")), peer=ideal, floor=floor),
     ]

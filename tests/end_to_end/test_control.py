@@ -27,7 +27,7 @@ id = "{point_control.__file__}:Point"
 id = "{point_control.__file__}:PointTasks"
 [[reward]]
 id = "control-success"
-[executor]
+[sampler]
 id = "control"
 [rollout]
 group_size = 8

@@ -16,7 +16,7 @@ from rlcore import Demonstration, Message, Observation, Step, Table, Task, tool
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.engines.torch.config import TorchEngineConfig
 from rlcore_rollout.engines.torch.engine import TorchEngine
-from rlcore_rollout.executors.local import LocalExecutor, LocalExecutorConfig
+from rlcore_rollout.sampler.local import LocalSampler, LocalSamplerConfig
 from rlcore_rollout.parsers.hermes import HermesParser
 from rlcore_trainer.algorithms import AdvantageInputs, AdvantageOutput, AdvantageTraits, LossInputs, LossOutput
 from rlcore_trainer.algorithms.advantages.grpo import grpo
@@ -90,8 +90,8 @@ class Trainer(used("trainer", PolicyGradientTrainer)):
 class Engine(used("engine", TorchEngine)):
     Config = TorchEngineConfig
 
-class Executor(used("executor", LocalExecutor)):
-    Config = LocalExecutorConfig
+class Sampler(used("sampler", LocalSampler)):
+    Config = LocalSamplerConfig
 
 class Strategy(used("strategy", SingleProcess)):
     Config = SingleProcessConfig
@@ -138,8 +138,8 @@ steps = 1
 tasks_per_step = 2
 [strategy]
 id = "mine.py:Strategy"
-[executor]
-id = "mine.py:Executor"
+[sampler]
+id = "mine.py:Sampler"
 [trackers]
 use = ["mine.py:Log"]
 """
@@ -153,7 +153,7 @@ KEYS = {
     "tracker": ('trackers.use=["{}"]',),
     "advantage": ("algorithm.advantage={}",),
     "loss": ("algorithm.loss={}",),
-    "executor": ("executor.id={}",),
+    "sampler": ("sampler.id={}",),
     "strategy": ("strategy.id={}",),
     "trainer": ("trainer.id={}",),
     "chat format": ("model.chat_format={}",),
@@ -189,7 +189,7 @@ def test_run_with_all_components_from_a_file(
     status, printed = rlcore("run", "-c", "run.toml", monkeypatch=monkeypatch, capsys=capsys)
     assert status == 0, printed
     (module,) = [module for module in sys.modules.values() if getattr(module, "__file__", None) == str(mine)]
-    classes = {"chat format", "tool parser", "engine", "executor", "strategy", "trainer"}
+    classes = {"chat format", "tool parser", "engine", "sampler", "strategy", "trainer"}
     functions = {"reward", "group reward", "advantage scale=0.5", "loss", "model"}
     assert classes | functions | {"environment loud=True", "dataset", "tracker"} == module.USED
 
@@ -265,8 +265,8 @@ def test_invalid_import_path_is_reported_before_start(
 def test_misspelt_name_gets_a_suggestion(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("run", "-p", "gsm8k-tools", "executor.id=mine.py:Executer")
-    assert "did you mean 'Executor'?" in rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[1]
+    asked = ("run", "-p", "gsm8k-tools", "sampler.id=mine.py:Executer")
+    assert "did you mean 'Sampler'?" in rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[1]
 
 
 def test_class_with_missing_methods_is_rejected(

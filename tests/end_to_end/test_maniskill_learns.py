@@ -25,7 +25,7 @@ ARGUMENTS = (
 COMMAND = (
     *("run", "-p", "gymnasium", "-r", "control", "environment.id=mani_skill.envs:PickCube-v1", ARGUMENTS),
     *("environment.reward_scale=1", "algorithm.advantage.gamma=0.8", "trainer.steps=200", "evaluation.every=40"),
-    *("data.evaluation=32", "evaluation.success=25", "executor.vector=sync"),
+    *("data.evaluation=32", "evaluation.success=25", "sampler.vector=sync"),
 )
 
 

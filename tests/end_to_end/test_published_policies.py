@@ -26,7 +26,7 @@ id = "{point_control.__file__}:SeenPoint"
 id = "{point_control.__file__}:SeenPointTasks"
 [[reward]]
 id = "control-return"
-[executor]
+[sampler]
 id = "control"
 [rollout]
 group_size = 2
@@ -60,7 +60,7 @@ train = 2
 evaluation = 2
 [[reward]]
 id = "control-success"
-[executor]
+[sampler]
 id = "control"
 environments = 2
 [rollout]
@@ -139,15 +139,15 @@ def test_act_for_two_arms_reads_the_keys_that_are_named(tmp_path: Path) -> None:
 
     refused = command("eval", "-c", "run.toml", status=2)
     assert "state: 14, target: 14" in refused
-    assert "executor.inputs.state=state or target" in refused
-    evaluated = command("eval", "-c", "run.toml", "executor.inputs.state=target", "--json")
+    assert "sampler.inputs.state=state or target" in refused
+    evaluated = command("eval", "-c", "run.toml", "sampler.inputs.state=target", "--json")
     assert "accuracy" in evaluated
-    command("run", "-c", "run.toml", "name=run", "executor.inputs.state=target")
+    command("run", "-c", "run.toml", "name=run", "sampler.inputs.state=target")
     protocol = ("robotwin", "evaluate", "reach", "--episodes", "1", "--no-expert-filter")
     assert "reach: 0.0%" in command(*protocol, "--policy", "runs/run")
     given = ("control=qpos", "state=robot", "max_steps=6", "--policy", "act")
-    assert "reach: 0.0%" in command(*protocol, *given, "executor.inputs.state=state")
-    assert "executor.inputs.state=state or target" in command(*protocol, *given, status=2)
+    assert "reach: 0.0%" in command(*protocol, *given, "sampler.inputs.state=state")
+    assert "sampler.inputs.state=state or target" in command(*protocol, *given, status=2)
 
 
 @pytest.mark.long
@@ -159,10 +159,10 @@ def test_act_with_a_camera_sees_the_picture_that_is_named(tmp_path: Path) -> Non
         pytest.skip("no Vulkan driver that draws")
     tiny_act.write(tmp_path / "act", state=14, actions=14, cameras={"cam_high": (48, 64)})
     (tmp_path / "run.toml").write_text(TWO_ARMS, encoding="utf-8")
-    words = ("eval", "-c", "run.toml", "executor.inputs.state=state", "environment.cameras.head={width=64,height=48}")
+    words = ("eval", "-c", "run.toml", "sampler.inputs.state=state", "environment.cameras.head={width=64,height=48}")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     refused = rlcore_command(words, tmp_path, environment=environment)
     assert refused.returncode == 2
-    assert "executor.inputs.cam_high=KEY, one of head_rgb" in refused.stdout + refused.stderr
-    done = rlcore_command((*words, "executor.inputs.cam_high=head_rgb"), tmp_path, environment=environment)
+    assert "sampler.inputs.cam_high=KEY, one of head_rgb" in refused.stdout + refused.stderr
+    done = rlcore_command((*words, "sampler.inputs.cam_high=head_rgb"), tmp_path, environment=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -44,7 +44,7 @@ class Copy:
         return SimpleNamespace(module=self.module, version=version, folder=None)
 
     @torch.no_grad()
-    def sync_weights(self, source: Any) -> None:
+    def update_weights(self, source: Any) -> None:
         for (name, own), (_, new) in zip(self.module.named_parameters(), source.module.named_parameters(), strict=True):
             if name != self.forgotten:
                 own.copy_(new)
@@ -75,7 +75,7 @@ def missed(policy: CausalLanguageModel, names: Sequence[str]) -> list[str]:
         except EngineError:
             pass
         engine.forgotten = None
-        engine.sync_weights(policy)
+        engine.update_weights(policy)
     return found
 
 

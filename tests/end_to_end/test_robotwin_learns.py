@@ -82,7 +82,7 @@ def test_shortened_run_reaches_more_often_than_the_cloned_policy(tmp_path: Path)
 def test_two_processes_train_the_default_recipe_like_one(tmp_path: Path) -> None:
     small = ["trainer.steps=2", "trainer.tasks_per_step=4", "rollout.group_size=4", "warmup.episodes=8"]
     small += ["warmup.demonstrations_per_step=32", "data.evaluation=6", "evaluation.every=2", "model.device=cpu"]
-    small += ["observers=[]", "executor.environments=4", "algorithm.advantage.id=rloo"]
+    small += ["observers=[]", "sampler.environments=4", "algorithm.advantage.id=rloo"]
     run(tmp_path / "one", *small)
     run(tmp_path / "two", *small, "strategy.id=ddp", "strategy.processes=2")
     one, two = (
@@ -98,7 +98,7 @@ def test_two_processes_train_the_default_recipe_like_one(tmp_path: Path) -> None
 @pytest.mark.proof
 @pytest.mark.timeout(7200)
 def test_reach_is_learned_on_three_seeds(tmp_path: Path) -> None:
-    alone = (MORE, "executor.vector=sync")  # one process and one core for each run
+    alone = (MORE, "sampler.vector=sync")  # one process and one core for each run
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         started = {f"seed {seed}": pool.submit(run, tmp_path / str(seed), f"seed={seed}", *alone) for seed in SEEDS}
         runs = {name: future.result() for name, future in started.items()}

@@ -102,7 +102,7 @@ def test_supervised_run_on_conversations_with_tools_is_rejected(gemma: Path, tmp
 
 def test_server_of_messages_does_not_hide_tools(gemma: Path) -> None:
     from rlcore.models.weights import FolderWeights
-    from rlcore_rollout.executors.local import make_model_client
+    from rlcore_rollout.sampler.engine_client import make_model_client
 
     rollout = {"engine": "openai", "openai": {"base_url": "http://localhost:1/v1", "model": "m"}}
     run = session(gemma, purpose="evaluation", rollout=rollout, model={"hide_tools": True})

@@ -13,7 +13,7 @@ from rlcore.errors import UserError
 from rlcore.models.weights import FolderWeights
 from rlcore.session.session import RunSession
 from rlcore.types import Group, Message, RolloutRequest, Task
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 from tokenizers import AddedToken
 
 TASK = Task(id="t", messages=(Message(role="user", content="How much is 2 + 2?"),), fields={"answer": "4"})
@@ -48,11 +48,12 @@ def collected(folder: Path, url: str, *tasks: Task) -> list[Group]:
         "reward": [{"id": "llm-judge", "base_url": [url], "max_retries": 0}],
         "rollout": {"engine": "scripted", "scripted": {"replies": ["It is 4."]}},
     }
-    executor = LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
+    run = RunSession.create(values, purpose="evaluation")
+    sampler = LocalSampler(run, FolderWeights(folder=folder), run)
     try:
-        return list(executor.collect(RolloutRequest(tasks=tasks or [TASK], group_size=2, seed=0, step=0)))
+        return list(sampler.collect(RolloutRequest(tasks=tasks or [TASK], group_size=2, seed=0, step=0)))
     finally:
-        executor.close()
+        sampler.close()
 
 
 def test_run_without_any_server_ends_with_the_reason(tmp_path: Path) -> None:

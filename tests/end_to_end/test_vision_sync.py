@@ -22,7 +22,7 @@ FAMILIES: tuple[Family, ...] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 
 class Sampler:
-    """An executor without rollouts, which runs the event loop of an engine."""
+    """A sampler without rollouts, which runs the event loop of an engine."""
 
     def __init__(self, source: CausalLanguageModel) -> None:
         self._runner = asyncio.Runner()
@@ -31,7 +31,7 @@ class Sampler:
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
         return self._runner.run(self._engine.generate(prompt, sampling, session="check"))
 
-    def sync_weights(self, source: Any) -> None:
+    def update_weights(self, source: Any) -> None:
         self._runner.run(self._engine.load_weights(source))
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ def test_image_encoder_without_an_update_is_detected(pair: tuple[Any, CausalLang
                 parameter.add_(0.1 * torch.randn_like(parameter))
     with pytest.raises(EngineError, match="nats"):
         compare(sampler, policy)
-    sampler.sync_weights(policy)
+    sampler.update_weights(policy)
     assert compare(sampler, policy) < 1e-4
 
 

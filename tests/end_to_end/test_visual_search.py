@@ -25,7 +25,7 @@ from rlcore.plugins.loading import load_attribute
 from rlcore.session.session import RunSession
 from rlcore.types import Message, RolloutRequest, Sampling, Stop, TextPart, Trajectory
 from rlcore_rollout.chat.qwen import Qwen25VLFormat
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 from solid_pictures import opened, picture
 from tokenizers import AddedToken, Tokenizer
 
@@ -96,13 +96,13 @@ def play(collect: Callable[..., Sequence[Trajectory]]) -> Play:
 @pytest.fixture(scope="module")
 def collect(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sequence[Trajectory]]]:
     """Play episodes of these turns about the same pictures. Those with the same tables share a run."""
-    executors: dict[str, LocalExecutor] = {}
+    samplers: dict[str, LocalSampler] = {}
     script = load_attribute(f"{__file__}:Script")  # as the run imports it
     script.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = tmp_path_factory.mktemp("data") / "rows.json"
     rows.write_text("[]")
 
-    def executor(tables: dict[str, Any]) -> LocalExecutor:
+    def sampler(tables: dict[str, Any]) -> LocalSampler:
         values = {
             "model": {"path": str(folder), "chat_format": "qwen2.5-vl", "images": {"max_pixels": 28 * 28 * 16}},
             "environment": {"id": "visual-search", **tables.get("environment", {})},
@@ -121,7 +121,8 @@ def collect(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             },
             "sandbox": {"cell_s": 50.0, **tables.get("sandbox", {})},
         }
-        return LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder))
+        run = RunSession.create(values, purpose="evaluation")
+        return LocalSampler(run, FolderWeights(folder=folder), run)
 
     def go(
         *turns: str,
@@ -134,10 +135,10 @@ def collect(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         script.turns = list(turns)
         row = Row(id="t", question="Which colour?", answer="red", images=tuple(images))
         key = json.dumps(tables)
-        if key not in executors:
-            executors[key] = executor(tables)
+        if key not in samplers:
+            samplers[key] = sampler(tables)
         request = RolloutRequest(tasks=[as_task(row, tools=tools, shown=shown)], group_size=siblings, seed=1, step=1)
-        (group,) = executors[key].collect(request)
+        (group,) = samplers[key].collect(request)
         assert [trajectory.failure for trajectory in group.trajectories] == [None] * siblings
         return group.trajectories
 
@@ -145,7 +146,7 @@ def collect(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
         patch.chdir(tmp_path_factory.mktemp("runs"))
         yield go
-        for each in executors.values():
+        for each in samplers.values():
             each.close()
 
 

@@ -41,7 +41,7 @@ def policy(folder: Path, **table: Any) -> Any:
 
 
 class Served:
-    """An executor without rollouts, which runs the event loop of an engine with an adapter."""
+    """A sampler without rollouts, which runs the event loop of an engine with an adapter."""
 
     def __init__(self, source: Any) -> None:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
@@ -52,7 +52,7 @@ class Served:
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
         return self._runner.run(self.engine.generate(prompt, sampling, session="test"))
 
-    def sync_weights(self, source: Any) -> None:
+    def update_weights(self, source: Any) -> None:
         self._runner.run(self.engine.load_weights(source))
 
     def close(self) -> None:
@@ -90,17 +90,17 @@ def test_every_adapter_update_reaches_vllm(
     prove(served, weights)  # type: ignore[arg-type]
     for _ in range(3):
         shake(weights)
-        served.sync_weights(weights)
+        served.update_weights(weights)
         assert compare(served, weights) < 1e-3  # type: ignore[arg-type]
         assert served.generate(PROMPT, GREEDY).policy_version == weights.version
 
 
 def test_lost_adapter_update_is_detected(served: Served, weights: CausalLanguageModel) -> None:
-    served.sync_weights(weights)
+    served.update_weights(weights)
     outdated = CausalLanguageModel(copy.deepcopy(weights.module), weights.folder)  # type: ignore[arg-type]
     shake(weights)
     outdated.version = weights.version
-    served.sync_weights(outdated)
+    served.update_weights(outdated)
     with pytest.raises(EngineError, match="nats"):
         compare(served, weights)  # type: ignore[arg-type]
 

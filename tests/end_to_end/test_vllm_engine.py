@@ -52,7 +52,7 @@ class AdjustableConfig(VllmEngineConfig):
 
 
 class Direct:
-    """An executor without rollouts, which runs the event loop of the engine."""
+    """A sampler without rollouts, which runs the event loop of the engine."""
 
     def __init__(self, folder: Path) -> None:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
@@ -71,7 +71,7 @@ class Direct:
     def generate(self, prompt: Prompt, sampling: Sampling, session: str = "test") -> Completion:
         return self.run(self.engine.generate(prompt, sampling, session=session))
 
-    def sync_weights(self, source: Any) -> None:
+    def update_weights(self, source: Any) -> None:
         self.run(self.engine.load_weights(source))
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ def test_every_update_reaches_vllm(kind: str, request: pytest.FixtureRequest) ->
     prove(direct, direct.weights)
     for _ in range(3):
         shake(direct)
-        direct.sync_weights(direct.weights)
+        direct.update_weights(direct.weights)
         assert compare(direct, direct.weights) < 1e-4
         made = direct.generate(PROMPT, GREEDY)
         assert direct.gap(PROMPT.token_ids, made) < 1e-3
@@ -138,7 +138,7 @@ def test_incomplete_weight_sync_is_detected(
     if kind == "tied" and forgotten == "lm_head":
         pytest.skip("the output layer of a tied model is its embedding")
     direct = request.getfixturevalue(kind)
-    direct.sync_weights(direct.weights)
+    direct.update_weights(direct.weights)
     stale = {name: parameter.detach().clone() for name, parameter in direct.model.named_parameters()}
     write = Segment.write
 
@@ -253,7 +253,7 @@ def test_timeout_aborts_the_request_in_vllm(tied: Direct, monkeypatch: pytest.Mo
     with pytest.raises(TimeoutError):
         tied.run(late())
     assert unfinished == [0]
-    tied.sync_weights(tied.weights)
+    tied.update_weights(tied.weights)
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_dead_vllm_is_restarted_with_current_weights(tied: Direct) -> None:
     with pytest.raises(EngineError):
         tied.generate(PROMPT, GREEDY)
     shake(tied)
-    tied.sync_weights(tied.weights)
+    tied.update_weights(tied.weights)
     assert tied.engine.failure is None
     assert compare(tied, tied.weights) < 1e-4
 
@@ -303,9 +303,9 @@ def test_hanging_vllm_is_restarted(tied: Direct, monkeypatch: pytest.MonkeyPatch
     signal_vllm(signal.SIGSTOP)
     monkeypatch.setattr(tied.config, "timeout_s", 3.0)
     with pytest.raises(EngineError, match="within 3 s"):
-        tied.sync_weights(tied.weights)
+        tied.update_weights(tied.weights)
     monkeypatch.undo()
-    tied.sync_weights(tied.weights)
+    tied.update_weights(tied.weights)
     assert compare(tied, tied.weights) < 1e-4
 
 

@@ -64,12 +64,12 @@ class Direct:
     def generate(self, prompt: Prompt, sampling: Sampling = GREEDY) -> Completion:
         return self.run(self.engine.generate(prompt, sampling, session="test"))
 
-    def sync_weights(self, source: Any) -> None:
+    def update_weights(self, source: Any) -> None:
         self.run(self.engine.load_weights(source))
 
     def sync(self) -> None:
         self.weights.version += 1
-        self.sync_weights(self.weights)
+        self.update_weights(self.weights)
 
     def close(self) -> None:
         self.run(self.engine.close())

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 IMPORTED = (
-    *("rlcore.cli.run", "rlcore_trainer.controller.policy_gradient", "rlcore_rollout.executors.local"),
+    *("rlcore.cli.run", "rlcore_trainer.controller.policy_gradient", "rlcore_rollout.sampler.local"),
     *("rlcore_rollout.engines.torch.engine", "rl_plugin_gsm8k_tools.dataset", "rl_plugin_string_equal.reward"),
     *("rl_plugin_gsm8k_tools.environment", "transformers.models.qwen2.modeling_qwen2"),
 )

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 KINDS = {
     "trainer": "trainer",
     "strategy": "strategy",
-    "executor": "executor",
+    "sampler": "sampler",
     "engine": "rollout.{id}",
     "advantage": "algorithm.advantage",
     "loss": "algorithm.loss",

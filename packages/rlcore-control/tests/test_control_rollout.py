@@ -187,10 +187,10 @@ def test_inputs_name_the_keys_of_the_state_and_of_cameras() -> None:
 @pytest.mark.parametrize(
     ("inputs", "key", "words"),
     [
-        ({"state": "targte"}, "executor.inputs.state", "did you mean 'target'?"),
-        ({"state": ["state", "head_rgb"]}, "executor.inputs.state", "state, target"),
-        ({"top": "state"}, "executor.inputs.top", "head_rgb, left_rgb"),
-        ({"top": ["head_rgb"]}, "executor.inputs.top", "head_rgb, left_rgb"),
+        ({"state": "targte"}, "sampler.inputs.state", "did you mean 'target'?"),
+        ({"state": ["state", "head_rgb"]}, "sampler.inputs.state", "state, target"),
+        ({"top": "state"}, "sampler.inputs.top", "head_rgb, left_rgb"),
+        ({"top": ["head_rgb"]}, "sampler.inputs.top", "head_rgb, left_rgb"),
     ],
 )
 def test_inputs_without_such_a_key_are_refused(inputs: dict[str, Any], key: str, words: str) -> None:
@@ -209,7 +209,7 @@ def test_a_policy_that_does_not_fit_is_told_which_key_to_set() -> None:
         assert "28 numbers of state (state: 14, target: 14)" in str(caught.value.found)
         return str(caught.value.fix)
 
-    assert "executor.inputs.state=state or target" in fix(14)
-    assert "executor.inputs.state to keys with 9 numbers" in fix(9)
-    assert "executor.inputs.top=KEY, one of head_rgb, left_rgb" in fix(28, 14, "top")
+    assert "sampler.inputs.state=state or target" in fix(14)
+    assert "sampler.inputs.state to keys with 9 numbers" in fix(9)
+    assert "sampler.inputs.top=KEY, one of head_rgb, left_rgb" in fix(28, 14, "top")
     assert "7 numbers of an action" in fix(28, 7)

@@ -41,7 +41,7 @@ class Owners:
     @hookspec
     def rlcore_engines(self): ...
     @hookspec
-    def rlcore_executors(self): ...
+    def rlcore_samplers(self): ...
     @hookspec
     def rlcore_trainers(self): ...
     @hookspec
@@ -163,8 +163,8 @@ def adder(a: int, b: int) -> int:
 def build(folder, texts, seed, config):
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (folder / name).write_text(json.dumps({"made": [seed, sorted(texts), config.layers]}))
-class Executor:
-    def __init__(self, run, source):
+class Sampler:
+    def __init__(self, run, source, report):
         assert (source.folder / "config.json").is_file()
         self.run, self.source = run, source
     def collect(self, request):
@@ -176,7 +176,7 @@ class Executor:
                 reward=float((place + n) % 2),
                 rewards={"exact": RewardResult(value=float((place + n) % 2))})
             for n in range(request.group_size))) for place, task in enumerate(request.tasks)]
-    def sync_weights(self, source): ...
+    def update_weights(self, source): ...
     def close(self): ...
 class Weights:
     def __init__(self, folder): self.folder, self.version, self.module = folder, 0, None
@@ -189,12 +189,12 @@ class Trainer:
         if options.fail == "bug": raise ZeroDivisionError("a bug")
         if options.fail == "input": raise DataError("row 3 has no answer")
         if options.fail == "disk": raise WriteError("the checkpoint cannot be written", found="no space")
-        executor = run.executor(Weights(run.model_folder()))
+        sampler = run.sampler(Weights(run.model_folder()))
         first = int(run.resume_from.name) if run.resume_from else 0
         metrics = {}
         for step in range(first + 1, options.steps + 1):
             request = RolloutRequest(tasks=run.dataset.tasks("train")[:2], group_size=2, seed=0, step=step)
-            groups = executor.collect(request)
+            groups = sampler.collect(request)
             run.record(step, "train", groups)
             metrics = {"reward/mean": step / 10, "accuracy": step / 10, "kl/mean": 0.001, "loss/total": -0.1,
                        "tokens/sampled": 8, "time/step_s": 0.1, "evaluation/accuracy": min(step, 4) / 10}
@@ -264,7 +264,7 @@ def rlcore_sandboxes():
     yield specs.SandboxSpec(id="strong", target=f"{M}:Box", strength=90, available=f"{M}:strong_box")
     yield specs.SandboxSpec(id="remote", target=f"{M}:Box", config=f"{M}:BoxConfig", available=f"{M}:remote_box")
 @hookimpl
-def rlcore_executors(): yield specs.ExecutorSpec(id="local", target=f"{M}:Executor")
+def rlcore_samplers(): yield specs.SamplerSpec(id="local", target=f"{M}:Sampler")
 @hookimpl
 def rlcore_strategies():
     yield specs.StrategySpec(id="single", target=f"{M}:Environment")

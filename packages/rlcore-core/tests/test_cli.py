@@ -172,10 +172,10 @@ def test_doctor_reports_missing_parts_of_a_default_recipe(acme: Path, monkeypatc
     (acme / "acme_recipe.py").write_text(recipe, encoding="utf-8")
     (acme / "acme_rl-1.2.dist-info" / "entry_points.txt").write_text("[rlcore.plugins]\nacme = acme_recipe\n")
     (acme / "acme_package").mkdir()
-    methods = "train = device = optimise = collect = sync_weights = generate = load_weights = close"
+    methods = "train = device = optimise = collect = update_weights = generate = load_weights = close"
     part = f"class Part:\n    {methods} = print\n"
     (acme / "acme_package" / "__init__.py").write_text(part, encoding="utf-8")
-    tables = [f"[{name}]\nid = 'acme_package:Part'\n" for name in ("trainer", "strategy", "executor")]
+    tables = [f"[{name}]\nid = 'acme_package:Part'\n" for name in ("trainer", "strategy", "sampler")]
     toml = "requires = ['rl-plugin-of-the-moon>=3', 'rlcore-core']\n[environment]\nid = 'moon'\n" + "".join(tables)
     toml += "[rollout]\nengine = 'acme_package:Part'\n[[reward]]\nid = 'math:nothing'\n"
     (acme / "acme_package" / "default.toml").write_text(toml, encoding="utf-8")

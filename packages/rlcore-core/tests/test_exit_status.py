@@ -25,7 +25,7 @@ Call = Callable[..., Any]
 NOT_SCORED = """
 import toy_rl
 from rlcore.types import Boundary, Failure, Group
-class Executor(toy_rl.Executor):
+class Sampler(toy_rl.Sampler):
     def collect(self, request):
         lost = Failure(boundary=Boundary.REWARD, message="the judge is offline")
         return [Group(task=group.task, trajectories=tuple(one.replace(reward=None, failure=lost)
@@ -81,9 +81,9 @@ def test_run_that_is_interrupted_twice_is_not_finished(toy: Any, number: int, st
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_evaluation_is_not_finished(toy: Any, number: int, status: int) -> None:
     call = 'import time; print("WAITING", flush=True); time.sleep(60)'
-    executor = f"import toy_rl\nclass Executor(toy_rl.Executor):\n    def collect(self, request):\n        {call}\n"
-    Path("mine.py").write_text(executor, encoding="utf-8")
-    process = start(toy, "eval", "-p", "toy", "executor.id=mine.py:Executor", "--json")
+    sampler = f"import toy_rl\nclass Sampler(toy_rl.Sampler):\n    def collect(self, request):\n        {call}\n"
+    Path("mine.py").write_text(sampler, encoding="utf-8")
+    process = start(toy, "eval", "-p", "toy", "sampler.id=mine.py:Sampler", "--json")
     assert process.stderr is not None
     assert any(line == "WAITING\n" for line in process.stderr)
     process.send_signal(number)
@@ -108,12 +108,12 @@ def test_stop_after_the_last_step_changes_nothing(rlcore: Call) -> None:
 
 def test_evaluation_without_a_score_fails(rlcore: Call) -> None:
     Path("mine.py").write_text(NOT_SCORED, encoding="utf-8")
-    done = rlcore("eval", "-p", "toy", "executor.id=mine.py:Executor", "--json")
+    done = rlcore("eval", "-p", "toy", "sampler.id=mine.py:Sampler", "--json")
     assert done.status == 1
     found = json.loads(done.out)
     assert (found["finished"], found["scored"]) == (False, 0)
     assert "the judge is offline" in done.err
-    done = rlcore("eval", "-p", "toy", "executor.id=mine.py:Executor")
+    done = rlcore("eval", "-p", "toy", "sampler.id=mine.py:Sampler")
     assert done.status == 1
     assert "no trajectory was scored" in done.out
 

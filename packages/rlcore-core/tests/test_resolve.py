@@ -79,7 +79,7 @@ def test_all_problems_are_reported_with_origin_suggestion_and_doc(toy: Any) -> N
         ('trackers.use=["consol"]', "not found", "trackers.use", "'console'"),
         ("rollout.slots=1", "unknown key", "rollout.slots", "rollout.torch.slots"),
         ("rollout.tortch.slots=1", "unknown key", "rollout.tortch", "rollout"),
-        ("executor.gpus=1", "unknown key", "executor.gpus", "id"),
+        ("sampler.gpus=1", "unknown key", "sampler.gpus", "id"),
         ("trackers.wandbb.project=x", "unknown key", "trackers.wandbb", "trackers"),
         ("trackers.console.colour=x", "unknown key", "trackers.console.colour", "trackers.console"),
         ("trainer.id=nope", "not found", "trainer.id", "'nope'"),

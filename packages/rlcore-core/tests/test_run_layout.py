@@ -62,7 +62,7 @@ def test_trainer_without_rollouts_needs_no_environment_or_reward(imitates: None)
     ("line", "says"),
     [
         ('modalities=frozenset({"text", "image"}), ', ["cannot read the observations", "image"]),
-        ('action="control", ', ["executor 'local'"]),
+        ('action="control", ', ["sampler 'local'"]),
     ],
 )
 def test_unsupported_environment_is_rejected_before_its_import(

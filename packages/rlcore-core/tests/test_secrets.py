@@ -53,7 +53,7 @@ class Judge:
 TOLD = """
 import toy_rl, logging
 from rlcore.types import Boundary, Failure, Group
-class Executor(toy_rl.Executor):
+class Sampler(toy_rl.Sampler):
     def collect(self, request):
         config = self.run.resolved.reward_options[0]
         pin = config.pin and config.pin.get_secret_value()
@@ -131,7 +131,7 @@ def test_any_secret_reaches_no_file_and_no_output(rlcore: Call, judge: None, pla
 def check_places(rlcore: Call, place: str, secret: str) -> None:
     """Run commands that succeed and fail with a secret in the configuration, and search for it everywhere."""
     override = PLACES[place](secret)
-    given = ("-p", "toy", "reward.0.id=mine.py:Judge", "executor.id=told.py:Executor", override)
+    given = ("-p", "toy", "reward.0.id=mine.py:Judge", "sampler.id=told.py:Sampler", override)
     runs = [
         rlcore("run", *given, "--dry-run"),
         rlcore("config", "show", *given, "--origin"),
@@ -157,7 +157,7 @@ def check_places(rlcore: Call, place: str, secret: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_resuming_asks_for_a_secret_by_name(rlcore: Call, judge: None, place: str) -> None:
     override = PLACES[place]("hunter2-hunter2")
-    given = ("-p", "toy", "reward.0.id=mine.py:Judge", "executor.id=told.py:Executor", override, "name=mine")
+    given = ("-p", "toy", "reward.0.id=mine.py:Judge", "sampler.id=told.py:Sampler", override, "name=mine")
     assert rlcore("run", *given).status == 0
     asked = rlcore("run", "--resume", "runs/mine", "trainer.steps=4")
     assert asked.status == 2
@@ -180,7 +180,7 @@ def test_a_default_that_looks_like_a_secret_is_not_asked_for(rlcore: Call, judge
 @given(secret=URL_SECRETS)
 def test_password_of_a_url_reaches_no_file_and_no_output(rlcore: Call, judge: None, secret: str) -> None:
     override = f"reward.0.endpoint=https://me:{secret}@host/v1?api_key={secret}&x=1"
-    given = ("-p", "toy", "reward.0.id=mine.py:Judge", "executor.id=told.py:Executor", override)
+    given = ("-p", "toy", "reward.0.id=mine.py:Judge", "sampler.id=told.py:Sampler", override)
     runs = [rlcore("run", *given, "--dry-run"), rlcore("run", *given), rlcore("config", "show", *given, "--json")]
     assert [done.status for done in runs] == [0, 0, 0]
     refused = [

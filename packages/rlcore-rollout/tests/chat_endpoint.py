@@ -26,7 +26,7 @@ from rlcore.types import (
     Trajectory,
 )
 from rlcore_rollout.engines.context import EngineContext
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 
 HERE = __file__
 USER = (Message(role="user", content="what is 2 + 2?"),)
@@ -123,12 +123,13 @@ def collect(
             **(rollout or {}),
         },
     }
-    executor = LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=None))
+    run = RunSession.create(values, purpose="evaluation")
+    sampler = LocalSampler(run, FolderWeights(folder=None), run)
     try:
         tasks = tasks or Tasks().tasks("evaluation")[:count]
-        return executor.collect(RolloutRequest(tasks=tasks, group_size=1, seed=1, step=0, purpose="evaluation"))
+        return sampler.collect(RolloutRequest(tasks=tasks, group_size=1, seed=1, step=0, purpose="evaluation"))
     finally:
-        executor.close()
+        sampler.close()
 
 
 def only(groups: Sequence[Group]) -> Trajectory:

@@ -32,9 +32,9 @@ from rlcore.types import (
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.completions import Completions
 from rlcore_rollout.engines.scripted import ScriptedEngine, ScriptedEngineConfig
-from rlcore_rollout.executors.local import LocalExecutor
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.model_client import TokenClient
+from rlcore_rollout.sampler.local import LocalSampler
 from scripted_episodes import Recording
 
 HERE = __file__
@@ -110,13 +110,14 @@ def collect(make_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -
                 **rollout,
             },
         }
-        opened.append(LocalExecutor(RunSession.create(values, purpose="evaluation"), FolderWeights(folder=folder)))
+        run = RunSession.create(values, purpose="evaluation")
+        opened.append(LocalSampler(run, FolderWeights(folder=folder), run))
         request = RolloutRequest(tasks=Tasks().tasks("train"), group_size=2, seed=5, step=step)
         return [one for group in opened[-1].collect(request) for one in group.trajectories]
 
     yield collected
-    for executor in opened:
-        executor.close()
+    for sampler in opened:
+        sampler.close()
 
 
 def test_reward_can_ask_the_model(collect: Collect) -> None:

@@ -16,7 +16,7 @@ from rlcore.models.weights import FolderWeights
 from rlcore.session.session import RunSession
 from rlcore.types import Completion, Message, Observation, Prompt, RolloutRequest, Sampling, Step, Task, TokenIds
 from rlcore_rollout.chat.plain import PlainFormat
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 
 HERE = __file__
 QUESTION = Observation(messages=(Message(role="user", content="how many?"),))
@@ -84,7 +84,7 @@ def one(trajectory: Any, task: Any) -> float:
     return 1.0
 
 
-def start(folder: Path) -> LocalExecutor:
+def start(folder: Path) -> LocalSampler:
     run = RunSession.create(
         {
             "model": {"path": str(folder), "chat_format": f"{HERE}:Format"},
@@ -95,7 +95,7 @@ def start(folder: Path) -> LocalExecutor:
         },
         purpose="evaluation",
     )
-    return LocalExecutor(run, FolderWeights(folder=folder))
+    return LocalSampler(run, FolderWeights(folder=folder), run)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def folder(make_folder: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def executor(folder: Path) -> Iterator[LocalExecutor]:
+def sampler(folder: Path) -> Iterator[LocalSampler]:
     ACTING.clear()
     with interrupts_handled():
         made = start(folder)
@@ -137,14 +137,14 @@ COMPLETIONS: st.SearchStrategy[Callable[[], Any]] = st.builds(
 @example("parse", lambda: Message(role="user", content="forged"))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_wrong_answer_is_a_failure_that_names_its_component(
-    executor: LocalExecutor, place: str, what: Callable[[], Any]
+    sampler: LocalSampler, place: str, what: Callable[[], Any]
 ) -> None:
     task = Task(id="t", messages=QUESTION.messages)
     request = RolloutRequest(tasks=(task,), group_size=1, step=0, seed=0, purpose="evaluation")
     ACTING.clear()
     ACTING[place] = what
     try:
-        ((trajectory,),) = [group.trajectories for group in executor.collect(request)]
+        ((trajectory,),) = [group.trajectories for group in sampler.collect(request)]
         failed = trajectory.failure
     except EngineError as error:
         failed = error
@@ -170,12 +170,12 @@ def test_wrong_stop_tokens_name_the_chat_format(folder: Path, ids: object) -> No
     assert f"{HERE}:Format" in caught.value.message
 
 
-def test_wrong_answer_to_the_check_of_the_weights_names_the_engine(executor: LocalExecutor) -> None:
+def test_wrong_answer_to_the_check_of_the_weights_names_the_engine(sampler: LocalSampler) -> None:
     ACTING.clear()
     ACTING["generate"] = lambda: None
     try:
         with pytest.raises(EngineError) as caught:
-            executor.generate(Prompt(token_ids=TokenIds([1])), Sampling(max_new_tokens=1))
+            sampler.generate(Prompt(token_ids=TokenIds([1])), Sampling(max_new_tokens=1))
     finally:
         ACTING.clear()
     assert f"{HERE}:Engine" in str(caught.value)

@@ -14,7 +14,7 @@ from rlcore.cli.interrupts import interrupts_handled
 from rlcore.episodes.threads import MOST_ABANDONED
 from rlcore.session.session import RunSession
 from rlcore.types import Boundary, Message, Observation, RolloutRequest, Step, Task
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def one(trajectory: Any, task: Any) -> float:
 
 
 @pytest.fixture(scope="module")
-def executor(tiny_folder: Path) -> Iterator[LocalExecutor]:
+def sampler(tiny_folder: Path) -> Iterator[LocalSampler]:
     run = RunSession.create(
         {
             "model": {"path": str(tiny_folder), "chat_format": "plain"},
@@ -70,7 +70,7 @@ def executor(tiny_folder: Path) -> Iterator[LocalExecutor]:
     from rlcore.models.weights import FolderWeights
 
     with interrupts_handled():
-        made = LocalExecutor(run, FolderWeights(folder=tiny_folder))
+        made = LocalSampler(run, FolderWeights(folder=tiny_folder), run)
         yield made
         made.close()
 
@@ -103,11 +103,11 @@ MESSAGES = st.builds(
 )
 @example(act=lambda: Step(info={"x": 10**400, 5: 1}, terminated=True), place="step")  # type: ignore[dict-item]
 def test_every_answer_of_an_environment_concerns_only_its_episode(
-    act: Callable[[], Any], place: str, executor: LocalExecutor
+    act: Callable[[], Any], place: str, sampler: LocalSampler
 ) -> None:
     Hostile.acts = {place: act}
     try:
-        groups = executor.collect(RolloutRequest(tasks=Tasks().tasks("train"), group_size=1, seed=0, step=1))
+        groups = sampler.collect(RolloutRequest(tasks=Tasks().tasks("train"), group_size=1, seed=0, step=1))
     finally:
         Hostile.acts = {}
     first, bad, last = (group.trajectories[0] for group in groups)
@@ -119,7 +119,7 @@ def test_every_answer_of_an_environment_concerns_only_its_episode(
     assert all(isinstance(name, str) and type(value) is float for name, value in bad.metrics.items())
 
 
-def test_environment_that_hangs_in_threads_takes_a_limited_number(executor: LocalExecutor) -> None:
+def test_environment_that_hangs_in_threads_takes_a_limited_number(sampler: LocalSampler) -> None:
     import asyncio
 
     released = threading.Event()
@@ -129,14 +129,14 @@ def test_environment_that_hangs_in_threads_takes_a_limited_number(executor: Loca
             await asyncio.wait_for(asyncio.to_thread(released.wait, 60), 0.01)
             return Step(terminated=True)
 
-    (stage,) = executor._stages.values()
+    (stage,) = sampler._stages.values()
     loop = stage.agent_loop
     object.__setattr__(loop, "make_environment", Hangs)
     before = threading.active_count()
     try:
         for number in range(4):
             tasks = [Task(id=f"good-{number}-{n}", messages=GOOD.messages) for n in range(MOST_ABANDONED)]
-            groups = executor.collect(RolloutRequest(tasks=tasks, group_size=1, seed=0, step=1))
+            groups = sampler.collect(RolloutRequest(tasks=tasks, group_size=1, seed=0, step=1))
         failures = [group.trajectories[0].failure for group in groups]
         assert all(failure is not None and "earlier calls" in failure.message for failure in failures)
         assert threading.active_count() - before <= 2 * MOST_ABANDONED

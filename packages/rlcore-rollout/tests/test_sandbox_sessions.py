@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from rlcore.types import (
     Task,
     Trajectory,
 )
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 
 HERE = __file__
 
@@ -46,7 +47,7 @@ class Interpreter:
         if code == "break the sandbox":
             raise SandboxFailure("the container is gone")
         if code == "interrupt":
-            signal.raise_signal(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(60)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(code, self.names)
@@ -138,15 +139,15 @@ def interpreters() -> list[Interpreters]:
 
 
 @pytest.fixture
-def open_executor(
+def open_sampler(
     make_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, interpreters: list[Interpreters]
-) -> Iterator[Callable[..., LocalExecutor]]:
+) -> Iterator[Callable[..., LocalSampler]]:
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "trainer")
     folder, opened = make_folder(), []
 
     def open_(
         *cells: str, environment: str = "Cells", sandbox: Any = f"{HERE}:Interpreters", **rollout: Any
-    ) -> LocalExecutor:
+    ) -> LocalSampler:
         values = {
             "model": {"path": str(folder), "chat_format": "plain"},
             "environment": {"id": f"{HERE}:{environment}", **({"cells": list(cells)} if cells else {})},
@@ -156,79 +157,79 @@ def open_executor(
             "sandbox": sandbox if isinstance(sandbox, dict) else {"id": sandbox, "cell_s": 3.0},
         }
         run = RunSession.create(values, purpose="evaluation")
-        opened.append(LocalExecutor(run, FolderWeights(folder=folder)))
+        opened.append(LocalSampler(run, FolderWeights(folder=folder), run))
         return opened[-1]
 
     yield open_
-    for executor in opened:
-        executor.close()
+    for sampler in opened:
+        sampler.close()
 
 
-def collected(executor: LocalExecutor) -> list[Trajectory]:
+def collected(sampler: LocalSampler) -> list[Trajectory]:
     request = RolloutRequest(tasks=Tasks().tasks("train"), group_size=2, seed=5, step=1)
-    groups: Sequence[Group] = executor.collect(request)
+    groups: Sequence[Group] = sampler.collect(request)
     return [trajectory for group in groups for trajectory in group.trajectories]
 
 
 def test_environment_and_reward_of_an_episode_share_one_session(
-    open_executor: Callable[..., LocalExecutor], interpreters: list[Interpreters]
+    open_sampler: Callable[..., LocalSampler], interpreters: list[Interpreters]
 ) -> None:
-    executor = open_executor()
+    sampler = open_sampler()
     assert interpreters == [], "nothing is started before the first use"
-    trajectories = collected(executor) + collected(executor)
+    trajectories = collected(sampler) + collected(sampler)
     assert [trajectory.reward for trajectory in trajectories] == [1.0] * 8
     assert all("20\n" in [message.text for message in trajectory.messages] for trajectory in trajectories)
     (sandbox,) = interpreters
     assert sandbox.limits.cell_s == 3.0
     assert [session.closed for session in sandbox.sessions] == [1] * 8
-    executor.close()
-    executor.close()
+    sampler.close()
+    sampler.close()
     assert sandbox.closed == 1
 
 
 @pytest.mark.parametrize("cells", [("x = 20", "1 / 0"), ("x = 20", "raise SystemExit"), ("import time; time",)])
 def test_sessions_are_closed_after_failures_of_the_environment(
-    open_executor: Callable[..., LocalExecutor], interpreters: list[Interpreters], cells: tuple[str, ...]
+    open_sampler: Callable[..., LocalSampler], interpreters: list[Interpreters], cells: tuple[str, ...]
 ) -> None:
-    collected(open_executor(*cells))
+    collected(open_sampler(*cells))
     assert [session.closed for session in interpreters[0].sessions] == [1] * 4
 
 
 def test_a_failing_sandbox_is_a_boundary_of_its_own_and_not_scored(
-    open_executor: Callable[..., LocalExecutor], capsys: pytest.CaptureFixture[str], interpreters: list[Interpreters]
+    open_sampler: Callable[..., LocalSampler], capsys: pytest.CaptureFixture[str], interpreters: list[Interpreters]
 ) -> None:
-    trajectories = collected(open_executor("break the sandbox"))
+    trajectories = collected(open_sampler("break the sandbox"))
     assert {one.failure.boundary for one in trajectories if one.failure} == {Boundary.SANDBOX}
     assert [trajectory.reward for trajectory in trajectories] == [None] * 4
     assert "4 sandbox (first: " in "".join(capsys.readouterr()).replace("\n", " ")
     assert [session.closed for session in interpreters[0].sessions] == [1] * 4
 
 
-def test_a_sandbox_that_does_not_start_fails_its_trajectories(open_executor: Callable[..., LocalExecutor]) -> None:
-    trajectories = collected(open_executor(sandbox=f"{HERE}:NeverStarts"))
+def test_a_sandbox_that_does_not_start_fails_its_trajectories(open_sampler: Callable[..., LocalSampler]) -> None:
+    trajectories = collected(open_sampler(sandbox=f"{HERE}:NeverStarts"))
     assert {one.failure.boundary for one in trajectories if one.failure} == {Boundary.SANDBOX}
     assert "no space left" in str(trajectories[0].failure)
 
 
 def test_an_interruption_closes_all_sessions(
-    open_executor: Callable[..., LocalExecutor], interpreters: list[Interpreters]
+    open_sampler: Callable[..., LocalSampler], interpreters: list[Interpreters]
 ) -> None:
-    executor = open_executor("x = 1", "interrupt")
+    sampler = open_sampler("x = 1", "interrupt")
     with pytest.raises(KeyboardInterrupt):
-        collected(executor)
-    executor.close()
+        collected(sampler)
+    sampler.close()
     assert all(session.closed for session in interpreters[0].sessions)
     assert interpreters[0].closed == 1
 
 
 def test_the_sandbox_is_printed_at_the_start_of_a_run_that_declares_it(
-    open_executor: Callable[..., LocalExecutor], capsys: pytest.CaptureFixture[str]
+    open_sampler: Callable[..., LocalSampler], capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = f"sandbox   {HERE}:Interpreters: no guarantees"
-    open_executor()
+    open_sampler()
     assert line in "".join(capsys.readouterr()).replace("\n", "")
 
 
-def test_a_sandbox_that_cannot_be_used_is_refused_at_the_start(open_executor: Callable[..., LocalExecutor]) -> None:
+def test_a_sandbox_that_cannot_be_used_is_refused_at_the_start(open_sampler: Callable[..., LocalSampler]) -> None:
     with pytest.raises(UserError, match="NoSuch"):
-        open_executor(sandbox=f"{HERE}:NoSuch")
+        open_sampler(sandbox=f"{HERE}:NoSuch")

@@ -1,4 +1,4 @@
-"""An executor for tasks with one choice, between a good and a bad token."""
+"""A sampler for tasks with one choice, between a good and a bad token."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from token_trajectories import segment, trajectory
 GOOD, BAD, PROMPT = 1, 2, 3
 
 
-class Sampler:
-    """Stands in for an executor: one or two tokens from the policy, rewarded when the first is GOOD."""
+class BanditSampler:
+    """Stands in for a sampler: one or two tokens from the policy, rewarded when the first is GOOD."""
 
     chat_format = SimpleNamespace(conversation=lambda messages, tools: ([PROMPT, GOOD, BAD], [False, True, False]))
 
@@ -75,7 +75,7 @@ class Sampler:
             metrics={"tool_calls": 2.0, "tools/calculator": 1.0, "beauty": 0.5},
         )
 
-    def sync_weights(self, source: Any) -> None:
+    def update_weights(self, source: Any) -> None:
         self.synced.append(source.version)
         if self.run.sync_fails(len(self.synced)):
             raise EngineError("the engine did not take the weights")

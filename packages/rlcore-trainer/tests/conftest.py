@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several test files share
-from bandit_sampler import Sampler
+from bandit_sampler import BanditSampler
 
 os.environ.pop("UV_RUN_RECURSION_DEPTH", None)  # messages name commands as without uv
 
@@ -148,9 +148,9 @@ class Bandit:
     def model_folder(self) -> Path:
         return self._folder
 
-    def executor(self, source: Any) -> Sampler:
-        self.sampler = Sampler(self, source)
-        return self.sampler
+    def sampler(self, source: Any) -> BanditSampler:
+        self.bandit = BanditSampler(self, source)
+        return self.bandit
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         self.logged[step] = dict(metrics)

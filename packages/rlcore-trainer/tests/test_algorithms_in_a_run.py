@@ -93,7 +93,7 @@ def test_algorithm_state_survives_an_interruption(bandit: Make, tmp_path: Path, 
 def test_greedy_baseline_is_sampled_once_per_step_and_not_trained_on(bandit: Make) -> None:
     run = bandit(algorithm={"advantage": "remax"}, trainer={"steps": 2, "tasks_per_step": 3}, evaluation={"every": 0})
     trained(run)
-    asked = [(one.purpose, len(one.tasks), one.group_size) for one in run.sampler.requests]
+    asked = [(one.purpose, len(one.tasks), one.group_size) for one in run.bandit.requests]
     assert asked == [("train", 3, 8), ("baseline", 3, 1)] * 2
     assert [purpose for _, purpose in run.recorded] == ["train", "train"]
 
@@ -104,7 +104,7 @@ def test_policy_is_unchanged_during_critic_warm_up(bandit: Make) -> None:
     trained(run)
     assert [run.logged[step]["updates"] for step in (1, 2, 3)] == [0.0, 0.0, 1.0]
     assert all(run.logged[step]["critic/gradient_norm"] > 0 for step in (1, 2, 3))
-    assert run.sampler.synced == [0, 0, 0, 0, 1]  # twice at the start, and after every step
+    assert run.bandit.synced == [0, 0, 0, 0, 1]  # twice at the start, and after every step
 
 
 def test_resolved_algorithm_is_printed(bandit: Make) -> None:

@@ -87,7 +87,7 @@ class Work:
         )
 
     def collect(self, request: RolloutRequest) -> list[Group] | None:
-        """What an executor does."""
+        """What a sampler does."""
         self.requests.append(request)
         if len(self.requests) == self.stops_at:
             return None

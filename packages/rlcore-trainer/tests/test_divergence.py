@@ -126,7 +126,7 @@ def test_failing_engine_of_a_diverged_policy_is_reported_as_a_divergence(bandit:
         weight.data[3] = math.nan
         raise EngineError("the model's logits are not finite")
 
-    trainer.sampler._executor.collect = fail
+    trainer.rollouts._sampler.collect = fail
     with pytest.raises(DivergenceError) as caught:
         trainer.train()
     assert "at the rollout of step 1" in caught.value.message
@@ -223,7 +223,7 @@ def test_demonstration_without_an_assistant_message_stops_the_warm_up(bandit: Ma
     answer = Message(role="assistant", content="w1")
     run.demonstrations = lambda count, seed: [*[Demonstration(messages=(answer,))] * 3, Demonstration(messages=())]
     trainer = PolicyGradientTrainer(run)
-    run.sampler.chat_format = type("Format", (), {"conversation": staticmethod(conversation)})
+    run.bandit.chat_format = type("Format", (), {"conversation": staticmethod(conversation)})
     with pytest.raises(DataError, match="demonstration 4"):
         trainer.train()
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bandit_sampler import BAD, GOOD, Sampler
+from bandit_sampler import BAD, GOOD, BanditSampler
 from rlcore.errors import EngineError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.progress import Meter
@@ -79,9 +79,9 @@ class Parts:
         told = SimpleNamespace(
             engine_fails=engine_fails, fails=lambda *_: False, sync_fails=lambda _: False, forgotten="", stop_after=None
         )
-        self.executor = Sampler(told, trained.policy)
-        self.sampler = Rollouts(
-            self.executor,
+        self.bandit = BanditSampler(told, trained.policy)
+        self.rollouts = Rollouts(
+            self.bandit,
             self.session,
             self.report,
             evaluation=lambda tasks: RolloutRequest(tasks=tasks, group_size=4, seed=0, step=0, purpose="evaluation"),
@@ -93,7 +93,7 @@ def test_controller_learns_without_a_session_of_a_run(qwen2: Callable[..., Any])
     collector = Collector(TASKS, trainer=CONFIG, filter=ALGORITHM.filter, group_size=4, seed=0, success=1.0)
     controller = Controller(
         collector=collector,
-        sampler=parts.sampler,
+        rollouts=parts.rollouts,
         update=PolicyUpdate(parts.learner, ADVANTAGE, LOSS, CONFIG, ALGORITHM),
         session=parts.session,
         report=parts.report,
@@ -108,16 +108,16 @@ def test_controller_learns_without_a_session_of_a_run(qwen2: Callable[..., Any])
 
 def test_sampler_retries_a_failed_engine_once(qwen2: Callable[..., Any]) -> None:
     parts = Parts(qwen2(), engine_fails=lambda request: request == 1)
-    parts.sampler.sync(0)
+    parts.rollouts.sync(0)
     request = RolloutRequest(tasks=TASKS[:3], group_size=2, seed=0, step=1)
-    groups = parts.sampler.collect(request)
+    groups = parts.rollouts.collect(request)
     assert groups is not None
     assert [group.task.id for group in groups] == ["0", "1", "2"]
     assert {only for group in groups for t in group.trajectories for only in t.segments[0].token_ids[2:]} <= {GOOD, BAD}
     parts = Parts(qwen2(), engine_fails=lambda request: True)
-    parts.sampler.sync(0)
+    parts.rollouts.sync(0)
     with pytest.raises(EngineError):
-        parts.sampler.collect(request)
+        parts.rollouts.collect(request)
 
 
 CALLS = """

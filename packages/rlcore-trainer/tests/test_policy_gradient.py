@@ -114,7 +114,7 @@ def test_evaluation_runs_before_the_first_and_after_the_last_step(bandit: Make) 
     run = bandit(trainer={"steps": 5}, evaluation={"every": 2, "tasks": 2, "samples": 3})
     train(run)
     assert [step for step, purpose in run.recorded if purpose == "evaluation"] == [0, 2, 4, 5]
-    request = next(r for r in run.sampler.requests if r.purpose == "evaluation")
+    request = next(r for r in run.bandit.requests if r.purpose == "evaluation")
     assert (len(request.tasks), request.group_size, request.sampling["temperature"]) == (2, 3, 0.0)
 
 
@@ -129,8 +129,8 @@ def test_evaluation_does_not_affect_training(bandit: Make) -> None:
 def test_engine_receives_the_weights_of_every_update(bandit: Make) -> None:
     run = bandit(directory=None, evaluation={"every": 0}, trainer={"updates_per_rollout": 2, "steps": 3})
     train(run)
-    assert run.sampler.synced == [0, 0, 2, 4, 6]  # twice at the start: once to see that a transfer changes anything
-    assert run.sampler.closed
+    assert run.bandit.synced == [0, 0, 2, 4, 6]  # twice at the start: once to see that a transfer changes anything
+    assert run.bandit.closed
     assert any("2 optimiser updates, off-policy after the first" in line for line in run.said)
 
 
@@ -150,7 +150,7 @@ def test_run_without_scores_in_its_first_rollout_is_rejected(bandit: Make) -> No
     assert caught.value.message.startswith("the first evaluation")
     assert caught.value.found == "3 times reward: the reward failed"
     assert run.saved == []
-    assert run.sampler.closed
+    assert run.bandit.closed
 
 
 def test_step_without_scores_ends_the_run_and_saves_completed_steps(bandit: Make) -> None:
@@ -163,7 +163,7 @@ def test_step_without_scores_ends_the_run_and_saves_completed_steps(bandit: Make
 
 
 def test_later_evaluation_without_scores_does_not_end_the_run(bandit: Make) -> None:
-    run = bandit(fails=lambda task, sibling: run.sampler.requests[-1].purpose == "evaluation" and 1 in run.logged)
+    run = bandit(fails=lambda task, sibling: run.bandit.requests[-1].purpose == "evaluation" and 1 in run.logged)
     train(run)
     assert "evaluation/accuracy" not in run.logged[4]
     assert run.logged[4]["evaluation/not_scored"] == 3
@@ -316,7 +316,7 @@ def test_trainer_is_complete_before_training(bandit: Make, tmp_path: Path, resum
     run = bandit(resume_from=start, critic={"model": "copy"}, algorithm=algorithm, warmup=warmup)
     trainer = PolicyGradientTrainer(run)
     session = trainer.session
-    parts: list[object] = [trainer, session, session.policy, session.trained, trainer.sampler, trainer.update]
+    parts: list[object] = [trainer, session, session.policy, session.trained, trainer.rollouts, trainer.update]
     before = [set(vars(part)) for part in parts]
     trainer.train()
     assert [set(vars(part)) for part in parts] == before

@@ -23,7 +23,7 @@ def engine_and_policy(bandit: Make, **tables: Any) -> tuple[Any, CausalLanguageM
     run = bandit(directory=None, **tables)
     model = AutoModelForCausalLM.from_pretrained(run.model_folder()).eval()
     policy = CausalLanguageModel(model, run.model_folder())
-    return run.executor(policy), policy
+    return run.sampler(policy), policy
 
 
 def test_transferred_weights_agree_up_to_rounding(bandit: Make) -> None:
@@ -32,7 +32,7 @@ def test_transferred_weights_agree_up_to_rounding(bandit: Make) -> None:
         for parameter in policy.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     policy.version = 3
-    engine.sync_weights(policy)
+    engine.update_weights(policy)
     assert compare(engine, policy) < 1e-5
 
 
@@ -119,7 +119,7 @@ def test_repeatedly_failing_engine_ends_the_run_with_a_checkpoint(bandit: Make, 
         PolicyGradientTrainer(run).train()
     progress = json.loads((tmp_path / "run/checkpoints/last/trainer.json").read_text(encoding="utf-8"))["progress"]
     assert progress["step"] == 2
-    assert run.sampler.closed
+    assert run.bandit.closed
 
 
 def test_failed_transfer_after_an_update_leaves_a_checkpoint(bandit: Make, tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("recipe", "given", "key"),
     [
-        ("teacher", "executor.vector=sync", "executor.vector"),
-        ("teacher", "executor.environments=4", "executor.environments"),
+        ("teacher", "sampler.vector=sync", "sampler.vector"),
+        ("teacher", "sampler.environments=4", "sampler.environments"),
         ("teacher", "rollout.group_size=4", "rollout.group_size"),
         ("teacher", "evaluation.every=5", "evaluation.every"),
         ("teacher", "model.dtype=bfloat16", "model.dtype"),

@@ -194,7 +194,7 @@ def test_the_run_of_the_guide_clones_trains_and_films(tmp_path: Path) -> None:
     (tmp_path / "blocks.toml").write_text(found[1])
     (tmp_path / "calm.py").write_text(CALM)
     (tmp_path / "more.toml").write_text('[[reward]]\nid = "control-success"\n[[reward]]\nid = "calm.py:calm"\n')
-    short = ["executor.max_steps=30", "warmup.episodes=1", "warmup.steps=10", "trainer.steps=1"]
+    short = ["sampler.max_steps=30", "warmup.episodes=1", "warmup.steps=10", "trainer.steps=1"]
     short += ["trainer.tasks_per_step=1", "rollout.group_size=2", "data.evaluation=1", "evaluation.every=1"]
     words = [sys.executable, "-m", "rlcore", "run", "-p", "robotwin", "-c", "blocks.toml", "-c", "more.toml"]
     words += [f"environment.python={PYTHON}", *short]

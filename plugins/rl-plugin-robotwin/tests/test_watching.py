@@ -37,6 +37,6 @@ def test_a_replay_shows_every_step_until_the_end() -> None:
     assert len(frames) == steps + 1
     assert frames[0].shape == (240, 320, 3)
     assert not np.array_equal(frames[0], frames[-1])
-    cut = dataclasses.replace(trajectory, metrics={"steps": 3.0})  # by executor.max_steps
+    cut = dataclasses.replace(trajectory, metrics={"steps": 3.0})  # by sampler.max_steps
     assert np.array_equal(np.stack(list(replayed(environment, cut, seed=3))), np.stack(frames[:4]))
     environment.close()

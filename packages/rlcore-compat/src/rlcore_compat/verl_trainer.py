@@ -10,7 +10,7 @@ from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
 
 _MACHINE = "a run uses one machine, unless torchrun starts its processes on several"
 _RESUME = "continue a run with rlcore run --resume RUN"
-_RAY = "Ray is used only with executor.id=ray"
+_RAY = "Ray is used only with sampler.id=ray"
 _RECORDED = "every trajectory is stored in the run directory: rlcore view"
 _STEPS = "trainer.total_training_steps"
 _MACHINES = "trainer.nnodes"

@@ -18,11 +18,11 @@ def build_tiny_vla(
     config: TinyVLAConfig,
     *,
     environment: Callable[[], Any] | None = None,
-    executor: object = None,
+    sampler: object = None,
 ) -> None:
     """Write a policy with the sizes of an environment, which is made and closed; see `build`.
 
-    ``executor`` is the options of the run's executor, whose inputs the policy sees.
+    ``sampler`` is the options of the run's sampler, whose inputs the policy sees.
 
     Raises:
         UserError: there is no environment, or a policy cannot control it.
@@ -34,7 +34,7 @@ def build_tiny_vla(
     from rlcore_control.observations import View
 
     try:
-        spaces = View.of(made.observation_space, made.action_space, inputs_of(executor)).spaces
+        spaces = View.of(made.observation_space, made.action_space, inputs_of(sampler)).spaces
     finally:
         made.close()
     build(folder, texts, seed, config, spaces=spaces)

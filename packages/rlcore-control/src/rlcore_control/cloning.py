@@ -164,7 +164,7 @@ def clone(
         )
     model, environment = policy.module, cast(Any, run.environment(run.environments[0].name))
     try:
-        inputs = inputs_of(run.resolved.options.get("executor"))
+        inputs = inputs_of(run.resolved.options.get("sampler"))
         view = View.of(environment.observation_space, environment.action_space, inputs)
     finally:
         environment.close()

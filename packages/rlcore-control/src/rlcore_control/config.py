@@ -1,4 +1,4 @@
-"""Configuration of the executor of control environments. Imports neither torch nor gymnasium."""
+"""Configuration of the sampler of control environments. Imports neither torch nor gymnasium."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import Field
 from rlcore.config.schema import LARGEST, Table
 
 Inputs: TypeAlias = Mapping[str, str | tuple[str, ...]]
-INPUTS = "executor.inputs"
+INPUTS = "sampler.inputs"
 """The name of the key, for messages."""
 
 
-class ControlExecutorConfig(Table):
-    """``[executor]`` with ``id = "control"``: how control environments are run."""
+class ControlSamplerConfig(Table):
+    """``[sampler]`` with ``id = "control"``: how control environments are run."""
 
     environments: Annotated[int, Field(ge=1, le=2**16)] = 16
     """Maximum number of environments that are stepped together. It does not affect the results."""
@@ -28,6 +28,6 @@ class ControlExecutorConfig(Table):
     joined; pictures that are not named keep their names."""
 
 
-def inputs_of(executor: object) -> Inputs:
-    """The inputs of the options of any executor; none if it is another one."""
-    return executor.inputs if isinstance(executor, ControlExecutorConfig) else {}
+def inputs_of(sampler: object) -> Inputs:
+    """The inputs of the options of any sampler; none if it is another one."""
+    return sampler.inputs if isinstance(sampler, ControlSamplerConfig) else {}

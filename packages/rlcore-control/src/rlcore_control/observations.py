@@ -26,7 +26,7 @@ class View:
     """Which parts of an environment's observations a policy sees.
 
     Pictures are uint8 arrays [height, width, 3]. All other numbers are joined to one state, in the order of the space,
-    unless ``executor.inputs`` names the keys. A Text space is left out: the instruction of an episode is
+    unless ``sampler.inputs`` names the keys. A Text space is left out: the instruction of an episode is
     ``info["instruction"]`` of its reset.
     """
 
@@ -50,7 +50,7 @@ class View:
         Args:
             observation_space: of the environment
             action_space: of the environment
-            inputs: see `ControlExecutorConfig.inputs`
+            inputs: see `ControlSamplerConfig.inputs`
 
         Raises:
             UserError: an observation is not of numbers, ``inputs`` names a key that is not there, or actions are not

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import ExecutorSpec, ModelBuilderSpec, PolicySpec, RewardSpec
+from rlcore.specs import ModelBuilderSpec, PolicySpec, RewardSpec, SamplerSpec
 
 if TYPE_CHECKING:
     import pluggy
@@ -33,12 +33,12 @@ def rlcore_policies() -> Iterable[PolicySpec]:
 
 
 @hookimpl
-def rlcore_executors() -> Iterable[ExecutorSpec]:
-    """Register the executor of control environments."""
-    yield ExecutorSpec(
+def rlcore_samplers() -> Iterable[SamplerSpec]:
+    """Register the sampler of control environments."""
+    yield SamplerSpec(
         id="control",
-        target="rlcore_control.executor:ControlExecutor",
-        config="rlcore_control.config:ControlExecutorConfig",
+        target="rlcore_control.sampler:ControlSampler",
+        config="rlcore_control.config:ControlSamplerConfig",
         summary="Runs control environments with a policy of continuous actions.",
         actions=frozenset({"control"}),
     )

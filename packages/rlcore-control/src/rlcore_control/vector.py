@@ -17,7 +17,7 @@ from rlcore_control.processes import AsyncEnvironments
 from rlcore_control.steps import Array
 
 if TYPE_CHECKING:
-    from rlcore.session.session import RunSession
+    from rlcore.session.components import RunComponents
 
 Mode = Literal["auto", "sync", "async"]
 
@@ -63,7 +63,7 @@ def environments(
     ), f"{count} in {processes} other processes ({why})"
 
 
-def environments_of_run(run: RunSession, name: str, count: int, mode: Mode) -> tuple[Environments, str]:
+def environments_of_run(run: RunComponents, name: str, count: int, mode: Mode) -> tuple[Environments, str]:
     """Create environments of a run, with its time limit for a call. As `environments`.
 
     Args:

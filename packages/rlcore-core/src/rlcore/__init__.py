@@ -17,12 +17,12 @@ if TYPE_CHECKING:
         Dataset,
         Engine,
         Environment,
-        Executor,
         GroupReward,
         Reward,
+        Sampler,
         Sandbox,
         SandboxSession,
-        TokenExecutor,
+        TokenSampler,
         ToolCallParser,
         Tracker,
         Trainer,
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
         DialectSpec,
         EngineSpec,
         EnvironmentSpec,
-        ExecutorSpec,
         ModelBuilderSpec,
         RecipeSpec,
         RewardSpec,
+        SamplerSpec,
         SandboxSpec,
         Spec,
         StrategySpec,
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         Prompt,
         RecordedEpisode,
         RewardResult,
+        RolloutKey,
         RolloutRequest,
         Sampling,
         SandboxLimits,
@@ -110,20 +111,20 @@ _HOMES = {
     "api.sessions": "open_session",
     "api.training": "train",
     "config.schema": "Table",
-    "contracts": "ChatEngine ChatFormat Dataset Engine Environment Executor GroupReward Reward Sandbox SandboxSession"
-    " TokenExecutor ToolCallParser Tracker Trainer WeightSource",
+    "contracts": "ChatEngine ChatFormat Dataset Engine Environment Sampler GroupReward Reward Sandbox SandboxSession"
+    " TokenSampler ToolCallParser Tracker Trainer WeightSource",
     "errors": "ConfigError ContextFullError DataError EngineError EnvironmentFailure NotInstalledError PluginError"
     " RlcoreError SandboxFailure ToolFailure UserError",
     "hookspecs": "hookimpl hookspec",
     "plugins.registry": "Registry",
     "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec DialectSpec"
-    " EngineSpec EnvironmentSpec ExecutorSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec StrategySpec"
+    " EngineSpec EnvironmentSpec SamplerSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec StrategySpec"
     " ToolParserSpec ToolSpec TrackerSpec TrainerSpec",
     "episodes.context": "EpisodeContext",
     "episodes.tool": "ToolError ToolResult tool",
     "episodes.tool_environment": "ToolEnvironment",
     "types": "Boundary ChatCompletion CodeResult Completion Demonstration Failure Group ImagePart Logprobs LossMask"
-    " MediaSpan Message NumberArray Observation Prompt RecordedEpisode RewardResult RolloutRequest Sampling"
+    " MediaSpan Message NumberArray Observation Prompt RecordedEpisode RewardResult RolloutKey RolloutRequest Sampling"
     " SandboxLimits SandboxSupport Segment Step Stop Task TextPart TokenIds ToolCall ToolSchema Trajectory Turn",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -155,8 +156,6 @@ __all__ = [
     "EnvironmentSpec",
     "EpisodeContext",
     "Evaluation",
-    "Executor",
-    "ExecutorSpec",
     "Failure",
     "Group",
     "GroupReward",
@@ -178,8 +177,11 @@ __all__ = [
     "RewardResult",
     "RewardSpec",
     "RlcoreError",
+    "RolloutKey",
     "RolloutRequest",
     "Run",
+    "Sampler",
+    "SamplerSpec",
     "Sampling",
     "Sandbox",
     "SandboxFailure",
@@ -195,8 +197,8 @@ __all__ = [
     "Table",
     "Task",
     "TextPart",
-    "TokenExecutor",
     "TokenIds",
+    "TokenSampler",
     "ToolCall",
     "ToolCallParser",
     "ToolEnvironment",

@@ -6,6 +6,7 @@ Methods of environments, tools and rewards may be plain or ``async``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -21,6 +22,7 @@ from rlcore.types import (
     Observation,
     Prompt,
     RewardResult,
+    RolloutKey,
     RolloutRequest,
     Sampling,
     Step,
@@ -299,15 +301,15 @@ class ToolCallParser(Protocol):
         ...
 
 
-class Executor(Protocol):
-    """Runs episodes and rewards in this process or in others."""
+class Sampler(Protocol):
+    """Runs episodes and rewards: tasks to scored groups."""
 
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Scored groups in the order of the request's tasks."""
         ...
 
-    def sync_weights(self, source: WeightSource) -> None:
-        """Load the current weights of the policy into the engine. A failed engine is restarted."""
+    def update_weights(self, source: WeightSource) -> int:
+        """Load the current weights of the policy, and return their version. A failed engine is restarted."""
         ...
 
     def close(self) -> None:
@@ -315,12 +317,16 @@ class Executor(Protocol):
         ...
 
 
-class TokenExecutor(Executor, Protocol):
-    """An executor whose policy samples tokens."""
+class TokenSampler(Sampler, Protocol):
+    """A sampler whose policy samples tokens."""
 
     @property
     def chat_format(self) -> ChatFormat:
         """The renderer that the rollouts use."""
+        ...
+
+    def submit(self, task: Task, key: RolloutKey, *, place: int = 0) -> Future[Group]:
+        """Start the trajectories of a task; the last score ends the future. ``place`` is that of the task in a step."""
         ...
 
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:

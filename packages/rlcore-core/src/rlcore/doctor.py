@@ -323,7 +323,7 @@ def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from (("reward", reward["id"]) for reward in table.get("reward", []) if "id" in reward)
     yield from (("reward", table["id"]) for table in recipe.get("reward", []) if "id" in table)
     yield "engine", recipe.get("rollout", {}).get("engine", "torch")
-    for kind, default in (("executor", "local"), ("trainer", "policy-gradient"), ("strategy", "single")):
+    for kind, default in (("sampler", "local"), ("trainer", "policy-gradient"), ("strategy", "single")):
         yield kind, recipe.get(kind, {}).get("id", default)
     path = recipe.get("model", {}).get("path", "")
     if path.startswith("builtin:"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, Future
+from collections.abc import Coroutine
+from concurrent.futures import Executor, Future, wait
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -14,10 +15,7 @@ Value = TypeVar("Value")
 
 
 class EventLoop:
-    """One event loop for any number of blocking calls, like `asyncio.Runner`. Close it at the end.
-
-    A thread cannot run a second event loop inside a running one. In a notebook or a coroutine, the coroutine therefore
-    runs in a helper thread, and the caller waits for it.
+    """One event loop in a thread, for any number of calls from other threads. Close it at the end.
 
     Args:
         threads: runs the calls of ``asyncio.to_thread``, in place of asyncio's own pool
@@ -26,32 +24,64 @@ class EventLoop:
     def __init__(self, threads: Executor | None = None) -> None:
         # With a factory, the loop does not become the current one of this thread, which belongs to the caller.
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
         if threads is not None:
-            # asyncio requires a ThreadPoolExecutor
-            self._runner.get_loop().set_default_executor(cast(Any, threads))
+            self._loop.set_default_executor(cast(Any, threads))  # asyncio requires a ThreadPoolExecutor
+        self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="rlcore-event-loop", daemon=True)
+        self._thread.start()
+
+    def submit(self, coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
+        """Start a coroutine with the caller's context variables, and return its future result."""
+        result: Future[Value] = Future()
+        context = contextvars.copy_context()
+
+        def settle(task: asyncio.Task[Value]) -> None:
+            del self._tasks[result]
+            if task.cancelled():
+                result.set_exception(asyncio.CancelledError())
+            elif (error := task.exception()) is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(task.result())
+
+        def start() -> None:
+            self._tasks[result] = task = self._loop.create_task(coroutine, context=context)
+            task.add_done_callback(settle)
+
+        self._loop.call_soon_threadsafe(start)
+        return result
 
     def run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
-        """The result of a coroutine. An interruption of the caller cancels it."""
-        if not _loop_is_running():
-            return self._runner.run(coroutine)
-        tasks: list[asyncio.Task[Any]] = []
+        """Return the result of a coroutine. An interruption of the caller cancels it, and waits until it has ended."""
+        result = self.submit(coroutine)
+        try:
+            return result.result()
+        except BaseException:
+            if not result.done():  # the caller was interrupted
+                self._loop.call_soon_threadsafe(self._cancel, result)
+                wait([result])
+            raise
 
-        async def observed() -> Value:
-            if (task := asyncio.current_task()) is not None:
-                tasks.append(task)
-            return await coroutine
+    def _cancel(self, result: Future[Any]) -> None:
+        if (task := self._tasks.get(result)) is not None:
+            task.cancel()
 
-        def cancel() -> None:
-            self._runner.get_loop().call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
-
-        return _in_a_thread(lambda: self._runner.run(observed()), cancel)
+    def _serve(self) -> None:
+        """Run the loop until `close`, and then cancel what still runs."""
+        with self._runner:
+            while not self._closed:
+                # A task that raises KeyboardInterrupt or SystemExit leaves the loop, which then reports it as a result.
+                with suppress(KeyboardInterrupt, SystemExit):
+                    self._loop.run_forever()
 
     def close(self) -> None:
         """Cancel what still runs and close the loop. A second call does nothing."""
-        if _loop_is_running():
-            _in_a_thread(self._runner.close)
-        else:
-            self._runner.close()
+        if not self._closed:
+            self._closed = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     def __enter__(self) -> Self:
         return self
@@ -63,40 +93,9 @@ class EventLoop:
 
 
 def run(coroutine: Coroutine[Any, Any, Value]) -> Value:
-    """The result of a coroutine, like `asyncio.run`, also where an event loop is running."""
+    """Return the result of a coroutine, like `asyncio.run`, also where an event loop is running."""
     with EventLoop() as loop:
         return loop.run(coroutine)
-
-
-def _loop_is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _in_a_thread(function: Callable[[], Value], cancel: Callable[[], None] = lambda: None) -> Value:
-    """The result of a function, called in a new thread with the caller's context variables."""
-    result: Future[Value] = Future()
-    context = contextvars.copy_context()
-
-    def work() -> None:
-        try:
-            result.set_result(context.run(function))
-        except BaseException as error:  # also those that are no Exception belong to the caller
-            result.set_exception(error)
-
-    thread = threading.Thread(target=work, name="rlcore-event-loop", daemon=True)
-    thread.start()
-    try:
-        return result.result()
-    except BaseException:
-        if not result.done():  # the caller was interrupted
-            cancel()
-        raise
-    finally:
-        thread.join()
 
 
 __all__ = ["EventLoop", "run"]

@@ -38,7 +38,7 @@ class EnvironmentSpec(Spec):
     """An environment; ``target(config)`` creates one instance per trajectory."""
 
     action: Literal["chat", "control"] = "chat"
-    """The kind of action that a step takes; see `ExecutorSpec.actions`."""
+    """The kind of action that a step takes; see `SamplerSpec.actions`."""
     modalities: frozenset[str] = frozenset({"text"})
     """Modalities of the observations, which the engine must accept."""
     blocking: bool = False
@@ -182,8 +182,12 @@ class EngineSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutorSpec(Spec):
-    """An executor; ``target(run, source)`` takes a `rlcore.session.session.RunSession` and a `WeightSource`."""
+class SamplerSpec(Spec):
+    """A sampler, created with ``target(components, source, report)``.
+
+    It receives `rlcore.session.components.RunComponents`, a `WeightSource` and a `rlcore.runs.progress.Report`, so that
+    it can be created in another process.
+    """
 
     actions: frozenset[str] = frozenset({"chat"})
     """The kinds of `EnvironmentSpec.action` that it can run."""

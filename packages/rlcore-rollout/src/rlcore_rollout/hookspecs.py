@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlcore.hookspecs import hookspec
 
 if TYPE_CHECKING:
-    from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, ToolParserSpec
+    from rlcore.specs import ChatFormatSpec, EngineSpec, SamplerSpec, ToolParserSpec
 
 
 @hookspec
@@ -18,8 +18,8 @@ def rlcore_engines() -> Iterable[EngineSpec]:  # type: ignore[empty-body]
 
 
 @hookspec
-def rlcore_executors() -> Iterable[ExecutorSpec]:  # type: ignore[empty-body]
-    """Register executors."""
+def rlcore_samplers() -> Iterable[SamplerSpec]:  # type: ignore[empty-body]
+    """Register samplers."""
 
 
 @hookspec

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import ChatFormatSpec, EngineSpec, ExecutorSpec, ToolParserSpec
+from rlcore.specs import ChatFormatSpec, EngineSpec, SamplerSpec, ToolParserSpec
 
 if TYPE_CHECKING:
     import pluggy
@@ -76,12 +76,12 @@ def rlcore_engines() -> Iterable[EngineSpec]:
 
 
 @hookimpl
-def rlcore_executors() -> Iterable[ExecutorSpec]:
-    """The executor in this process."""
-    yield ExecutorSpec(
+def rlcore_samplers() -> Iterable[SamplerSpec]:
+    """The sampler in this process."""
+    yield SamplerSpec(
         id="local",
-        target="rlcore_rollout.executors.local:LocalExecutor",
-        config="rlcore_rollout.executors.local:LocalExecutorConfig",
+        target="rlcore_rollout.sampler.local:LocalSampler",
+        config="rlcore_rollout.sampler.local:LocalSamplerConfig",
         summary="Runs every agent loop in this process.",
     )
 

@@ -42,7 +42,7 @@ class GymnasiumControl(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "a control environment plays one episode at a time",
                 found=f"num_envs={count}",
                 where="environment.arguments",
-                fix="environment.arguments.num_envs=1; executor.environments sets how many are run",
+                fix="environment.arguments.num_envs=1; sampler.environments sets how many are run",
             )
         self._batched = count == 1
         own = env.unwrapped

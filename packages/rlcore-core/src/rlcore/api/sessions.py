@@ -23,7 +23,7 @@ def open_session(
     files: Sequence[str | PathLike[str]] = (),
     **overrides: Any,
 ) -> Iterator[RunSession]:
-    """The parts of a run, for a training loop of your own: dataset, environment, rewards, model folder and executor.
+    """The parts of a run, for a training loop of your own: dataset, environment, rewards, model folder and sampler.
 
     The configuration is resolved and checked as in `rlcore.train`, which explains the arguments. No run directory is
     created. A model that is built is removed at the end of the block.

@@ -257,13 +257,13 @@ def _no_folder(path: str) -> UserError:
 def _collect(run: RunSession, split: str, folder: Path | None) -> tuple[Sequence[Group], float]:
     """The scored groups of the split's tasks, and the duration in seconds."""
     tasks = tasks_to_evaluate(run.config, run.usable_tasks(split))
-    executor = run.executor(FolderWeights(folder=folder))
+    sampler = run.sampler(FolderWeights(folder=folder))
     try:
         started = time.perf_counter()
-        groups = executor.collect(evaluation_request(run.config, tasks))
+        groups = sampler.collect(evaluation_request(run.config, tasks))
         seconds = round(time.perf_counter() - started, 3)
     finally:
-        executor.close()
+        sampler.close()
     return groups, seconds
 
 

@@ -21,7 +21,7 @@ from rlcore.redaction import remember_arguments, remember_secrets
 
 SHORT_FORMS = {
     "model": "path",
-    **dict.fromkeys(("environment", "sandbox", "trainer", "strategy", "executor"), "id"),
+    **dict.fromkeys(("environment", "sandbox", "trainer", "strategy", "sampler"), "id"),
 }
 """``model=PATH`` is short for ``model.path=PATH``. For other tables, the value is the ``id`` of the component."""
 WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))

@@ -18,7 +18,7 @@ COMPONENT_TABLES = {
     "environment": "environment",
     "trainer": "trainer",
     "strategy": "strategy",
-    "executor": "executor",
+    "sampler": "sampler",
 }
 """Top-level tables with exactly one component, and the kinds of these components."""
 

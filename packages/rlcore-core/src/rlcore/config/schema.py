@@ -1,7 +1,7 @@
 """The tables of a run configuration that rlcore itself reads.
 
 Tables of components (``environment``, each ``reward``, ``data``, ``trainer``, ``algorithm``, ``strategy``,
-``executor``, ``rollout.<engine>``) are validated by the model of the component.
+``sampler``, ``rollout.<engine>``) are validated by the model of the component.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class RolloutTable(Table):
     """Maximum number of concurrent trajectories."""
     environment_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Timeout of one ``reset``, ``step`` or ``close``, in seconds. It does not apply to control environments in the
-    run's own process (``executor.vector=sync``), which cannot be interrupted."""
+    run's own process (``sampler.vector=sync``), which cannot be interrupted."""
     engine_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """Timeout of one generation, including time in the queue, in seconds."""
     reward_timeout_s: Annotated[float, Field(gt=0)] = 60.0
@@ -290,6 +290,7 @@ class RunConfig(Table):
     FIXED = frozenset(
         {"name", "runs", "layout", "seed", "model.path", "model.builder", "model.dtype", "trainer.id"},
     )
+    RENAMED = {"executor": "sampler"}
 
     summary: str = ""
     """One-line description."""
@@ -322,7 +323,7 @@ class RunConfig(Table):
     """Trainer."""
     strategy: ComponentTable = ComponentTable(id="single")
     """How updates are distributed over processes and devices."""
-    executor: ComponentTable = ComponentTable(id="local")
+    sampler: ComponentTable = ComponentTable(id="local")
     """Where rollouts are executed."""
     evaluation: EvaluationTable = EvaluationTable()
     """Evaluation on held-out tasks."""

@@ -20,7 +20,7 @@ from rlcore.config.fields import (
 from rlcore.config.layers import BARE_WORD, DEFAULT, OVERRIDES, KeyPath, Layer, Merged, leaves, merge_layers
 from rlcore.config.masking import is_secret_field, remember_secret_fields
 from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, most_similar, nearest_key
-from rlcore.config.schema import Table
+from rlcore.config.schema import RunConfig, Table
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.redaction import MASK, SECRET_VALUE, is_secret, redacted
 
@@ -73,7 +73,7 @@ class TableValidator:
         self.problems: list[Problem] = list(merged.problems)
         self.unknown: list[KeyPath] = []
         self.known: set[str] = set()
-        self.renamed: dict[str, str] = {}
+        self.renamed: dict[str, str] = dict(RunConfig.RENAMED)
         self.secret: set[str] = set()
 
     def finish(self, subject: str = "the run's configuration") -> None:

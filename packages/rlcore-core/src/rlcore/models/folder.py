@@ -244,18 +244,18 @@ def build(
     config: Any,
     *,
     environment: Callable[[], Any] | None = None,
-    executor: Any = None,
+    sampler: Any = None,
 ) -> Path:
     """Build a ``builtin:`` model atomically in ``folder``, unless the folder exists.
 
     A builder that declares the keyword ``environment`` receives a function that creates an environment of the run, from
-    which it reads sizes; None without an environment. The keyword ``executor`` receives the executor's options.
+    which it reads sizes; None without an environment. The keyword ``sampler`` receives the sampler's options.
     """
     if not folder.exists():
         builder = registry.load("model", id)
         takes = inspect.signature(builder).parameters
         declared = {
-            name: value for name, value in {"environment": environment, "executor": executor}.items() if name in takes
+            name: value for name, value in {"environment": environment, "sampler": sampler}.items() if name in takes
         }
         temporary = beside(folder)
         shutil.rmtree(temporary, ignore_errors=True)

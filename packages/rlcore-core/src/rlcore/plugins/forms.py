@@ -10,7 +10,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "dataset": ("tasks",),
     "tracker": ("log", "close"),
     "engine": ("generate", "load_weights", "close"),
-    "executor": ("collect", "sync_weights", "close"),
+    "sampler": ("collect", "update_weights", "close"),
     "tool_parser": ("parse", "render"),
     "chat_format": ("prompt", "observation", "parse"),
     "trainer": ("train",),

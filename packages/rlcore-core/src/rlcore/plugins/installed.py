@@ -36,7 +36,7 @@ log = logging.getLogger("rlcore.plugins")
 
 HOOK_OWNERS: Mapping[str, str] = {
     "rlcore_engines": "rlcore-rollout",
-    "rlcore_executors": "rlcore-rollout",
+    "rlcore_samplers": "rlcore-rollout",
     "rlcore_tool_parsers": "rlcore-rollout",
     "rlcore_chat_formats": "rlcore-rollout",
     "rlcore_chat_format": "rlcore-rollout",

@@ -42,7 +42,7 @@ KINDS: Mapping[str, Kind] = {
     "check": Kind("rlcore_checks", spec_types.CheckSpec),
     "dialect": Kind("rlcore_dialects", spec_types.DialectSpec),
     "engine": Kind("rlcore_engines", spec_types.EngineSpec),
-    "executor": Kind("rlcore_executors", spec_types.ExecutorSpec),
+    "sampler": Kind("rlcore_samplers", spec_types.SamplerSpec),
     "tool_parser": Kind("rlcore_tool_parsers", spec_types.ToolParserSpec),
     "sandbox": Kind("rlcore_sandboxes", spec_types.SandboxSpec),
     "chat_format": Kind("rlcore_chat_formats", spec_types.ChatFormatSpec),

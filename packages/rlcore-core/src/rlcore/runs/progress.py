@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from rlcore.terminal import in_notebook, overwrite
 from rlcore.wording import counted
@@ -105,6 +105,18 @@ class Meter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._show(self._state(time.monotonic(), ended=True))
+
+
+class Report(Protocol):
+    """Shows what a part of a run does. `rlcore.session.session.RunSession` is one."""
+
+    def say(self, *lines: str) -> None:
+        """Print lines, and write them to the log."""
+        ...
+
+    def progress(self, phase: str, total: int, unit: str) -> Meter:
+        """Return a meter of a phase."""
+        ...
 
 
 def silent(progress: Progress) -> None:

@@ -23,7 +23,7 @@ from rlcore.session.image_checks import check_images
 from rlcore.session.interpreters import check_interpreter
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.session.tool_checks import check_tools_of_environments
-from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, RewardSpec, StrategySpec, TrainerSpec
+from rlcore.specs import EngineSpec, EnvironmentSpec, RewardSpec, SamplerSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment
@@ -92,22 +92,22 @@ def _without_event_files(run: RunSession) -> list[str]:
 
 
 def _check_environment(run: RunSession, one: ResolvedEnvironment) -> list[str]:
-    """Reject an environment with actions that the executor cannot run or observations that the engine cannot read.
+    """Reject an environment with actions that the sampler cannot run or observations that the engine cannot read.
 
     Returns:
         The notes of its own check and of those of its rewards.
     """
     config = run.config
     environment = run.registry.spec("environment", one.id)
-    executor = run.registry.spec("executor", config.executor.id)
+    sampler = run.registry.spec("sampler", config.sampler.id)
     engine = run.registry.spec("engine", config.rollout.engine)
     assert isinstance(environment, EnvironmentSpec)
-    if isinstance(executor, ExecutorSpec) and environment.action not in executor.actions:
+    if isinstance(sampler, SamplerSpec) and environment.action not in sampler.actions:
         raise UserError(
-            f"the executor {executor.id!r} cannot run the environment {environment.id!r}",
-            found=f"its actions are {environment.action}; the executor runs {_listed(executor.actions)}",
-            where=run.resolved.origin(("executor", "id")),
-            fix="set executor.id to another executor; rlcore plugins list shows them",
+            f"the sampler {sampler.id!r} cannot run the environment {environment.id!r}",
+            found=f"its actions are {environment.action}; the sampler runs {_listed(sampler.actions)}",
+            where=run.resolved.origin(("sampler", "id")),
+            fix="set sampler.id to another sampler; rlcore plugins list shows them",
         )
     if isinstance(engine, EngineSpec) and (unread := environment.modalities - engine.modalities):
         raise UserError(
@@ -252,7 +252,7 @@ def _check_shares(run: RunSession, per_step: int) -> None:
 
 def _check_installed(run: RunSession, purpose: Purpose) -> None:
     config = run.config
-    parts = [("engine", config.rollout.engine), ("executor", config.executor.id)]
+    parts = [("engine", config.rollout.engine), ("sampler", config.sampler.id)]
     parts += [("reward", table.id) for table in config.reward]
     if not run.environments:
         parts += [("dataset", config.data["id"])]

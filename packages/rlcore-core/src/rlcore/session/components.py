@@ -45,6 +45,8 @@ class RunComponents:
         plan: the `RunPlan`
         registry: the `Registry` (ids to specs to objects)
         home: folder in which a ``builtin:`` model is built; None builds it in a temporary one
+        trial: whether components are created only to check that they can be, as in a dry run: nothing is started
+            outside of this process
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class RunComponents:
         *,
         home: Path | None = None,
         dataset: Dataset | None = None,
+        trial: bool = False,
     ) -> None:
-        self.plan, self.registry, self.home = plan, registry or Registry(), home
+        self.plan, self.registry, self.home, self.trial = plan, registry or Registry(), home, trial
         self._dataset = dataset
         self._environments: dict[str, Any] = {}
         self._hosted: dict[str, HostedEnvironments] = {}
@@ -308,7 +311,7 @@ class RunComponents:
             seed,
             self.options("builder"),
             environment=environment,
-            executor=self.resolved.options.get("executor"),
+            sampler=self.resolved.options.get("sampler"),
         )
 
     def chat_format_id(self, folder: Path) -> str:

@@ -76,7 +76,7 @@ def _samples(trial: RunSession) -> bool:
 
 
 def _tell_sandbox(trial: RunSession) -> None:
-    """Print the sandbox as the executor does, which a dry run without the model does not create."""
+    """Print the sandbox as the sampler does, which a dry run without the model does not create."""
     if _samples(trial) and trial.runs_code:
         trial.say(f"sandbox   {trial.sandbox_choice.line()}")
 

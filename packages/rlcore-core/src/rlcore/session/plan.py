@@ -51,7 +51,7 @@ class RunPlan:
     def options(self, table: str) -> Any:
         """The component's own validated pydantic model; None for a component that takes no options.
 
-        Tables: ``environment``, ``data``, ``trainer``, ``strategy``, ``executor``, ``engine`` (``rollout.<engine>``),
+        Tables: ``environment``, ``data``, ``trainer``, ``strategy``, ``sampler``, ``engine`` (``rollout.<engine>``),
         ``builder`` and the additional tables of the trainer, such as ``algorithm`` and ``warmup``.
         """
         return self.resolved.options[table]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlcore.abilities import SampleTracker
 from rlcore.config.resolve import Purpose
-from rlcore.contracts import Dataset, Executor, Tracker, WeightSource
+from rlcore.contracts import Dataset, Sampler, Tracker, WeightSource
 from rlcore.errors import UserError
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
@@ -28,16 +28,14 @@ if TYPE_CHECKING:
 
 
 class RunSession(RunComponents):
-    """One run of a `RunPlan`, which trainers, executors, checks and observers receive.
+    """One run of a `RunPlan`, which trainers, samplers, checks and observers receive.
 
     A trainer reads the configuration and components, and reports with `log`, `record`, `say` and `checkpoint_saved`. An
-    executor in another process creates its own session from the pickled plan: ``RunSession(plan, is_main=False)``.
+    sampler in another process creates its own session from the pickled plan: ``RunSession(plan, is_main=False)``.
 
     Attributes:
         directory: `RunDirectory`, or None (an evaluation, a dry run)
         is_main: whether this process prints and writes files; other processes have no directory, trackers or observers
-        trial: whether components are created only to check that they can be, as in a dry run: nothing is started
-            outside of this process
         progress: shows how far a phase is; by default, on the terminal or in lines
         trackers: the open trackers by id
         last_step: the last step whose metrics were logged; None before the first
@@ -55,9 +53,10 @@ class RunSession(RunComponents):
         trial: bool = False,
         progress: ProgressDisplay | None = None,
     ) -> None:
-        super().__init__(plan, registry, home=directory.path if directory is not None else None, dataset=dataset)
-        self.directory, self.is_main, self.trial = directory, is_main, trial
-        self._executors: list[Executor] = []
+        home = directory.path if directory is not None else None
+        super().__init__(plan, registry, home=home, dataset=dataset, trial=trial)
+        self.directory, self.is_main = directory, is_main
+        self._samplers: list[Sampler] = []
         self.trackers: list[tuple[str, Tracker]] = []
         self._output = output or Output()
         self._show = (progress or PrintedProgress(self.say)) if is_main else silent
@@ -81,21 +80,21 @@ class RunSession(RunComponents):
         registry = registry or Registry()
         return cls(RunPlan.of(values, registry=registry, purpose=purpose), registry, directory=directory)
 
-    def executor(self, source: WeightSource) -> Executor:
-        """The selected `Executor` over a `WeightSource`."""
-        executor = cast(Executor, self.load("executor", self.config.executor.id)(self, source))
+    def sampler(self, source: WeightSource) -> Sampler:
+        """The selected `Sampler` over a `WeightSource`."""
+        sampler = cast(Sampler, self.load("sampler", self.config.sampler.id)(self, source, self))
         if self.trial:
-            self._executors.append(executor)
-        return executor
+            self._samplers.append(sampler)
+        return sampler
 
     def _tell_skipped(self, lines: Sequence[str]) -> None:
         for line in lines:
             self.say(line)
 
     def discard(self) -> None:
-        """Remove the model that was built in a temporary folder, and close the executors of a dry run."""
-        while self._executors:
-            self._executors.pop().close()
+        """Remove the model that was built in a temporary folder, and close the samplers of a dry run."""
+        while self._samplers:
+            self._samplers.pop().close()
         super().discard()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

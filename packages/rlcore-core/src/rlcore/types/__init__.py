@@ -18,7 +18,7 @@ from rlcore.types.messages import (
     ToolSchema,
     media_hash,
 )
-from rlcore.types.requests import RolloutRequest, derive_seed
+from rlcore.types.requests import RolloutKey, RolloutRequest, derive_seed
 from rlcore.types.sandbox import CodeResult, SandboxLimits, SandboxSupport
 from rlcore.types.steps import Boundary, Failure, Observation, Step, Stop
 from rlcore.types.tasks import Demonstration, RecordedEpisode, Task
@@ -48,6 +48,7 @@ __all__ = [
     "RecordedEpisode",
     "RewardResult",
     "Role",
+    "RolloutKey",
     "RolloutRequest",
     "Sampling",
     "SandboxLimits",

@@ -1,4 +1,4 @@
-"""Rollout requests from a trainer or an evaluation to an executor."""
+"""Rollout requests from a trainer or an evaluation to a sampler."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from rlcore.types.tasks import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutRequest:
-    """A request to run every task ``group_size`` times."""
+class RolloutKey:
+    """How often and for what purpose a task is run. Randomness is keyed by (seed, step, task id, sibling, position)."""
 
-    tasks: Sequence[Task]
     group_size: int
     seed: int
-    """Randomness is keyed by (seed, step, task id, sibling, position)."""
     step: int
     purpose: Literal["train", "evaluation", "baseline"] = "train"
     sampling: Mapping[str, Any] = field(default_factory=FrozenDict)
     """Fields of `Sampling` that override those of the run, such as ``{"temperature": 0.0}``."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tasks", tuple(self.tasks))
         object.__setattr__(self, "sampling", freeze(self.sampling))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRequest(RolloutKey):
+    """A request to run every task ``group_size`` times."""
+
+    tasks: Sequence[Task]
+
+    def __post_init__(self) -> None:
+        RolloutKey.__post_init__(self)
+        object.__setattr__(self, "tasks", tuple(self.tasks))
 
 
 def derive_seed(*key: object) -> int:

@@ -1,4 +1,4 @@
-"""Build the parts of a run from its plan: policy, processes, checkpoints and sampler."""
+"""Build the parts of a run from its plan: policy, processes, checkpoints and rollouts."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def all_checkpoints(run: RunSession, session: TrainingSession) -> Checkpoints | 
 
 
 def rollouts(run: RunSession, session: TrainingSession, *, check_every: int = 1) -> Rollouts:
-    """Return the sampler of a run, in each process."""
+    """Return the rollouts of a run, in each process."""
     return Rollouts(
-        run.executor(session.policy),
+        run.sampler(session.policy),
         session,
         run,
         evaluation=partial(evaluation_request, run.config),

@@ -15,7 +15,7 @@ from rlcore.types import Group, RolloutRequest
 from rlcore_trainer.controller.collection import Collected, Collector
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.rollout_metrics import evaluation_metrics, rollout_metrics
-from rlcore_trainer.controller.rollouts import Sampler, require_scores
+from rlcore_trainer.controller.rollouts import PolicyRollouts, require_scores
 from rlcore_trainer.controller.schedule import Schedule
 from rlcore_trainer.controller.session import TrainingSession, require_measured
 from rlcore_trainer.controller.updates import PolicyUpdate
@@ -39,7 +39,7 @@ class Controller:
 
     Args:
         collector: chooses the tasks and the groups of each step
-        sampler: samples trajectories
+        rollouts: samples trajectories
         update: updates the policy on the groups of a step
         session: completed steps and their checkpoints
         schedule: what happens at which step
@@ -52,7 +52,7 @@ class Controller:
         self,
         *,
         collector: Collector,
-        sampler: Sampler,
+        rollouts: PolicyRollouts,
         update: PolicyUpdate,
         session: TrainingSession,
         schedule: Schedule,
@@ -60,7 +60,7 @@ class Controller:
         warm_up: WarmUpPhase | None = None,
         critic_state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        self._collector, self._sampler, self._update, self._session = collector, sampler, update, session
+        self._collector, self._rollouts, self._update, self._session = collector, rollouts, update, session
         self._schedule, self._report, self._warm_up = schedule, report, warm_up
         self._critic_state = critic_state
         self._scored = session.resumed
@@ -92,7 +92,7 @@ class Controller:
     def _reinforce(self) -> Mapping[str, float]:
         session, schedule = self._session, self._schedule
         metrics: dict[str, float] = {}
-        self._sampler.sync(0)
+        self._rollouts.sync(0)
         if not session.resumed:
             if metrics := self._evaluate(0):
                 self._report.log(0, metrics)
@@ -123,7 +123,7 @@ class Controller:
         updated = time.perf_counter()
         self._session.advance(step)
         try:
-            metrics |= self._sampler.sync(step)
+            metrics |= self._rollouts.sync(step)
             synced = time.perf_counter()
             every = schedule.evaluate_every
             if every and (step % every == 0 or step == schedule.steps):
@@ -138,7 +138,7 @@ class Controller:
 
     def _collect(self, step: int) -> Collected | None:
         """Collect and record the groups of a step; None after a stop."""
-        rollout = self._collector.collect(step, self._sampler)
+        rollout = self._collector.collect(step, self._rollouts)
         if rollout is not None and rollout.sampled:
             self._report.record(step, "train", rollout.sampled)
             self._require_scores(rollout.sampled, f"step {step}")
@@ -152,7 +152,7 @@ class Controller:
             return {}
         greedy = {"temperature": 0.0, "top_p": 1.0, "top_k": 0}
         tasks, seed = [group.task for group in groups], self._schedule.seed
-        answers = self._sampler.collect(
+        answers = self._rollouts.collect(
             RolloutRequest(tasks=tasks, group_size=1, seed=seed, step=step, purpose="baseline", sampling=greedy)
         )
         if answers is None:
@@ -184,7 +184,7 @@ class Controller:
         if not tasks:
             return {}
         started = time.perf_counter()
-        groups = self._sampler.evaluate(step, tasks)
+        groups = self._rollouts.evaluate(step, tasks)
         if not self._scored and not session.stopping():
             self._require_scores(groups, "the first evaluation")
         metrics = evaluation_metrics(groups, success=self._schedule.success)

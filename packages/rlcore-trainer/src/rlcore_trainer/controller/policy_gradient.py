@@ -42,7 +42,7 @@ class PolicyGradientTrainer:
     Attributes:
         session: policy, processes and checkpoints
         update: updates the policy on a rollout
-        sampler: samples trajectories
+        rollouts: samples trajectories
     """
 
     def __init__(self, run: RunSession) -> None:
@@ -91,11 +91,11 @@ class PolicyGradientTrainer:
             self._restore(restored)
         self._shown: dict[str, Any] = {}
         """What the main process shows and saves during the imitation of episodes."""
-        self.sampler = rollouts(run, self.session, check_every=config.sync_check_every)
+        self.rollouts = rollouts(run, self.session, check_every=config.sync_check_every)
         steps, critic = config.steps_of(len(tasks)), self._local.critic
         self._controller = Controller(
             collector=collector,
-            sampler=self.sampler,
+            rollouts=self.rollouts,
             update=self.update,
             session=self.session,
             report=run,
@@ -130,7 +130,7 @@ class PolicyGradientTrainer:
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        with self.sampler, self.session.ranks as ranks:
+        with self.rollouts, self.session.ranks as ranks:
             if ranks.is_main:
                 return self._controller.train()
             ranks.serve()
@@ -189,7 +189,7 @@ class PolicyGradientTrainer:
         warm_up(
             self._learner,
             run.dataset,
-            self.sampler.chat_format,
+            self.rollouts.chat_format,
             self._warmup,
             self._config,
             seed=run.config.seed,

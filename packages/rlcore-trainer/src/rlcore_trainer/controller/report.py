@@ -6,23 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rlcore.runs.progress import Meter
+from rlcore.runs import progress
 from rlcore.types import Group
 
 
-class Report(Protocol):
+class Report(progress.Report, Protocol):
     """Shows and stores what happens in a run. `rlcore.session.session.RunSession` is one."""
-
-    def say(self, *lines: str) -> None:
-        """Print lines, and write them to the log."""
-        ...
 
     def update(self, line: str) -> None:
         """Like `say`, for progress; the next such line may replace it."""
-        ...
-
-    def progress(self, phase: str, total: int, unit: str) -> Meter:
-        """Return a meter of a phase."""
         ...
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self, cast
 
-from rlcore.contracts import ChatFormat, Executor, TokenExecutor
+from rlcore.contracts import ChatFormat, Sampler, TokenSampler
 from rlcore.errors import EngineError, NotScoredError
 from rlcore.types import Group, RolloutRequest, Stop, Task, Trajectory
 from rlcore_models.thread_teams import release_thread_team
@@ -22,7 +22,7 @@ from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.policy import TokenPolicy
 
 
-class Sampler(RolloutSource, Protocol):
+class PolicyRollouts(RolloutSource, Protocol):
     """Samples trajectories with the weights of the last `sync`."""
 
     def evaluate(self, step: int, tasks: Sequence[Task]) -> Sequence[Group]:
@@ -35,13 +35,13 @@ class Sampler(RolloutSource, Protocol):
 
 
 class Rollouts:
-    """The sampler of a training run, as a context manager that closes it.
+    """Samples with the policy of a training run. A context manager, which closes the samplers.
 
-    Each process has an executor, which collects its share of a request. Randomness is keyed by task and sibling, so
+    Each process has a sampler, which collects its share of a request. Randomness is keyed by task and sibling, so
     samples do not depend on the process that draws them.
 
     Args:
-        executor: the executor of this process
+        sampler: the sampler of this process
         session: the session whose policy is sampled
         report: shows failures, and records evaluations
         evaluation: makes the request for an evaluation of tasks
@@ -50,14 +50,14 @@ class Rollouts:
 
     def __init__(
         self,
-        executor: Executor,
+        sampler: Sampler,
         session: TrainingSession,
         report: Report,
         *,
         evaluation: Callable[[Sequence[Task]], RolloutRequest],
         check_every: int = 1,
     ) -> None:
-        self._executor, self._session, self._report = executor, session, report
+        self._sampler, self._session, self._report = sampler, session, report
         self._evaluation, self._check_every = evaluation, check_every
         self._proven = False
         """Whether a weight transfer to the engine has been verified."""
@@ -69,9 +69,9 @@ class Rollouts:
         return self._tokens.chat_format
 
     @property
-    def _tokens(self) -> TokenExecutor:
-        """The executor, which samples tokens if the policy is a `TokenPolicy`."""
-        return cast(TokenExecutor, self._executor)
+    def _tokens(self) -> TokenSampler:
+        """The sampler, which samples tokens if the policy is a `TokenPolicy`."""
+        return cast(TokenSampler, self._sampler)
 
     def collect(self, request: RolloutRequest) -> Sequence[Group] | None:
         """Return the scored groups of a request, or None if a stop interrupted it."""
@@ -105,19 +105,19 @@ class Rollouts:
         every, policy = self._check_every, self._session.policy
         policy.version = version
         if not every or not isinstance(policy, TokenPolicy):
-            self._executor.sync_weights(policy)
+            self._sampler.update_weights(policy)
             return {}
         if not self._proven:
             prove(self._tokens, policy)
             self._proven = True
         else:
-            self._executor.sync_weights(policy)
+            self._sampler.update_weights(policy)
         return {} if step % every else {"sync/gap": compare(self._tokens, policy)}
 
     def _collect_here(self, request: RolloutRequest) -> list[tuple[Trajectory, ...]]:
         """Return the trajectories of each task in the share of this process."""
         release_thread_team()
-        return [group.trajectories for group in self._executor.collect(request)] if request.tasks else []
+        return [group.trajectories for group in self._sampler.collect(request)] if request.tasks else []
 
     @contextmanager
     def _divergence_named(self, when: str) -> Iterator[None]:
@@ -149,7 +149,7 @@ class Rollouts:
 
     def close(self) -> None:
         """Shut down the engine and its workers."""
-        self._executor.close()
+        self._sampler.close()
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ import logging
 import math
 
 import torch
-from rlcore.contracts import TokenExecutor
+from rlcore.contracts import TokenSampler
 from rlcore.errors import EngineError
 from rlcore.models.vision_language import VisionLanguageModel
 from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds
@@ -58,7 +58,7 @@ def fixed_prompt(policy: TokenPolicy) -> Prompt:
     )
 
 
-def compare(executor: TokenExecutor, policy: TokenPolicy) -> float:
+def compare(sampler: TokenSampler, policy: TokenPolicy) -> float:
     """Return the mean difference in nats between the log-probabilities of engine and policy on the fixed prompt.
 
     In half precision, the difference is that from the policy computed in float32, and is judged by how much the
@@ -73,7 +73,7 @@ def compare(executor: TokenExecutor, policy: TokenPolicy) -> float:
     sampling = Sampling(
         max_new_tokens=NEW_TOKENS, temperature=TEMPERATURE, seed=1, suppressed_token_ids=tuple(placeholders)
     )
-    answer = executor.generate(prompt, sampling)
+    answer = sampler.generate(prompt, sampling)
     if answer.policy_version != version:
         raise EngineError(f"the engine has version {answer.policy_version} of the weights, expected {version}")
     engine_T = torch.tensor(answer.logprobs, dtype=torch.float64)
@@ -93,16 +93,16 @@ def compare(executor: TokenExecutor, policy: TokenPolicy) -> float:
     raise EngineError(f"the engine does not have version {version} of the policy's weights: {found}")
 
 
-def prove(executor: TokenExecutor, policy: TokenPolicy) -> None:
+def prove(sampler: TokenSampler, policy: TokenPolicy) -> None:
     """Verify once that every tensor is transferred, by transferring modified weights and restoring them afterwards.
 
     Without the modification, an engine that loaded the same folder as the trainer would pass without any transfer.
     """
     for number in range(policy.perturbations):
         with policy.perturbed(number):
-            executor.sync_weights(policy)
+            sampler.update_weights(policy)
             try:
-                compare(executor, policy)
+                compare(sampler, policy)
             except EngineError as error:
                 raise EngineError(f"the weight transfer to the engine failed: {error}") from error
-    executor.sync_weights(policy)
+    sampler.update_weights(policy)

@@ -181,9 +181,9 @@ class SupervisedTrainer:
             metrics["time/evaluation_s"] = time.perf_counter() - started
         return metrics
 
-    def _try_tasks(self, sampler: Rollouts, step: int) -> dict[str, float]:
-        sampler.sync(step)
-        groups = sampler.evaluate(step, self._tasks)
+    def _try_tasks(self, rollouts: Rollouts, step: int) -> dict[str, float]:
+        rollouts.sync(step)
+        groups = rollouts.evaluate(step, self._tasks)
         calls = [len(message.tool_calls) for g in groups for t in g.trajectories for message in t.messages]
         tried = sum(len(group.trajectories) for group in groups)
         return {

@@ -15,7 +15,7 @@ BLOCKS = ("stack_blocks_two", "stack_blocks_three", "blocks_ranking_rgb", "block
 GROUPS = ("bundled", "blocks")
 NOT_OPTIONS = ("id", "task", "python", "variables", "instructions", "looks", "domain_randomization", "reset_attempts")
 """Keys of a run's environment that the evaluation itself decides."""
-INPUTS = "executor.inputs."
+INPUTS = "sampler.inputs."
 """Start of the arguments that say which observations a policy reads."""
 
 
@@ -47,7 +47,7 @@ def evaluate(words: tuple[str, ...], **given: Any) -> None:
     """Evaluate a policy under the protocol robotwin-v2.
 
     TASK is a bundled task, a task of the checkout, `bundled` or `blocks`. KEY=VALUE are keys of the environment, or
-    executor.inputs.NAME=KEY: the observation that a policy reads as its state or as a camera.
+    sampler.inputs.NAME=KEY: the observation that a policy reads as its state or as a camera.
     """
     from rl_plugin_robotwin.evaluation.arenas import Level, Place, Split
     from rl_plugin_robotwin.evaluation.evaluating import Request

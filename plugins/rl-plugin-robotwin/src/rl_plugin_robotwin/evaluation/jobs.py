@@ -25,7 +25,7 @@ class Setting:
     executed: int | None = None
     """Actions of each chunk that are executed; None for all."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Which observations a model sees; see the key ``executor.inputs``."""
+    """Which observations a model sees; see the key ``sampler.inputs``."""
 
 
 class Worker:

@@ -100,7 +100,7 @@ class Model:
     Args:
         folder: of the model
         executed: actions of each chunk that are executed; None for all
-        inputs: the key ``executor.inputs``: which observations the model sees
+        inputs: the key ``sampler.inputs``: which observations the model sees
     """
 
     def __init__(self, folder: Path, *, executed: int | None = None, inputs: Mapping[str, Any] | None = None) -> None:
@@ -181,7 +181,7 @@ def model_folder(name: str) -> Path:
 
 
 def tables_of_run(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of ``[environment]``, and the table ``inputs`` of ``[executor]``, of the run that a policy belongs to.
+    """The keys of ``[environment]``, and the table ``inputs`` of ``[sampler]``, of the run that a policy belongs to.
 
     Empty for other policies, and without an environment of this plugin.
     """
@@ -193,4 +193,4 @@ def tables_of_run(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     environment = dict(tree.get("environment", {}))
     if environment.get("id") not in ("robotwin", "robotwin-checkout"):
         environment = {}
-    return environment, dict(tree.get("executor", {}).get("inputs", {}))
+    return environment, dict(tree.get("sampler", {}).get("inputs", {}))

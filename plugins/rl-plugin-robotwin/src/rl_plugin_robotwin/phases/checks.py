@@ -17,14 +17,14 @@ READ = {
     "algorithm": {"advantage", "loss"},
     "model": {"path", "builder", "device"},
     "rollout": {"environment_timeout_s"},
-    "executor": {"id"},
+    "sampler": {"id"},
     "evaluation": set[str](),
     "checkpoint": {"every", "keep"},
 }
 """Keys of other tables that the phases read."""
 OWN = {
     "algorithm": "trainer.entropy_weight and trainer.terms",
-    "executor": "trainer.num_envs, trainer.vector and trainer.steps_per_episode",
+    "sampler": "trainer.num_envs, trainer.vector and trainer.steps_per_episode",
     "evaluation": "trainer.evaluate_every and trainer.held_out",
 }
 """The phases' own keys for the subject of a table."""
@@ -61,7 +61,7 @@ def check(run: RunSession) -> list[str]:
 def _check_unread(run: RunSession) -> None:
     """Refuse values of keys that the phases do not read, which would otherwise have no effect."""
     for name, read in READ.items():
-        table = run.resolved.options.get(name) if name in ("algorithm", "executor") else getattr(run.config, name)
+        table = run.resolved.options.get(name) if name in ("algorithm", "sampler") else getattr(run.config, name)
         for key, field in type(table).model_fields.items() if table is not None else ():
             value, plain = getattr(table, key), field.get_default(call_default_factory=True)
             if key in read or value == plain or (name, key, value) == ("evaluation", "every", 0):

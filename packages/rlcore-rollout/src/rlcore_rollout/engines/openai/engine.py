@@ -30,7 +30,7 @@ class OpenAIEngine:
         """The number of requests that the rate limit admits within half of a generation's timeout."""
         table = EndpointTable(
             **{**config.model_dump(exclude={"api_key"}), "base_url": [config.base_url]},
-            concurrency=MOST,  # the executor limits it
+            concurrency=MOST,  # the sampler limits it
             timeout_s=longest_s,
             deadline_s=longest_s,
         )

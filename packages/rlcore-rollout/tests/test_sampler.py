@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +36,8 @@ from rlcore.types import (
     Task,
     Trajectory,
 )
-from rlcore_rollout.executors.local import LocalExecutor, _check_vocabulary
+from rlcore_rollout.sampler.engine_client import _check_vocabulary
+from rlcore_rollout.sampler.local import LocalSampler
 
 HERE = __file__
 
@@ -114,7 +116,7 @@ def half_dead(prompt_ids: Sequence[int], sampling: Sampling) -> str:
     return "fine" if sampling.seed % 2 else dead(prompt_ids, sampling)
 
 
-Open = Callable[..., LocalExecutor]
+Open = Callable[..., LocalSampler]
 
 
 @pytest.fixture(autouse=True)
@@ -138,8 +140,8 @@ def environment() -> type[Guess]:
 
 
 @pytest.fixture
-def open_executor(folder: Path, environment: type[Guess]) -> Iterator[Open]:
-    opened: list[LocalExecutor] = []
+def open_sampler(folder: Path, environment: type[Guess]) -> Iterator[Open]:
+    opened: list[LocalSampler] = []
 
     def open_(
         mode: str = "fine",
@@ -149,7 +151,7 @@ def open_executor(folder: Path, environment: type[Guess]) -> Iterator[Open]:
         function: str = "seeded",
         model: Any = None,
         **rollout: Any,
-    ) -> LocalExecutor:
+    ) -> LocalSampler:
         values = {
             "model": {"path": str(folder), "chat_format": "plain", **(model or {})},
             "environment": {"id": f"{HERE}:{environment}", "mode": mode},
@@ -158,12 +160,12 @@ def open_executor(folder: Path, environment: type[Guess]) -> Iterator[Open]:
             "rollout": {"engine": "scripted", "scripted": {"function": f"{HERE}:{function}"}, **rollout},
         }
         run = RunSession.create(values, purpose="evaluation")
-        opened.append(LocalExecutor(run, FolderWeights(folder=folder)))
+        opened.append(LocalSampler(run, FolderWeights(folder=folder), run))
         return opened[-1]
 
     yield open_
-    for executor in opened:
-        executor.close()
+    for sampler in opened:
+        sampler.close()
 
 
 def request(count: int = 6, group_size: int = 3, **changes: Any) -> RolloutRequest:
@@ -171,8 +173,8 @@ def request(count: int = 6, group_size: int = 3, **changes: Any) -> RolloutReque
     return RolloutRequest(**{**fields, **changes})
 
 
-def test_groups_are_in_task_order(open_executor: Open) -> None:
-    groups = open_executor().collect(request())
+def test_groups_are_in_task_order(open_sampler: Open) -> None:
+    groups = open_sampler().collect(request())
     assert [group.task.id for group in groups] == [f"t{n}" for n in range(6)]
     for group in groups:
         assert [trajectory.sibling for trajectory in group.trajectories] == [0, 1, 2]
@@ -181,55 +183,74 @@ def test_groups_are_in_task_order(open_executor: Open) -> None:
         assert all(trajectory.stop is Stop.DONE for trajectory in group.trajectories)
 
 
-def test_same_request_gives_the_same_trajectories(open_executor: Open) -> None:
-    executor = open_executor()
-    first = executor.collect(request())
-    assert executor.collect(request()) == first
-    assert open_executor(concurrency=2).collect(request()) == first
+def test_same_request_gives_the_same_trajectories(open_sampler: Open) -> None:
+    sampler = open_sampler()
+    first = sampler.collect(request())
+    assert sampler.collect(request()) == first
+    assert open_sampler(concurrency=2).collect(request()) == first
 
 
-def test_executor_works_inside_a_running_event_loop(open_executor: Open) -> None:
-    outside = open_executor().collect(request())
+def test_submitted_groups_end_alone_and_equal_those_of_a_request(open_sampler: Open) -> None:
+    wanted = request()
+    sampler = open_sampler()
+    groups = [sampler.submit(task, wanted, place=place) for place, task in enumerate(wanted.tasks)]
+    first = next(as_completed(groups)).result()
+    assert first.task.id in {"t0", "t2", "t4"}  # the short ones, while the others are still sampled
+    assert [group.result() for group in groups] == list(open_sampler().collect(wanted))
+
+
+def test_closing_cancels_submitted_groups(open_sampler: Open, environment: type[Guess]) -> None:
+    sampler = open_sampler("hang")
+    group = sampler.submit(request().tasks[0], request())
+    while not environment.alive:
+        time.sleep(0.01)
+    sampler.close()
+    assert isinstance(group.exception(), asyncio.CancelledError)
+    assert environment.alive == 0
+
+
+def test_sampler_works_inside_a_running_event_loop(open_sampler: Open) -> None:
+    outside = open_sampler().collect(request())
 
     async def cell() -> Sequence[Group]:  # as in Jupyter
-        executor = open_executor()
+        sampler = open_sampler()
         try:
-            return executor.collect(request())
+            return sampler.collect(request())
         finally:
-            executor.close()
+            sampler.close()
 
     assert asyncio.run(cell()) == outside
 
 
-def test_siblings_share_the_environment_seed_but_not_samples(open_executor: Open, environment: type[Guess]) -> None:
-    executor = open_executor()
-    groups = executor.collect(request())
+def test_siblings_share_the_environment_seed_but_not_samples(open_sampler: Open, environment: type[Guess]) -> None:
+    sampler = open_sampler()
+    groups = sampler.collect(request())
     assert all(len(seeds) == 1 for seeds in environment.seeds.values())
     assert len({seed for seeds in environment.seeds.values() for seed in seeds}) == 6
     sampled = {trajectory.final_response for group in groups for trajectory in group.trajectories}
     assert len(sampled) == 18
-    other = executor.collect(request(purpose="evaluation"))
+    other = sampler.collect(request(purpose="evaluation"))
     assert all(len(seeds) == 1 for seeds in environment.seeds.values()), "an evaluation sees the same initial states"
     assert sampled.isdisjoint({trajectory.final_response for group in other for trajectory in group.trajectories})
 
 
-def test_request_can_override_sampling(open_executor: Open) -> None:
-    executor = open_executor()
-    warm = executor.collect(request(1, 1))[0].trajectories[0].final_response
-    cold = executor.collect(request(1, 1, sampling={"temperature": 0.0}))[0].trajectories[0].final_response
+def test_request_can_override_sampling(open_sampler: Open) -> None:
+    sampler = open_sampler()
+    warm = sampler.collect(request(1, 1))[0].trajectories[0].final_response
+    cold = sampler.collect(request(1, 1, sampling={"temperature": 0.0}))[0].trajectories[0].final_response
     assert warm != cold
 
 
-def test_concurrency_limit_is_respected(open_executor: Open, environment: type[Guess]) -> None:
-    open_executor(concurrency=4).collect(request())
+def test_concurrency_limit_is_respected(open_sampler: Open, environment: type[Guess]) -> None:
+    open_sampler(concurrency=4).collect(request())
     assert environment.most_alive == 4
     assert (environment.alive, environment.closed) == (0, 18)
 
 
 def test_failing_environment_does_not_affect_others(
-    open_executor: Open, environment: type[Guess], capsys: pytest.CaptureFixture[str]
+    open_sampler: Open, environment: type[Guess], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    groups = open_executor("broken-2").collect(request())
+    groups = open_sampler("broken-2").collect(request())
     assert [group.rewards_G for group in groups] == [(1.0,) * 3] * 2 + [(None,) * 3] + [(1.0,) * 3] * 3
     assert {t.failure.boundary for t in groups[2].trajectories if t.failure} == {Boundary.ENVIRONMENT}
     assert "RuntimeError: no such level" in str(groups[2].trajectories[0].failure)
@@ -238,43 +259,43 @@ def test_failing_environment_does_not_affect_others(
     assert "3 of 18 trajectories were not scored" in printed
 
 
-def test_dead_engine_is_an_error_and_failed_generation_is_data(open_executor: Open) -> None:
+def test_dead_engine_is_an_error_and_failed_generation_is_data(open_sampler: Open) -> None:
     with pytest.raises(EngineError, match="the GPU fell off the bus"):
-        open_executor(function="dead").collect(request())
-    groups = open_executor(function="half_dead").collect(request())
+        open_sampler(function="dead").collect(request())
+    groups = open_sampler(function="half_dead").collect(request())
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     assert {one.failure and one.failure.boundary for one in trajectories} == {None, Boundary.ENGINE}
     assert {one.stop for one in trajectories if one.failure is None} == {Stop.DONE}
 
 
-def test_deadlines_come_from_the_rollout_table(open_executor: Open, environment: type[Guess]) -> None:
+def test_deadlines_come_from_the_rollout_table(open_sampler: Open, environment: type[Guess]) -> None:
     start = time.monotonic()
-    groups = open_executor("hang", environment_timeout_s=0.1).collect(request())
+    groups = open_sampler("hang", environment_timeout_s=0.1).collect(request())
     assert time.monotonic() - start < 30, "not the minute that an environment hangs"
     failures = [trajectory.failure for group in groups for trajectory in group.trajectories]
     assert {failure and failure.boundary for failure in failures} == {Boundary.TIMEOUT}
     assert environment.alive == 0
 
 
-def test_context_is_limited_by_the_run_and_by_the_model(open_executor: Open, folder: Path) -> None:
+def test_context_is_limited_by_the_run_and_by_the_model(open_sampler: Open, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 70}), encoding="utf-8")
     for limit in (None, 1000):
-        long = open_executor(max_context_tokens=limit).collect(request(1, 1))[0].trajectories[0]
+        long = open_sampler(max_context_tokens=limit).collect(request(1, 1))[0].trajectories[0]
         assert long.stop is Stop.LENGTH
         assert len(long.segments[0]) <= 70
-    short = open_executor(max_context_tokens=30).collect(request(1, 1))[0].trajectories[0]
+    short = open_sampler(max_context_tokens=30).collect(request(1, 1))[0].trajectories[0]
     assert len(short.segments[0]) <= 30
 
 
-def test_chat_format_is_detected_or_configured(open_executor: Open, folder: Path) -> None:
+def test_chat_format_is_detected_or_configured(open_sampler: Open, folder: Path) -> None:
     with pytest.raises(PluginError, match="no chat format supports"):
-        open_executor(model={"chat_format": "auto"})
+        open_sampler(model={"chat_format": "auto"})
     path = folder / "tokenizer_config.json"
     names = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**names, "rlcore_chat_format": "plain"}), encoding="utf-8")
-    automatic = open_executor(model={"chat_format": "auto"}).chat_format
+    automatic = open_sampler(model={"chat_format": "auto"}).chat_format
     assert type(automatic).__name__ == "PlainFormat"
-    react = open_executor(model={"tool_parser": "react"}).chat_format
+    react = open_sampler(model={"tool_parser": "react"}).chat_format
     assert type(react.parser).__name__ == "ReactParser"
 
 
@@ -302,8 +323,8 @@ def draws(environment: type[Guess]) -> type[Draws]:
     return found
 
 
-def test_environment_and_reward_share_a_context_that_is_closed(open_executor: Open, draws: type[Draws]) -> None:
-    groups = open_executor(environment="Draws", reward="noted", trajectory_timeout_s=30.0).collect(request(2, 3))
+def test_environment_and_reward_share_a_context_that_is_closed(open_sampler: Open, draws: type[Draws]) -> None:
+    groups = open_sampler(environment="Draws", reward="noted", trajectory_timeout_s=30.0).collect(request(2, 3))
     assert [group.rewards_G for group in groups] == [(1.0, 1.0, 1.0)] * 2
     assert {(context.task.id, context.sibling) for context in draws.contexts} == {
         (f"t{task}", sibling) for task in range(2) for sibling in range(3)
@@ -315,19 +336,19 @@ def test_environment_and_reward_share_a_context_that_is_closed(open_executor: Op
         context.close()
 
 
-def test_random_numbers_of_a_context_depend_on_step_and_purpose(open_executor: Open, draws: type[Draws]) -> None:
-    executor = open_executor(environment="Draws", reward="noted", concurrency=1)
+def test_random_numbers_of_a_context_depend_on_step_and_purpose(open_sampler: Open, draws: type[Draws]) -> None:
+    sampler = open_sampler(environment="Draws", reward="noted", concurrency=1)
     for changes in ({}, {}, {"step": 2}, {"seed": 6}, {"purpose": "evaluation"}):
-        executor.collect(request(1, 1, **changes))
+        sampler.collect(request(1, 1, **changes))
     first, again, *others = draws.drawn
     assert first == again
     assert len({first, *others}) == 4
 
 
 @pytest.mark.parametrize("mode", ["broken-2", "hang"])
-def test_context_is_closed_after_a_failure(open_executor: Open, draws: type[Draws], mode: str) -> None:
-    executor = open_executor(mode, environment="Draws", reward="noted", environment_timeout_s=0.1)
-    executor.collect(request(3, 1))
+def test_context_is_closed_after_a_failure(open_sampler: Open, draws: type[Draws], mode: str) -> None:
+    sampler = open_sampler(mode, environment="Draws", reward="noted", environment_timeout_s=0.1)
+    sampler.collect(request(3, 1))
     assert len(draws.contexts) == 3
     assert not any((context.scratch / "note").exists() for context in draws.contexts)
     for context in draws.contexts:
@@ -345,21 +366,21 @@ class Pictures(Guess):
         return Observation(messages=(Message(role="user", content=(ImagePart.of(data),)),), images=(data,))
 
 
-def test_siblings_share_the_bytes_of_equal_images(open_executor: Open, environment: type[Guess], folder: Path) -> None:
+def test_siblings_share_the_bytes_of_equal_images(open_sampler: Open, environment: type[Guess], folder: Path) -> None:
     (folder / "preprocessor_config.json").write_text('{"min_pixels": 784, "max_pixels": 3136}')
-    executor = open_executor(environment="Pictures")
-    for group in executor.collect(request(2, 3)):
+    sampler = open_sampler(environment="Pictures")
+    for group in sampler.collect(request(2, 3)):
         images = [next(iter(trajectory.images.values())) for trajectory in group.trajectories]
         assert image_size(images[0]) == (28, 28)
         assert len({id(image) for image in images}) == 1
 
 
-def test_placeholders_of_images_are_not_sampled(open_executor: Open, folder: Path) -> None:
+def test_placeholders_of_images_are_not_sampled(open_sampler: Open, folder: Path) -> None:
     def suppressed() -> set[str]:
-        executor = open_executor(function="remembered")
+        sampler = open_sampler(function="remembered")
         samplings = load_attribute(f"{HERE}:SAMPLINGS")
         samplings.clear()
-        executor.collect(request(1, 1))
+        sampler.collect(request(1, 1))
         vocabulary = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
         names = {token["id"]: token["content"] for token in vocabulary}
         return {names[token] for sampling in samplings for token in sampling.suppressed_token_ids}
@@ -369,10 +390,10 @@ def test_placeholders_of_images_are_not_sampled(open_executor: Open, folder: Pat
     assert suppressed() == {"<|vision_start|>", "<|image_pad|>", "<|vision_end|>"}
 
 
-def test_completions_carry_the_version_of_the_last_weights(open_executor: Open, folder: Path) -> None:
-    executor = open_executor()
-    executor.sync_weights(FolderWeights(folder=folder, version=7))
-    turns = executor.collect(request(1, 1))[0].trajectories[0].turns
+def test_completions_carry_the_version_of_the_last_weights(open_sampler: Open, folder: Path) -> None:
+    sampler = open_sampler()
+    sampler.update_weights(FolderWeights(folder=folder, version=7))
+    turns = sampler.collect(request(1, 1))[0].trajectories[0].turns
     assert {turn.policy_version for turn in turns if turn.kind == "policy"} == {7}
 
 
@@ -388,17 +409,17 @@ def test_group_rewards_receive_all_siblings(folder: Path, environment: type[Gues
     (single,) = run.rewards()
     group = type(single)(id="ranked", weight=2.0, scope="group", function=ranked(), minimum=0.0, maximum=1.0)
     run._rewards = {"": (single, group)}
-    executor = LocalExecutor(run, FolderWeights(folder=folder))
-    groups = executor.collect(request())
-    executor.close()
+    sampler = LocalSampler(run, FolderWeights(folder=folder), run)
+    groups = sampler.collect(request())
+    sampler.close()
     assert all(group.rewards_G == (1.0, 1.2, 1.4) for group in groups)
 
 
-def test_close_releases_all_resources(folder: Path, open_executor: Open) -> None:
+def test_close_releases_all_resources(folder: Path, open_sampler: Open) -> None:
     before = {thread.name for thread in threading.enumerate()}
-    executor = open_executor()
-    executor.collect(request())
-    executor.close()
+    sampler = open_sampler()
+    sampler.collect(request())
+    sampler.close()
     left = {thread.name for thread in threading.enumerate()} - before
     assert all(name.startswith("rlcore") for name in left), "only the idle threads of the process"
 
@@ -409,7 +430,7 @@ from pathlib import Path
 from rlcore.session.session import RunSession
 from rlcore.types import RolloutRequest, Observation, Step
 from rlcore.models.weights import FolderWeights
-from rlcore_rollout.executors.local import LocalExecutor
+from rlcore_rollout.sampler.local import LocalSampler
 
 class Hanging:
     def reset(self, task, *, seed): return Observation(messages=task.messages)
@@ -430,12 +451,12 @@ values = {
     "rollout": {"engine": "scripted", "scripted": {"replies": ["x"]}, "environment_timeout_s": float(timeout_s)},
 }
 run = RunSession.create(values, purpose="evaluation")
-executor = LocalExecutor(run, FolderWeights(folder=Path(folder)))
+sampler = LocalSampler(run, FolderWeights(folder=Path(folder)), run)
 try:
     print("start", flush=True)
-    executor.collect(RolloutRequest(tasks=run.dataset.tasks("train")[:1], group_size=2, seed=0, step=0))
+    sampler.collect(RolloutRequest(tasks=run.dataset.tasks("train")[:1], group_size=2, seed=0, step=0))
 finally:
-    executor.close()
+    sampler.close()
 print("end", flush=True)
 """
 

@@ -9,7 +9,8 @@ from rlcore.contracts import Sandbox, SandboxSession
 from rlcore.errors import SandboxFailure, UserError
 
 if TYPE_CHECKING:
-    from rlcore.session.session import RunSession
+    from rlcore.runs.progress import Report
+    from rlcore.session.components import RunComponents
 
 
 class SharedSandbox:
@@ -19,17 +20,17 @@ class SharedSandbox:
     the first use.
     """
 
-    def __init__(self, run: RunSession) -> None:
-        self._run = run
+    def __init__(self, components: RunComponents, report: Report) -> None:
+        self._components, self._report = components, report
         self._sandbox: Sandbox | None = None
         self._told = self._closed = False
-        if run.runs_code:
+        if components.runs_code:
             self._tell()
 
     def _tell(self) -> None:
         if not self._told:
             self._told = True
-            self._run.say(f"sandbox   {self._run.sandbox_choice.line()}")
+            self._report.say(f"sandbox   {self._components.sandbox_choice.line()}")
 
     async def open(self, images: Sequence[bytes]) -> SandboxSession:
         """Start a session; as `Sandbox.open`."""
@@ -38,7 +39,7 @@ class SharedSandbox:
         if self._sandbox is None:
             try:
                 self._tell()
-                self._sandbox = self._run.sandbox()
+                self._sandbox = self._components.sandbox()
             except UserError as error:
                 raise SandboxFailure(str(error)) from error
         return await self._sandbox.open(images)

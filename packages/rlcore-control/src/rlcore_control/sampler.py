@@ -1,4 +1,4 @@
-"""The executor ``control``: runs episodes in Gymnasium environments with a model of actions."""
+"""The sampler ``control``: runs episodes in Gymnasium environments with a model of actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcore.models.device import device_name
 from rlcore.types import Group, RolloutRequest, Trajectory
 from rlcore.wording import counted
 
-from rlcore_control.config import ControlExecutorConfig
+from rlcore_control.config import ControlSamplerConfig
 from rlcore_control.environments import Environments
 from rlcore_control.models.action_model import ActionModel
 from rlcore_control.models.loading import load_action_model
@@ -23,23 +23,24 @@ from rlcore_control.vector import environments_of_run
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
-    from rlcore.session.session import RunSession
+    from rlcore.runs.progress import Report
+    from rlcore.session.components import RunComponents
 
 
-class ControlExecutor:
+class ControlSampler:
     """Collects groups of control trajectories, with the weights of the trainer or of a folder.
 
     The environments of a name are created at the first request, and kept.
     """
 
-    def __init__(self, run: RunSession, source: WeightSource) -> None:
+    def __init__(self, components: RunComponents, source: WeightSource, report: Report) -> None:
         """Load the model, unless the trainer has it in this process.
 
         Raises:
             UserError: the model cannot be used.
         """
-        self._run = run
-        self._config: ControlExecutorConfig = run.options("executor")
+        self._components, self._report = components, report
+        self._config: ControlSamplerConfig = components.options("sampler")
         self._model = self._of(source)
         self._vectors: dict[str, Environments] = {}
         self._loop = EventLoop()
@@ -53,7 +54,7 @@ class ControlExecutor:
         Raises:
             UserError: another temperature than 0 or 1, or an environment that does not fit the model.
         """
-        temperature = float(request.sampling.get("temperature", self._run.config.rollout.temperature))
+        temperature = float(request.sampling.get("temperature", self._components.config.rollout.temperature))
         if temperature not in (0.0, 1.0):
             raise UserError(
                 "the actions of a control policy are sampled at temperature 1, or greedy at 0",
@@ -69,7 +70,7 @@ class ControlExecutor:
         self._model.train(False)
         trajectories: dict[int, Trajectory] = {}
         try:
-            with self._run.progress(phase, len(jobs), "trajectory") as meter:
+            with self._report.progress(phase, len(jobs), "trajectory") as meter:
                 for name in dict.fromkeys(job.task.environment for job in jobs):
                     own = [i for i, job in enumerate(jobs) if job.task.environment == name]
                     chosen = [jobs[i] for i in own]
@@ -89,9 +90,10 @@ class ControlExecutor:
             self._model.train(was_training)
         return self._loop.run(self._scored(request, jobs, [trajectories[i] for i in range(len(jobs))]))
 
-    def sync_weights(self, source: WeightSource) -> None:
+    def update_weights(self, source: WeightSource) -> int:
         """Use the current weights of the policy, which are those of its module in this process."""
         self._model = self._of(source)
+        return source.version
 
     def close(self) -> None:
         """Close all environments. A second call does nothing."""
@@ -114,7 +116,7 @@ class ControlExecutor:
 
     @property
     def _device(self) -> str:
-        return device_name(self._run.config.model.device, gpus=torch.cuda.device_count())
+        return device_name(self._components.config.model.device, gpus=torch.cuda.device_count())
 
     def _vector(self, name: str, episodes: int) -> Environments:
         """Return the environments of a name, created at the first call, or again if more are needed."""
@@ -124,30 +126,30 @@ class ControlExecutor:
             return known
         if known is not None:
             known.close()
-        chosen = next(one for one in self._run.environments if one.name == name)
-        named = self._run.registry.named("environment", chosen.id)
+        chosen = next(one for one in self._components.environments if one.name == name)
+        named = self._components.registry.named("environment", chosen.id)
         try:
-            vector, choice = environments_of_run(self._run, name, count, self._config.vector)
+            vector, choice = environments_of_run(self._components, name, count, self._config.vector)
         except EnvironmentFailure as failure:
             raise UserError(f"{named} cannot be created", found=str(failure), fix="rlcore doctor") from failure
         self._vectors[name] = vector
         self._check_fits(named, vector)
-        self._run.say(f"rollouts  {choice}")
+        self._report.say(f"rollouts  {choice}")
         return vector
 
     def _check_fits(self, named: str, vector: Environments) -> None:
         view = View.of(vector.observation_space, vector.action_space, self._config.inputs)
-        view.check_fits(self._model.spaces, named=named, where=self._run.resolved.origin(("model", "path")))
+        view.check_fits(self._model.spaces, named=named, where=self._components.resolved.origin(("model", "path")))
 
     async def _scored(
         self, request: RolloutRequest, jobs: Sequence[Job], trajectories: Sequence[Trajectory]
     ) -> list[Group]:
-        rollout = self._run.config.rollout
+        rollout = self._components.config.rollout
         scorers: Mapping[str, Scorer] = {
             one.name: Scorer(
-                self._run.rewards(one.name), timeout_s=rollout.reward_timeout_s, concurrency=rollout.concurrency
+                self._components.rewards(one.name), timeout_s=rollout.reward_timeout_s, concurrency=rollout.concurrency
             )
-            for one in self._run.environments
+            for one in self._components.environments
         }
         groups = []
         for index, task in enumerate(request.tasks):
@@ -158,8 +160,8 @@ class ControlExecutor:
         lost = [one for group in groups for one in group.trajectories if one.reward is None]
         if lost:
             first = next((str(one.failure) for one in lost if one.failure is not None), str(lost[0].stop))
-            self._run.say(f"{len(lost)} of {counted(len(jobs), 'trajectory')} were not scored (first: {first})")
+            self._report.say(f"{len(lost)} of {counted(len(jobs), 'trajectory')} were not scored (first: {first})")
         return groups
 
 
-__all__ = ["ControlExecutor"]
+__all__ = ["ControlSampler"]

@@ -1,0 +1,341 @@
+"""Samples with one engine in this process: agent loops and rewards run concurrently on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from rlcore.abilities import Described
+from rlcore.config.schema import Table
+from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
+from rlcore.episodes.calls import CallFailed, call, describe, together
+from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.rewards import SelectedReward, raise_refusal
+from rlcore.episodes.scoring import Scorer
+from rlcore.errors import EngineError
+from rlcore.event_loop import EventLoop
+from rlcore.plugin_calls import is_interrupt
+from rlcore.specs import EnvironmentSpec
+from rlcore.types import (
+    Boundary,
+    Completion,
+    Failure,
+    Group,
+    Prompt,
+    RolloutKey,
+    RolloutRequest,
+    Sampling,
+    Stop,
+    Task,
+    Trajectory,
+    derive_seed,
+)
+
+from rlcore_rollout.completions import Completions
+from rlcore_rollout.images import ImagePool
+from rlcore_rollout.loop import AgentLoop, Limits
+from rlcore_rollout.model_client import ChatClient, TokenClient
+from rlcore_rollout.sampler.engine_client import make_model_client
+from rlcore_rollout.sampler.not_scored import not_scored_sentence
+from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
+from rlcore_rollout.threads import GrowingThreads
+
+if TYPE_CHECKING:
+    from rlcore.config.environments import ResolvedEnvironment
+    from rlcore.contracts import ChatFormat, WeightSource
+    from rlcore.runs.progress import Meter, Report
+    from rlcore.session.components import RunComponents
+
+
+class LocalSamplerConfig(Table):
+    """No options: ``rollout.concurrency`` limits how many trajectories run at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """What the trajectories of one environment share."""
+
+    agent_loop: AgentLoop
+    named: str
+    """The environment and its plugin, for messages."""
+    scorer: Scorer
+    places: asyncio.Semaphore
+    """Limits the concurrent trajectories of the environment."""
+
+
+class LocalSampler:
+    """Samples groups with one engine (`rlcore.contracts.TokenSampler`).
+
+    A group ends when its last trajectory is scored; groups do not wait for each other.
+
+    Args:
+        components: the components of the run
+        source: the weights of the policy
+        report: shows the progress and messages
+    """
+
+    def __init__(self, components: RunComponents, source: WeightSource, report: Report) -> None:
+        self._components, self._report = components, report
+        self._rollout = components.config.rollout
+        self._client = make_model_client(components, source)
+        self._engine = self._client.engine
+        if isinstance(self._client, TokenClient) and isinstance(self._client.chat_format, Described):
+            for line in self._client.chat_format.description():
+                report.say(line)
+        limit = self._engine.max_concurrency if isinstance(self._engine, LimitedEngine) else None
+        self._concurrency = min([self._rollout.concurrency, *filter(None, [limit])])
+        self._slots = asyncio.Semaphore(self._concurrency)
+        self._stages = {environment.name: self._stage(environment) for environment in components.environments}
+        self._sandbox = SharedSandbox(components, report)
+        self._closed = False
+        self._loop = EventLoop(GrowingThreads())
+
+    def _stage(self, environment: ResolvedEnvironment) -> _Stage:
+        components, rollout = self._components, self._rollout
+        spec = components.registry.spec("environment", environment.id)
+        assert isinstance(spec, EnvironmentSpec)
+        return _Stage(
+            agent_loop=AgentLoop(
+                make_environment=partial(components.environment, environment.name),
+                model_client=self._client,
+                blocking=spec.blocking or environment.python is not None,
+                limits=Limits(
+                    environment_timeout_s=rollout.environment_timeout_s,
+                    engine_timeout_s=rollout.engine_timeout_s,
+                ),
+            ),
+            named=components.registry.named("environment", environment.id),
+            scorer=Scorer(
+                components.rewards(environment.name),
+                timeout_s=rollout.reward_timeout_s,
+                concurrency=rollout.concurrency,
+            ),
+            places=asyncio.Semaphore(spec.max_concurrency or self._concurrency),
+        )
+
+    @property
+    def chat_format(self) -> ChatFormat:
+        """The renderer that the rollouts use. Raises `EngineError` for an engine that takes messages."""
+        return self._tokens.chat_format
+
+    @property
+    def _tokens(self) -> TokenClient:
+        """The client of an engine that takes tokens. Raises `EngineError` for one that takes messages."""
+        if isinstance(self._client, TokenClient):
+            return self._client
+        raise EngineError(f"the engine {self._rollout.engine!r} takes messages, not tokens")
+
+    def submit(self, task: Task, key: RolloutKey, *, place: int = 0) -> Future[Group]:
+        """Start the trajectories of a task, and return their future group.
+
+        Failures are stored in the trajectories.
+
+        Args:
+            task: the task
+            key: number and purpose of the trajectories, which key their randomness
+            place: position among the tasks of the key; the engine may use this order
+        """
+        return self._loop.submit(self._group(task, key, place, ended=lambda _: None))
+
+    def collect(self, request: RolloutRequest) -> Sequence[Group]:
+        """Scored groups in the order of the request's tasks, independent of the order in which they finish.
+
+        Raises `EngineError` when the engine died or failed in every trajectory, and the `UserError` of an unusable
+        endpoint, also that of a reward if a trajectory is not scored. Other failures are stored in the trajectories.
+        """
+        groups = self._loop.run(self._collect(request))
+        if isinstance(self._client, ChatClient) and self._client.engine.refusal is not None:
+            raise self._client.engine.refusal
+        if isinstance(self._engine, RestartableEngine) and self._engine.failure is not None:
+            raise EngineError(self._engine.failure)
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        failures = [one.failure for one in trajectories if one.failure and one.failure.boundary is Boundary.ENGINE]
+        if failures and len(failures) == len(trajectories):
+            raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {failures[0].message}")
+        raise_refusal(self._rewards(), trajectories)
+        if sentence := not_scored_sentence(trajectories):
+            self._report.say(sentence)
+        return groups
+
+    def update_weights(self, source: WeightSource) -> int:
+        """Load the current weights of the policy into the engine, and return their version."""
+        version: int = self._loop.run(_answer(self._tokens.engine.load_weights, source))
+        return version
+
+    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
+        """Sample one completion directly from the engine, within the deadline of a generation."""
+        return self._loop.run(self._generate(prompt, sampling, self._rollout.engine_timeout_s))
+
+    def close(self) -> None:
+        """Close the engine and cancel the work of an interrupted `collect`. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for reward in self._rewards():
+                self._loop.run(reward.close())
+            self._loop.run(self._sandbox.close())
+        finally:
+            try:
+                self._loop.run(_answer(self._engine.close))
+            finally:
+                self._loop.close()
+
+    def _rewards(self) -> Iterator[SelectedReward]:
+        for name in self._stages:
+            yield from self._components.rewards(name)
+
+    async def _generate(self, prompt: Prompt, sampling: Sampling, timeout_s: float) -> Completion:
+        client, session = self._tokens, "sampler"
+        try:
+            completion: Completion = await call(
+                client.engine_name, client.engine.generate, prompt, sampling, timeout_s=timeout_s, session=session
+            )
+        except CallFailed as failure:
+            raise EngineError(str(failure)) from failure
+        finally:
+            await _answer(self._engine.release, session)
+        if flaw := client.flaw_in(completion, sampling):
+            raise EngineError(f"{client.engine_name} returned {flaw}")
+        return completion
+
+    async def _collect(self, request: RolloutRequest) -> list[Group]:
+        phase = "rollout" if request.purpose == "train" else request.purpose
+        meter = self._report.progress(phase, len(request.tasks) * request.group_size, "trajectory")
+
+        def ended(trajectory: Trajectory) -> None:
+            meter.advance(tokens=trajectory.sampled_tokens)
+
+        try:
+            with meter, _refreshed(meter):
+                return await asyncio.gather(
+                    *(self._group(task, request, place, ended=ended) for place, task in enumerate(request.tasks))
+                )
+        finally:
+            if request.purpose == "train" and isinstance(self._engine, SleepingEngine):
+                await self._engine.sleep()
+
+    async def _group(self, task: Task, key: RolloutKey, place: int, *, ended: Callable[[Trajectory], None]) -> Group:
+        """Run the trajectories of a task and score them; ``ended`` is called for each before it is scored."""
+        images = ImagePool(self._client.fit)
+        siblings = (
+            self._trajectory(task, key, sibling, f"{key.purpose}-{key.step}-{place:08d}-{sibling:06d}", images, ended)
+            for sibling in range(key.group_size)
+        )
+        trajectories = tuple(await together(*siblings))
+        return await self._stages[task.environment].scorer.settle(Group(task=task, trajectories=trajectories))
+
+    async def _trajectory(
+        self,
+        task: Task,
+        key: RolloutKey,
+        sibling: int,
+        session: str,
+        images: ImagePool,
+        ended: Callable[[Trajectory], None],
+    ) -> Trajectory:
+        """Run and score a trajectory. The names of sessions sort in logical order, which an engine may use."""
+        stage = self._stages[task.environment]
+        seeds = (key.seed, key.purpose, key.step)
+        completions = Completions(
+            model_client=self._client,
+            sampling=replace(self._sampling(key), seed=derive_seed(*seeds, task.key, sibling)),
+            session=session,
+            images=images,
+            slots=self._slots,
+            timeout_s=self._rollout.engine_timeout_s,
+        )
+        context: EpisodeContext | None = None
+        try:
+            async with stage.places, self._slots:
+                context = EpisodeContext(  # here, because its time limit starts
+                    task,
+                    sibling=sibling,
+                    seed=derive_seed(*seeds),
+                    timeout_s=self._rollout.trajectory_timeout_s,
+                    complete=completions,
+                    open_sandbox=self._sandbox.open,
+                )
+                trajectory = await self._act(key, completions, context)
+            ended(trajectory)
+            scored = await stage.scorer.score(trajectory, task, context)
+            counts = completions.counts
+            return scored.replace(metrics={**scored.metrics, **counts}) if counts else scored
+        finally:
+            if context is not None:
+                await self._leave(context)
+
+    def _sampling(self, key: RolloutKey) -> Sampling:
+        """Return the sampling parameters of the run, without a seed, with those that the key overrides."""
+        rollout = self._rollout
+        return Sampling(
+            **{
+                "max_new_tokens": rollout.max_new_tokens,
+                "temperature": rollout.temperature,
+                "top_p": rollout.top_p,
+                "top_k": rollout.top_k,
+                "stop_token_ids": self.chat_format.stop_token_ids if isinstance(self._client, TokenClient) else (),
+                "stop": tuple(rollout.stop),
+                "suppressed_token_ids": self._client.placeholder_token_ids,
+                **key.sampling,
+            }
+        )
+
+    async def _leave(self, context: EpisodeContext) -> None:
+        """Close what an episode has opened. A failure is reported, and does not change its outcome."""
+        try:
+            await call("the end of the episode", context.aclose, timeout_s=self._rollout.environment_timeout_s)
+        except CallFailed as failed:
+            context.logger.warning("task %s, sibling %d: %s", context.task.id, context.sibling, failed)
+
+    async def _act(self, key: RolloutKey, given: Completions, context: EpisodeContext) -> Trajectory:
+        """Run one trajectory."""
+        task, sibling = context.task, context.sibling
+        stage = self._stages[task.environment]
+        try:
+            ended = await stage.agent_loop.run(
+                context,
+                environment_seed=derive_seed(key.seed, "environment", key.step, task.key),
+                sampling=given.sampling,
+                session=given.session,
+                images=given.images,
+            )
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            # The boundary of a trajectory: an error is reported and does not affect other trajectories.
+            failure = Failure(boundary=Boundary.ENVIRONMENT, message=f"the agent loop raised {describe(error)}")
+            ended = Trajectory(task_id=task.id, sibling=sibling, stop=Stop.CANCELLED, failure=failure)
+        if ended.failure is None or ended.failure.boundary is not Boundary.ENVIRONMENT:
+            return ended
+        return ended.replace(failure=replace(ended.failure, message=f"{stage.named}: {ended.failure.message}"))
+
+
+@contextmanager
+def _refreshed(meter: Meter) -> Iterator[None]:
+    """Show the passing time also while no trajectory ends."""
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            meter.refresh()
+
+    task = asyncio.get_running_loop().create_task(refresh())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _answer(method: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a method of an engine, which may be a plain one."""
+    answer = method(*arguments)
+    return await answer if isawaitable(answer) else answer
