@@ -18,6 +18,7 @@ _DECORATION = re.compile(r"(?:[\s*_`\"'(\[{$£€¥≈~]|\\[(\[$]){0,12}(?:[A-Za
 _HEADING = re.compile(r"[.):]\s+\S")
 _OPERATOR = re.compile(r"[ ]?(?:(?P<equals>=)|[-+*/×÷\N{MINUS SIGN}]|\\(?:times|cdot|div))[ ]?[$£€¥]?")
 _WRAPPER = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox|left|right|quad|[ ,;:()\[\]])")
+_ASIDE = re.compile(r"(?<=[0-9%])[ ]{1,3}\([^()\n]{0,200}\)")
 _EXPRESSION = re.compile(r"[\\+*√π±∞]|\s-\s")
 
 
@@ -26,7 +27,7 @@ def stated_number(response: str) -> Fraction | None:
 
     The text after the last ``</think>``, or the whole response, is searched. The first match in this list is used: the
     last balanced ``\boxed{…}``; the last ``#### x``; the last ``answer is x`` (``answer: x``, ``answer = x``); the last
-    number.
+    number, but not one in parentheses after another, as in ``24 (2 dozen)``.
     """
     response = response[-MAXIMUM_CHARACTERS:].rsplit("</think>", 1)[-1]
     box = last_box(response)
@@ -39,7 +40,7 @@ def stated_number(response: str) -> Fraction | None:
             if found is None or (marker is _HASHES and _HEADING.match(text, found.end)):
                 continue  # followed by words, or a numbered heading: not an answer
             return found.value
-    last = last_literal(text)
+    last = last_literal(_ASIDE.sub("", text))
     return last.value if last is not None else None
 
 

@@ -20,7 +20,7 @@ MAXIMUM_EXPONENT = 100
 
 _SIGN = "[-+\N{MINUS SIGN}]"
 _SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
-_RUN = rf"(?:[0-9]+(?:[.,:{_SPACES}][0-9]+)*|\.[0-9]+)"
+_RUN = rf"(?:[0-9]{{1,3}}(?:[ ][0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:[.,:{_SPACES}][0-9]+)*|\.[0-9]+)"
 _LITERAL = re.compile(
     rf"""
     (?: (?<![0-9A-Za-z_)\]}}^])(?<!\^\{{)(?P<sign>{_SIGN})              # a sign after a digit or a name is an operator
@@ -31,14 +31,17 @@ _LITERAL = re.compile(
     (?P<over>(?:[ ]?/[ ]?{_SIGN}?{_RUN})*)
     (?: [eE](?P<exponent>[-+]?[0-9]+)(?![0-9A-Za-z_])
       | [ ]{{0,3}}(?:\\times|\\cdot|[×·*xX])[ ]{{0,3}}10[ ]?\^[ ]?\{{?(?P<power_of_ten>{_SIGN}?[0-9]+)\}}? )?
-    (?P<power>[ ]?(?:\^|\*\*)[ ]?[{{(]?{_SIGN}?[0-9.]+)?
+    (?P<power>(?:[ ]?\^[ ]?|[ ]\*\*[ ]?|\*\*(?![ ]))[{{(]?{_SIGN}?[0-9.]*[0-9])?  # "5** (" ends bold text
     """,
     re.VERBOSE,
 )
-_GROUPED = re.compile(rf"[0-9]{{1,3}}(?:([,{_SPACES}])[0-9]{{3}})(?:\1[0-9]{{3}})*(?:\.[0-9]+)?")
+_GROUPED = re.compile(rf"[0-9]{{1,3}}(?:([ ,{_SPACES}])[0-9]{{3}})(?:\1[0-9]{{3}})*(?:\.[0-9]+)?")
 _PLAIN = re.compile(r"[0-9]*(?:\.[0-9]+)?")
 
-_FRACTION = re.compile(r"([0-9]?)[ ]?\\[dtc]?frac[ ]?(?:([0-9])([0-9])|\{([^{}]{1,64})\}[ ]?\{([^{}]{1,64})\})")
+_PART = r"[ ]?(?:([0-9])|\{([^{}]{1,64})\})"
+_FRACTION = re.compile(rf"([0-9]?)[ ]?\\[dtc]?frac{_PART}{_PART}")
+_EMPHASIS = re.compile(r"(?<![0-9A-Za-z*_)\]}])(\*{1,3}|_{1,3})(?=[^\s*_])([^*_\n]{1,300})(?<=\S)\1(?![0-9A-Za-z*_])")
+"""Bold and italic text in Markdown. A marker after a number is an operator, as in ``2**3``."""
 _NUMBER_ONLY = re.compile(rf"\s*{_SIGN}?{_RUN}\s*")
 _DEGREES = re.compile(r"\^[ ]?(?:\\circ|\{[ ]?\\circ[ ]?\})|°")
 _DIGIT_SPACE = re.compile(r"(?<=[0-9])\\[,;:](?=[0-9]{3})")
@@ -54,7 +57,8 @@ class Literal:
 
 
 def plain(text: str) -> str:
-    r"""Convert LaTeX notation for numbers to plain text: ``\frac{a}{b}``, ``1{,}000``, ``1\,000``, degrees."""
+    r"""Convert LaTeX and Markdown to plain text: ``\frac{a}{b}``, ``1{,}000``, ``1\,000``, degrees, ``**18**``."""
+    text = _EMPHASIS.sub(r"\2", text)
     text = text.replace("{,}", ",").replace("\\!", "").replace("\\$", "$").replace("\\%", "%")
     text = _DEGREES.sub("", _DIGIT_SPACE.sub("", text))
     return _FRACTION.sub(_plain_fraction, text)
