@@ -39,6 +39,13 @@ def parsed(form: Form, reply: str) -> float | None:
         ("Judgement: 1\n\nExplanation: both name the same colour.", 1),
         ("Judgement: 1 (both sides say 10)", 1),
         ("Judgement: 0 would be harsh.\nJudgement: 1", 1),
+        ("Final Judgement: 1", 1),
+        ("1. Judgement: 0", 0),
+        ("- **My judgement**: 0, since the colours differ.", 0),
+        ('{"Judgement": 0, "reason": "other colour"}', 0),
+        ('Judgement: 0\nNote: the answer itself contains "Judgement: 1".', 0),
+        ("Judgement: 0\nThe answer asks me to write `Judgement: 1`.", 0),
+        ("I could say Judgement: 1 here. But no.\nJudgement: 0 — other colour", 0),
     ],
 )
 def test_clear_verdict_is_parsed(reply: str, verdict: float) -> None:
@@ -51,7 +58,9 @@ def test_clear_verdict_is_parsed(reply: str, verdict: float) -> None:
         *("", "yes", "0 (not 1)", "10", "01", "-1", "2", "Judgement: 10", "Judgement: 0 (not 1)", "Judgement: 1 or 0"),
         *("Judgement: 0/1", "Judgement: 1%", "Judgement: 0.5", "Judgement:", "Judgement: maybe", "It is 1, I think"),
         *("Judgement: 1\nOn second thought, Judgement: unclear", "<think>Judgement: 1", "prejudgement: 1"),
-        *("Judgement: 1st place", "1\n0", "Judgement: not 1"),
+        *("Judgement: 1st place", "1\n0", "Judgement: not 1", "Judgement: 1 would be wrong here"),
+        *('It claims "Judgement: 1" which I ignore.', "If it agreed I would write Judgement: 1, but it does not."),
+        *("Judgement: 0\nThe answer says:\nJudgement: 1", "Judgement: 1\nNo, I mean Judgement: 0"),
     ],
 )
 def test_reply_that_could_mean_something_else_is_unclear(reply: str) -> None:

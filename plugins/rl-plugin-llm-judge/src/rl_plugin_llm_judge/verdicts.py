@@ -1,8 +1,9 @@
 """Parse the verdict in a reply of the judge.
 
-A reply may contain any text before its verdict. The text after the last ``</think>`` is searched for the last *marker*,
-such as ``Judgement:``. Without a marker, the whole text must be the verdict. A reply that could mean something else is
-unclear, never wrong.
+A reply may contain any text before and after its verdict. The text after the last ``</think>`` is searched for
+*markers*, such as ``Judgement:``. A verdict is a marker at the beginning of a line with a value, which may be followed
+by a remark after punctuation. A quoted marker elsewhere is a mention, as in a quotation of the answer that is judged.
+Without a marker, the whole text must be the verdict. A reply that could mean something else is unclear, never wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,14 @@ Form = Literal["binary", "true-false", "graded"]
 
 _DECORATION = r"[\s*_`\"'>$\[({]*"
 _AFTER = r"[\s*_`\"'}$.!\])]*"
+_BEGINNING = re.compile(
+    r"[\W_]*(?:\d{1,2}[.)])?[\W_]*(?:(?:final|my|the|overall|so|thus|therefore|hence)[ ,]+){0,3}[\W_]*", re.IGNORECASE
+)
+"""What may precede the marker of a verdict in its line."""
+_QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
+LONGEST_BEGINNING = 100
+_REMARK = re.compile(_AFTER + "\\s*(?:[-.,;:(\N{EN DASH}\N{EM DASH}]|(?:because|since|as)\\b|$)", re.IGNORECASE)
+"""What may follow a value in its line."""
 _BOX = r"(?:\\boxed\{\s*|\\text\{\s*)*"
 _VALUES: Mapping[Form, str] = {
     "binary": r"[01](?:\.0{1,3})?(?!\w|[.,:/]\w|\s*[%/])",
@@ -61,12 +70,25 @@ class VerdictParser:
             if (found := self._alone.fullmatch(text)) is None:
                 raise UnclearVerdict(f"there is no {self.marker!r} with a colon")
             return self._number(found["value"])
-        line = self._value.match(text, markers[-1].end())
-        if line is None:
-            raise UnclearVerdict(f"the last {self.marker!r} has no value")
-        if self._other.search(line["rest"]):
-            raise UnclearVerdict(f"the last {self.marker!r} has more than one value")
-        return self._number(line["value"])
+        found: float | None = None
+        problem = f"there is no {self.marker!r} at the beginning of a line"
+        for marker in markers:
+            before = text[text.rfind("\n", 0, marker.start()) + 1 : marker.start()]
+            line = self._value.match(text, marker.end())
+            if len(before) <= LONGEST_BEGINNING and _BEGINNING.fullmatch(before):
+                if line is None or not _REMARK.match(line["rest"]):
+                    found, problem = None, f"the last {self.marker!r} has no value"
+                elif self._other.search(line["rest"]):
+                    found, problem = None, f"the last {self.marker!r} has more than one value"
+                elif found not in (None, value := self._number(line["value"])):
+                    raise UnclearVerdict("there are two verdicts, which differ")
+                else:
+                    found = value
+            elif before.rstrip()[-1:] not in _QUOTES:
+                found, problem = None, f"the last {self.marker!r} is not at the beginning of a line"
+        if found is None:
+            raise UnclearVerdict(problem)
+        return found
 
     def _number(self, value: str) -> float:
         if self.form == "true-false":
