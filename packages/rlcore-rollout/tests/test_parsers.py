@@ -280,6 +280,19 @@ def test_think_ignores_reasoning_and_calls_inside_it() -> None:
     assert parse(ThinkParser(), "no thought") == ("no thought", [])
 
 
+def test_mistral_ignores_calls_in_its_reasoning() -> None:
+    call = '[TOOL_CALLS][{"name": "a", "arguments": {}}]'
+    assert parse(MistralParser(), f"[THINK]maybe {call}[/THINK]4") == ("4", [])
+    assert parse(MistralParser(), f"[THINK]yes[/THINK]{call}") == ("", [("a", {}, True)])
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_numbers_that_are_not_finite_are_errors(number: str) -> None:
+    text = f'<tool_call>{{"name": "f", "arguments": {{"x": {number}}}}}</tool_call>'
+    assert parse(HermesParser(), text) == ("", [("f", None, False)])
+    assert number.lstrip("-") in error_of(HermesParser(), text)
+
+
 def test_llama3_parses_bare_calls_and_ignores_other_json() -> None:
     one = '{"name": "add", "parameters": {"a": 1}}'
     typed = '{"type": "function", "name": "add", "parameters": {"a": 1}}'

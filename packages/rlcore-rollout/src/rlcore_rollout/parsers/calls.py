@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, NoReturn
 
@@ -15,7 +16,14 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
-_decoder = json.JSONDecoder(parse_constant=_no_constant)
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"the number {number[:40]} is too large")
+    return value
+
+
+_decoder = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 
 
 class BadJson(Exception):
@@ -32,7 +40,7 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
         raise BadJson(f"{error.msg} at character {error.pos - start}") from None
     except RecursionError:
         raise BadJson("it is nested too deeply") from None
-    except ValueError as error:  # a number with thousands of digits, or NaN
+    except ValueError as error:  # a number with thousands of digits, NaN or infinity
         raise BadJson(str(error)) from None
 
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 from rlcore.types import ToolCall
 
 from rlcore_rollout.parsers.calls import BadJson, bad_call, call_id, call_of, kind_of, read_json, to_json
+from rlcore_rollout.parsers.think import without_thoughts
 
 TAG, ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
+THOUGHTS = "[THINK]", "[/THINK]"
 EXPECTED = f'{TAG} [{{"name": <tool name>, "arguments": {{...}}}}, ...]'
 MOST_UNREADABLE = 32
 """Maximum number of unreadable calls in a turn. The rest of the turn is left as text."""
@@ -19,10 +21,11 @@ _ID = re.compile(r"[A-Za-z0-9]{9}")
 
 
 class MistralParser:
-    """Parses every tagged list of calls. Text before the first tag is the content."""
+    """Parses every tagged list of calls outside the reasoning. Text before the first tag is the content."""
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
+        text = without_thoughts(text, *THOUGHTS)
         kept: list[str] = []
         calls: list[ToolCall] = []
         position = unreadable = 0

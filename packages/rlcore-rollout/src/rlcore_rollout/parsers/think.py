@@ -25,19 +25,19 @@ class ThinkParser:
         return self._calls.render(call)
 
 
-def without_thoughts(text: str) -> str:
+def without_thoughts(text: str, opening: str = OPEN, closing: str = CLOSE) -> str:
     """Return the text outside the blocks. An unclosed block extends to the end, an unopened one from the beginning."""
-    first_open, first_close = text.find(OPEN), text.find(CLOSE)
+    first_open, first_close = text.find(opening), text.find(closing)
     if first_open < 0 and first_close < 0:
         return text
     position = 0
     if first_close >= 0 and not 0 <= first_open < first_close:  # the prompt already opened the block
-        position = first_close + len(CLOSE)
+        position = first_close + len(closing)
     kept: list[str] = []
-    while (start := text.find(OPEN, position)) >= 0:
+    while (start := text.find(opening, position)) >= 0:
         kept.append(text[position:start])
-        end = text.find(CLOSE, start)
+        end = text.find(closing, start)
         if end < 0:
             return "".join(kept).strip()
-        position = end + len(CLOSE)
+        position = end + len(closing)
     return "".join([*kept, text[position:]]).strip()
