@@ -27,7 +27,7 @@ from rlcore.session.session import RunSession
 from rlcore.types import derive_seed
 from rlcore_trainer.algorithms.advantages.grpo import grpo
 from rlcore_trainer.algorithms.losses.clip import clip
-from rlcore_trainer.batching.data_order import tasks_of_step
+from rlcore_trainer.batching.data_order import Cursor, draw
 from rlcore_trainer.batching.packing import MicroBatch, TrainingSequence, pack
 from rlcore_trainer.controller.schedule import learning_rate
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
@@ -98,10 +98,9 @@ def reinforce(run: RunSession, policy: CausalLanguageModel, rollouts: Sampler, s
 
 def batches(run: RunSession) -> Iterator[list[rlcore.Task]]:
     """The training tasks of each step, in a new order in each epoch."""
-    tasks, step = run.dataset.tasks("train"), 0
+    tasks, cursor = run.dataset.tasks("train"), Cursor()
     while True:
-        step += 1
-        _, chosen = tasks_of_step(step, tasks=len(tasks), per_step=TASKS_PER_STEP, seed=SEED)
+        chosen, cursor = draw(cursor, TASKS_PER_STEP, tasks=len(tasks), seed=SEED)
         yield [tasks[i] for i in chosen]
 
 

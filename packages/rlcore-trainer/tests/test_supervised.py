@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from rlcore.errors import DataError, UserError
 from rlcore.runs.progress import Meter, silent
 from rlcore.types import Demonstration, Message
 from rlcore_models.lora_config import LoraTable
+from rlcore_trainer.batching.data_order import Cursor
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import SupervisedConfig
 from rlcore_trainer.controller.schedule import learning_rate
@@ -27,7 +29,7 @@ from rlcore_trainer.learner.learner import Learner, offer_training
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.supervised.check import check
-from rlcore_trainer.supervised.data import batch_of_step, encode, hold_out
+from rlcore_trainer.supervised.data import encode, hold_out, next_batch
 from rlcore_trainer.supervised.trainer import SupervisedTrainer
 
 Make = Callable[..., Any]
@@ -209,13 +211,17 @@ def test_gradient_is_independent_of_token_budget_and_order(qwen2: Make) -> None:
 
 
 def test_every_epoch_is_a_different_permutation_of_the_conversations() -> None:
-    steps = [batch_of_step(step, conversations=10, per_step=4, seed=5) for step in range(1, 7)]
-    assert [epoch for epoch, _ in steps] == [0, 0, 0, 1, 1, 1]
-    assert [len(members) for _, members in steps] == [4, 4, 2, 4, 4, 2]
-    first, second = ([i for epoch, members in steps if epoch == e for i in members] for e in (0, 1))
+    steps, cursor = list[list[int]](), Cursor()
+    for _ in range(6):
+        members, cursor = next_batch(cursor, conversations=10, per_step=4, seed=5)
+        steps.append(members)
+    assert [len(members) for members in steps] == [4, 4, 2, 4, 4, 2]
+    first, second = list(chain(*steps[:3])), list(chain(*steps[3:]))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
-    assert batch_of_step(2, conversations=10, per_step=4, seed=6) != steps[1]
+    assert next_batch(Cursor(), conversations=10, per_step=4, seed=6)[0] != steps[0]
+    others = next_batch(Cursor(position=8), conversations=10, per_step=3, seed=5)[0]
+    assert sorted(chain(*steps[:2], others)) == list(range(10))  # also with another size from the third step on
 
 
 @pytest.mark.parametrize("budget", [1, 9, 4096])
@@ -234,7 +240,7 @@ def test_steps_can_be_set_instead_of_epochs(chats: Make) -> None:
     assert run.logged[4]["learning_rate"] == pytest.approx(
         learning_rate(4, steps=4, peak=0.01, schedule="cosine"), rel=1e-12
     )
-    assert run.logged[4]["data/epoch"] == pytest.approx(4 / 3)
+    assert run.logged[4]["data/epoch"] == 1.4  # ten conversations, four in a step
 
 
 def test_trainer_is_complete_before_training(chats: Make) -> None:

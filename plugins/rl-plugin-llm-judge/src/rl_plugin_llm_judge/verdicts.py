@@ -70,25 +70,25 @@ class VerdictParser:
             if (found := self._alone.fullmatch(text)) is None:
                 raise UnclearVerdict(f"there is no {self.marker!r} with a colon")
             return self._number(found["value"])
-        found: float | None = None
+        verdict: float | None = None
         problem = f"there is no {self.marker!r} at the beginning of a line"
         for marker in markers:
             before = text[text.rfind("\n", 0, marker.start()) + 1 : marker.start()]
             line = self._value.match(text, marker.end())
             if len(before) <= LONGEST_BEGINNING and _BEGINNING.fullmatch(before):
                 if line is None or not _REMARK.match(line["rest"]):
-                    found, problem = None, f"the last {self.marker!r} has no value"
+                    verdict, problem = None, f"the last {self.marker!r} has no value"
                 elif self._other.search(line["rest"]):
-                    found, problem = None, f"the last {self.marker!r} has more than one value"
-                elif found not in (None, value := self._number(line["value"])):
+                    verdict, problem = None, f"the last {self.marker!r} has more than one value"
+                elif verdict not in (None, value := self._number(line["value"])):
                     raise UnclearVerdict("there are two verdicts, which differ")
                 else:
-                    found = value
+                    verdict = value
             elif before.rstrip()[-1:] not in _QUOTES:
-                found, problem = None, f"the last {self.marker!r} is not at the beginning of a line"
-        if found is None:
+                verdict, problem = None, f"the last {self.marker!r} is not at the beginning of a line"
+        if verdict is None:
             raise UnclearVerdict(problem)
-        return found
+        return verdict
 
     def _number(self, value: str) -> float:
         if self.form == "true-false":

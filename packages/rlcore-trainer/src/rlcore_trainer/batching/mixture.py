@@ -16,8 +16,6 @@ from rlcore.types import Task, derive_seed
 
 from rlcore_trainer.batching.data_order import Cursor, draw
 
-FIRST = Cursor(epoch=0, position=0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
@@ -36,7 +34,7 @@ class PartState:
 
     tasks: int
     """Number of tasks, to notice when the data has changed."""
-    cursor: Cursor = FIRST
+    cursor: Cursor = field(default_factory=Cursor)
     owed: float = 0.0
     """Number of tasks that the earlier steps drew too few; negative if they drew too many."""
     resting: Mapping[int, int] = field(default_factory=dict)
@@ -145,7 +143,7 @@ def apportion(
     if total <= 0 or sum(room) < count:
         raise DataError(
             f"a step needs {count} different tasks",
-            found=f"{sum(room)} tasks in the environments with a weight",
+            found=f"{sum(room)} " + ("tasks in the environments with a weight" if len(room) > 1 else "training tasks"),
             where="trainer.tasks_per_step",
             fix=f"add data, or set trainer.tasks_per_step={max(1, sum(room))}",
         )

@@ -18,9 +18,8 @@ from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.curriculum import after_rollout
-from rlcore_trainer.batching.data_order import cursor_of_step, tasks_of_step
 from rlcore_trainer.batching.filtering import REASONS, Reason, check_score, excluding, sift, spread
-from rlcore_trainer.batching.mixture import Drawn, Mixture, MixtureState, Part, PartState
+from rlcore_trainer.batching.mixture import Drawn, Mixture, MixtureState, Part
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
 from rlcore_trainer.controller.collector_state import CollectorState, Waiting, from_json
 
@@ -85,8 +84,6 @@ class Collector:
         self._group_size, self._seed, self._success = group_size, seed, success
         self._environments, self._curriculum = environments, curriculum or CurriculumConfig()
         self._order_seed = seed if trainer.shuffle else None
-        if not environments:
-            cursor_of_step(1, tasks=len(tasks), per_step=self._per_step)
         parts = [
             Part(name=one.name, tasks=[task for task in tasks if task.environment == one.name], weight_at=one.weight_at)
             for one in environments
@@ -97,11 +94,6 @@ class Collector:
         self._step = 0
 
     @property
-    def stateful(self) -> bool:
-        """Whether the tasks of a step depend on earlier steps and not only on its number."""
-        return self.dynamic or bool(self._environments) or self._curriculum.success is not None
-
-    @property
     def dynamic(self) -> bool:
         """Whether dynamic sampling is enabled, so that a step may differ from one rollout of its tasks."""
         return self._filter.metric != "none" or self._filter.oversample > 1
@@ -109,59 +101,41 @@ class Collector:
     def collect(self, step: int, source: RolloutSource) -> Collected | None:
         """Collect the groups of a step; None if the step was interrupted, which leaves the state unchanged.
 
-        In a plain run, the tasks depend only on the step. With several environments, a curriculum or dynamic sampling,
-        they continue where the last step ended. With dynamic sampling, rollouts are numbered consecutively, so a task
-        that is drawn again uses different random numbers, and a step ends after at most ``max_extra_batches`` + 1
+        The tasks continue where the last step ended. With dynamic sampling, rollouts are numbered consecutively, so a
+        task that is drawn again uses different random numbers, and a step ends after at most ``max_extra_batches`` + 1
         rollouts, or after a rollout without any scored trajectory, because another one would likely fail in the same
         way.
         """
-        if self.dynamic:
-            return self._dynamic(step, source)
-        return self._drawn(step, source) if self.stateful else self._plain(step, source)
+        return self._dynamic(step, source) if self.dynamic else self._drawn(step, source)
 
     def state(self, step: int | None = None) -> dict[str, Any]:
-        """Return the state for `restore` as plain JSON values; empty for a plain run.
+        """Return the state for `restore` as plain JSON values; empty before the first step.
 
         Args:
             step: the last completed step, which may be the one before the last collected step if that step was
                 interrupted before its update
         """
         between = self._between if step is None or step >= self._step else self._before
-        return between.to_json() if between is not None and self.stateful else {}
+        return between.to_json() if between is not None else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state`; with an empty state, the next step starts at the data position of an unfiltered run.
-
-        If the number of tasks of an environment has changed, it begins a new epoch.
+        """Restore a `state`. If the number of tasks of an environment has changed, it begins a new epoch.
 
         Raises:
             KeyError, TypeError, ValueError, AttributeError: the state is malformed.
         """
         self._between = self._before = None
         self._step = 0
-        if not state or not self.stateful:
-            return
-        between = from_json(state)
-        self._between = replace(between, drawn=self._mixture.resumed(between.drawn))
-
-    def _plain(self, step: int, source: RolloutSource) -> Collected | None:
-        epoch, indices = tasks_of_step(step, tasks=len(self._tasks), per_step=self._per_step, seed=self._order_seed)
-        groups = source.collect(self._request([self._tasks[index] for index in indices], step))
-        if groups is None:
-            return None
-        left, metrics = self._left(groups)
-        return Collected(groups=left, sampled=groups, metrics=metrics, epoch=epoch)
+        if state:
+            between = from_json(state)
+            self._between = replace(between, drawn=self._mixture.resumed(between.drawn))
 
     def _start(self, step: int) -> CollectorState:
-        """The state before a step without earlier ones, or after the steps of a plain run."""
-        drawn = self._mixture.start()
-        if not self._environments:
-            cursor = cursor_of_step(step, tasks=len(self._tasks), per_step=self._per_step)
-            drawn = {"": PartState(tasks=len(self._tasks), cursor=cursor)}
-        return CollectorState(drawn=drawn, batch=step - 1)
+        """The state before a step without earlier ones."""
+        return CollectorState(drawn=self._mixture.start(), batch=step - 1)
 
     def _drawn(self, step: int, source: RolloutSource) -> Collected | None:
-        """One rollout of tasks that continue where the last step ended."""
+        """Collect one rollout."""
         before = self._between or self._start(step)
         drawn = self._mixture.draw(before.drawn, self._per_step, step)
         groups = source.collect(self._request(drawn.tasks, step))

@@ -14,6 +14,7 @@ from rlcore.types import MediaSpan, derive_seed
 from rlcore.wording import counted
 
 from rlcore_trainer.batching.conversations import ConversationEncoder, cut
+from rlcore_trainer.batching.data_order import Cursor
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import SupervisedConfig
 
@@ -216,10 +217,12 @@ def steps_of_epoch(conversations: int, per_step: int) -> int:
     return -(-conversations // per_step)
 
 
-def batch_of_step(step: int, *, conversations: int, per_step: int, seed: int) -> tuple[int, list[int]]:
-    """Return the epoch, starting from 0, and the conversations of a step, starting from 1. Deterministic."""
-    epoch, place = divmod(step - 1, steps_of_epoch(conversations, per_step))
-    return epoch, list(_order(conversations, seed, epoch)[place * per_step : (place + 1) * per_step])
+def next_batch(cursor: Cursor, *, conversations: int, per_step: int, seed: int) -> tuple[list[int], Cursor]:
+    """Return the conversations of a step and the cursor after it. The last step of an epoch may be smaller."""
+    end = cursor.position + per_step
+    batch = _order(conversations, seed, cursor.epoch)[cursor.position : end]
+    after = Cursor(epoch=cursor.epoch + 1) if end >= conversations else Cursor(epoch=cursor.epoch, position=end)
+    return list(batch), after
 
 
 @lru_cache(maxsize=2)

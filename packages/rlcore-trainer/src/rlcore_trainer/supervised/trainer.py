@@ -13,6 +13,7 @@ from rlcore.errors import EngineError, UserError
 from rlcore.types import Task
 from rlcore.wording import counted
 
+from rlcore_trainer.batching.data_order import Cursor
 from rlcore_trainer.config import SupervisedConfig
 from rlcore_trainer.controller.build import rollouts, training_session
 from rlcore_trainer.controller.rollout_metrics import evaluation_metrics
@@ -21,7 +22,7 @@ from rlcore_trainer.controller.schedule import learning_rate
 from rlcore_trainer.controller.session import require_measured
 from rlcore_trainer.learner.learner import Learner, offer_training
 from rlcore_trainer.policy.policy import TokenPolicy
-from rlcore_trainer.supervised.data import batch_of_step, read_conversations, steps_of_epoch
+from rlcore_trainer.supervised.data import next_batch, read_conversations, steps_of_epoch
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -51,11 +52,12 @@ class SupervisedTrainer:
         """
         self._run = run
         self._config: SupervisedConfig = run.options("trainer")
-        self.session, _ = training_session(run, self._config, dropout=True)
+        self.session, restored = training_session(run, self._config, dropout=True)
         offer_training(self.session.ranks, self.session.trained)
         self._learner = Learner(self.session.ranks, self._config.max_tokens_per_batch)
         self._data = read_conversations(run, self._config, self._token_policy())
         self.train_sequences = self._data.train
+        self._cursor = self._resumed(restored.collection if restored is not None else {})
         self.evaluation_sequences = self._data.evaluation
         self._tasks: Sequence[Task] = (
             tasks_to_evaluate(run.config, run.usable_tasks("evaluation")) if self._config.rollouts else []
@@ -80,8 +82,17 @@ class SupervisedTrainer:
         return {}
 
     def collection(self) -> Mapping[str, Any]:
-        """Return nothing, because the conversations of a step follow from its number."""
-        return {}
+        """Return the position in the conversations, and their number, to notice when the data has changed."""
+        cursor = self._cursor
+        return {"epoch": cursor.epoch, "position": cursor.position, "conversations": len(self.train_sequences)}
+
+    def _resumed(self, collection: Mapping[str, Any]) -> Cursor:
+        """Return the stored position. If the data has changed, a new epoch begins."""
+        if not collection:
+            return Cursor()
+        if collection["conversations"] != len(self.train_sequences):
+            return Cursor(epoch=collection["epoch"] + 1)
+        return Cursor(epoch=collection["epoch"], position=collection["position"])
 
     def _imitate(self) -> Mapping[str, float]:
         run, session, every, steps = self._run, self.session, self._run.config.evaluation.every, self._data.steps
@@ -136,7 +147,9 @@ class SupervisedTrainer:
     def _update(self, step: int) -> dict[str, float]:
         config, seed = self._config, self._run.config.seed
         count = len(self.train_sequences)
-        _, members = batch_of_step(step, conversations=count, per_step=config.conversations_per_step, seed=seed)
+        members, after = next_batch(
+            self._cursor, conversations=count, per_step=config.conversations_per_step, seed=seed
+        )
         batch = [self.train_sequences[i] for i in members]
         rate = learning_rate(
             step,
@@ -153,13 +166,14 @@ class SupervisedTrainer:
             {"loss": loss, "gradient norm": norm}, f"step {step}", unchanged=None if updated else self
         )
         self.session.policy.version += 1
+        self._cursor = after
         return {
             "loss": loss,
             "gradient_norm": norm,
             "learning_rate": rate,
             "tokens/trained": float(sum(sequence.trained for sequence in batch)),
             "conversations": float(len(batch)),
-            "data/epoch": step / steps_of_epoch(count, config.conversations_per_step),
+            "data/epoch": after.epoch + after.position / count,
             "data/unused": float(self._data.unused),
             "updates": 1.0,
         }
