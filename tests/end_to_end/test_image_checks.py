@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rlcore.errors import DataError, UserError
 from rlcore.plugins.registry import Registry
-from rlcore.session.image_checks import check_images
+from rlcore.session.model_inputs import check_images
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.types import ImagePart, Message, Task, TextPart

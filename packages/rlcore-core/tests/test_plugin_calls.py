@@ -28,7 +28,7 @@ from rlcore.plugins.discovery import State
 from rlcore.plugins.installed import Plugins
 from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import KINDS, Registry
-from rlcore.session.checked_dataset import checked_dataset
+from rlcore.session.datasets import checked_dataset
 from rlcore.session.session import RunSession
 from rlcore.specs import RewardSpec
 from rlcore.testing import make_trajectory

@@ -19,10 +19,9 @@ from rlcore.plugin_calls import value_text
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
-from rlcore.session.image_checks import check_images
 from rlcore.session.interpreters import check_interpreter
+from rlcore.session.model_inputs import check_images, check_tools_of_environments
 from rlcore.session.processes import one_of_several_asked, world_size
-from rlcore.session.tool_checks import check_tools_of_environments
 from rlcore.specs import EngineSpec, EnvironmentSpec, ExecutorSpec, RewardSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:

@@ -20,13 +20,16 @@ from rlcore.models.folder import BUILTIN, build, cached, check_checksums, downlo
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make, make_component
-from rlcore.session.chat_arguments import TEMPLATE, chat_arguments
-from rlcore.session.checked_dataset import checked_dataset
-from rlcore.session.image_checks import check_image_input, has_image_environment, uses_tokens
-from rlcore.session.mixed_dataset import MixedDataset, Part
+from rlcore.session.datasets import MixedDataset, Part, UsableTasks, checked_dataset, usable_tasks
+from rlcore.session.model_inputs import (
+    TEMPLATE,
+    chat_arguments,
+    check_image_input,
+    check_tools_of_environments,
+    has_image_environment,
+    uses_tokens,
+)
 from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, importable, runs_code
-from rlcore.session.tool_checks import check_tools_of_environments
-from rlcore.session.usable_tasks import UsableTasks, usable_tasks
 from rlcore.specs import EngineSpec, EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments
 from rlcore.types import Task, derive_seed

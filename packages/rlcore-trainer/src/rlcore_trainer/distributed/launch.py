@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.runs.surroundings import usable_cores
+from rlcore.session.exits import stops_handled
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
-from rlcore.session.signals import stops_handled
 from rlcore.specs import EngineSpec
 from rlcore.terminal import say
 from rlcore.wording import counted

@@ -10,7 +10,7 @@ from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import DataError
 from rlcore.models.folder import local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
-from rlcore.session.tool_checks import check_tools, tool_named
+from rlcore.session.model_inputs import check_tools, tool_named
 from rlcore.wording import counted
 
 from rlcore_trainer.checks import lora_check, metrics_check, model_check

@@ -1,24 +1,57 @@
-"""Checks of a run with images: the parts of the model fit together, and the engine accepts the images of each task."""
+"""What the model is shown: images, tools and the arguments of its chat format, checked before weights are loaded."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rlcore.abilities import ImagesConfig
+from rlcore.abilities import ImagesConfig, ToolsConfig
 from rlcore.contracts import ChatFormat, RendersImages
-from rlcore.errors import DataError, UserError
+from rlcore.episodes.tool_environment import ToolEnvironment
+from rlcore.errors import DataError, RlcoreError, UserError
 from rlcore.images.fitting import SETTINGS
 from rlcore.models.adapter import is_adapter
 from rlcore.models.config_file import CONFIG
 from rlcore.models.folder import local_base, local_folder
 from rlcore.models.vision_language import VisionLanguageModel, require_images
+from rlcore.plugins.registry import asked
 from rlcore.specs import EngineSpec, EnvironmentSpec
+from rlcore.types import Message, ToolSchema
 from rlcore.wording import counted
 
 if TYPE_CHECKING:
+    from rlcore.config.environments import ResolvedEnvironment
     from rlcore.session.components import RunComponents
+
+TEMPLATE = "template"
+"""The chat format that renders a Jinja template."""
+_KEYS = {"template_kwargs": "chat_template_kwargs", "template": "chat_template", "hide_tools": "hide_tools"}
+"""Keys by argument."""
+
+
+def chat_arguments(run: RunComponents, id: str, factory: Any) -> dict[str, Any]:
+    """Return the arguments that the run sets for a chat format. Raises `UserError` for one that it does not take."""
+    model = run.config.model
+    given: dict[str, Any] = {}
+    if model.tool_parser != "auto":
+        given["parser"] = run.load("tool_parser", model.tool_parser)()
+    if model.chat_template_kwargs:
+        given["template_kwargs"] = model.chat_template_kwargs
+    if model.chat_template is not None:
+        given["template"] = Path(model.chat_template).expanduser()
+    if model.hide_tools:
+        given["hide_tools"] = True
+    accepted = inspect.signature(factory).parameters
+    for name, key in _KEYS.items():
+        if name in given and name not in accepted:
+            raise UserError(
+                f"the chat format {id!r} takes no model.{key}",
+                where=run.resolved.origin(("model", key)),
+                fix=f"remove it, or set model.chat_format={TEMPLATE}",
+            )
+    return given
 
 
 def check_images(run: RunComponents, splits: Sequence[str]) -> list[str]:
@@ -110,4 +143,37 @@ def _check_number(run: RunComponents, count: int, task: str) -> None:
     )
 
 
-__all__ = ["check_image_input", "check_images", "has_image_environment", "uses_tokens"]
+def check_tools_of_environments(run: RunComponents, folder: Path) -> None:
+    """Render a question with the tools of each environment, as far as they are known before its first episode.
+
+    Raises:
+        UserError: the chat format of the model folder cannot show them.
+    """
+    for one in run.environments:
+        if uses_tokens(run) and (tools := _tools(run, one)):
+            check_tools(run, folder, tools)
+
+
+def check_tools(run: RunComponents, folder: Path, tools: Sequence[ToolSchema]) -> None:
+    """Render a question with tools. Raises as `check_tools_of_environments`."""
+    try:
+        chat_format, named = run.chat_format(folder), run.registry.named("chat_format", run.chat_format_id(folder))
+    except RlcoreError:
+        return  # a part of the run that needs the chat format reports this; others run without one
+    asked(f"prompt of {named}", chat_format.prompt, (Message(role="user", content="Hello"),), tools)
+
+
+def _tools(run: RunComponents, one: ResolvedEnvironment) -> Sequence[ToolSchema]:
+    """The tools that an environment offers in every episode."""
+    if one.python is None:
+        target = run.load("environment", one.id)
+        if isinstance(target, type) and issubclass(target, ToolEnvironment):
+            return [tool.schema for tool in run.environment(one.name).tools.values()]  # type: ignore[attr-defined]
+    if isinstance(one.options, ToolsConfig) and isinstance(one.options.tools, (list, tuple)):
+        return [tool_named(id) for id in one.options.tools]
+    return ()
+
+
+def tool_named(name: str) -> ToolSchema:
+    """A stand-in for a tool of which only the name is known."""
+    return ToolSchema(name=name, description="", parameters={"type": "object", "properties": {}})
