@@ -16,7 +16,7 @@ from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import asked
 from rlcore.runs.machine import free_bytes, gpu_bytes, memory_bytes, peak_bytes, size_text, used_bytes
 from rlcore.session.processes import world_size
-from rlcore.specs import GAPS, EngineSpec, MemoryNeeds, ModelOnDevice, TrainerSpec
+from rlcore.specs import GAPS, MemoryNeeds, ModelOnDevice
 
 if TYPE_CHECKING:
     from rlcore.config.resolved import Resolved
@@ -117,8 +117,8 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
     Raises:
         PluginError: the function of the trainer or of the engine failed.
     """
-    trainer = run.registry.spec("trainer", run.config.trainer.id)
-    if not isinstance(trainer, TrainerSpec) or trainer.memory is None:
+    trainer = run.trainer_spec
+    if trainer.memory is None:
         return None
     try:
         shape = shape_of_folder(model) if isinstance(model, Path) else model
@@ -132,9 +132,8 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
         gpu_bytes=gpu[0] if gpu else None,
     )
     needs = _needs(run, trainer.memory, "trainer", trainer.id, placed)
-    engine = run.registry.spec("engine", run.config.rollout.engine)
-    if trainer.needs_environment and isinstance(engine, EngineSpec) and engine.memory is not None:
-        more = _needs(run, engine.memory, "engine", engine.id, placed)
+    if trainer.needs_environment and run.engine_spec.memory is not None:
+        more = _needs(run, run.engine_spec.memory, "engine", run.engine_spec.id, placed)
         phases = {name: {**needs.phases.get(name, {}), **phase} for name, phase in more.phases.items()}
         needs = replace(needs, parts={**needs.parts, **more.parts}, phases={**needs.phases, **phases})
     program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES

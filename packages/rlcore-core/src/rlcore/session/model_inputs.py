@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.abilities import ImagesConfig, ToolsConfig
+from rlcore.checks import Finding, failure
 from rlcore.contracts import ChatFormat, RendersImages
 from rlcore.episodes.tool_environment import ToolEnvironment
-from rlcore.errors import DataError, RlcoreError, UserError
+from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.images.fitting import SETTINGS
 from rlcore.models.adapter import is_adapter
 from rlcore.models.config_file import CONFIG
 from rlcore.models.folder import local_base, local_folder
 from rlcore.models.vision_language import VisionLanguageModel, require_images
-from rlcore.plugins.registry import asked
-from rlcore.specs import EngineSpec, EnvironmentSpec
+from rlcore.plugin_calls import value_text
+from rlcore.plugins.registry import Registry, asked
+from rlcore.specs import EnvironmentSpec
 from rlcore.types import Message, ToolSchema
 from rlcore.wording import counted
 
@@ -54,43 +56,62 @@ def chat_arguments(run: RunComponents, id: str, factory: Any) -> dict[str, Any]:
     return given
 
 
-def check_images(run: RunComponents, splits: Sequence[str]) -> list[str]:
-    """Check the model and the engine of a run whose tasks or environments have images.
+def detected_chat_format(registry: Registry, folder: Path) -> str:
+    """The id of the chat format that a plugin claims for a tokenizer's folder.
 
-    Returns:
-        A note on the images of a vision-language model.
+    Raises:
+        PluginError: no format supports it.
+    """
+
+    def check(id: object) -> None:
+        # An import path in a model folder must not run code.
+        if not isinstance(id, str):
+            raise TypeError(f"returned {value_text(id)}, expected the id of a chat format")
+        if id not in {spec.id for spec in registry.specs("chat_format")}:
+            raise ValueError(f"there is no chat format {id!r}")
+
+    claimed: str | None = registry.plugins.claim("rlcore_chat_format", check, folder=folder)
+    if claimed is None:
+        raise PluginError(
+            "no chat format supports this model's tokenizer",
+            where=str(folder),
+            fix="set model.chat_format; plain works with any tokenizer",
+        )
+    return claimed
+
+
+def check_images(run: RunComponents, splits: Sequence[str]) -> Iterator[Finding]:
+    """Check the model and the engine of a run whose tasks or environments have images.
 
     Raises:
         UserError: the model reads no images, or its image processor is missing or wrong.
-        DataError: a task has more images than the engine accepts.
     """
-    if not uses_tokens(run):
-        return []
+    if run.engine_spec.speaks == "messages":
+        return
     tasks = (task for name in splits for task in run.dataset.tasks(name))
-    most = max(((sum(len(message.images) for message in task.messages), task.id) for task in tasks), default=(0, ""))
-    _check_number(run, *most)
+    counts = ((sum(len(message.images) for message in task.messages), task.id) for task in tasks)
+    most, task = max(counts, default=(0, ""))
+    options, key = run.options("engine"), f"rollout.{run.config.rollout.engine}.max_images"
+    if isinstance(options, ImagesConfig) and most > options.max_images:
+        reason = f"the engine accepts {counted(options.max_images, 'image')} in a prompt"
+        fix = f"set {key}={most} or higher, or use tasks with fewer images"
+        yield failure(key, f"{reason}: the task {task!r} has {most}", fix)
+        return
     folder = local_folder(run.config.model.path)
     if folder is not None and is_adapter(folder):
         folder = local_base(folder)
     if folder is None:
-        return []
-    needed = most[0] or has_image_environment(run)
+        return
+    needed = most or has_image_environment(run)
     if not needed and not (folder / SETTINGS).is_file():
-        return []  # it is used as a text model
+        return  # it is used as a text model
     where = run.resolved.origin(("model", "path"))
     model = require_images(folder, where=where) if needed else VisionLanguageModel.of_folder(folder)
     processor = None if model is None else run.image_processor(folder)
-    if model is None or processor is None:
-        return []
-    side = processor.token_side**2
-    least, largest = -(-processor.min_pixels // side), processor.max_pixels // side
-    return [f"the model is a {model.family}, which sees an image as {least:,} to {largest:,} tokens (model.images)"]
-
-
-def uses_tokens(run: RunComponents) -> bool:
-    """Whether images are rendered here, and not by a server."""
-    engine = run.registry.spec("engine", run.config.rollout.engine)
-    return not (isinstance(engine, EngineSpec) and engine.speaks == "messages")
+    if model is not None and processor is not None:
+        side = processor.token_side**2
+        sees = f"{-(-processor.min_pixels // side):,} to {processor.max_pixels // side:,} tokens (model.images)"
+        yield Finding(status="ok", text=f"the model is a {model.family}, which sees an image as {sees}")
 
 
 def has_image_environment(run: RunComponents) -> bool:
@@ -130,27 +151,14 @@ def check_image_input(folder: Path, chat_format: ChatFormat, *, named: str, wher
         )
 
 
-def _check_number(run: RunComponents, count: int, task: str) -> None:
-    options = run.options("engine")
-    if not isinstance(options, ImagesConfig) or count <= options.max_images:
-        return
-    key = f"rollout.{run.config.rollout.engine}.max_images"
-    raise DataError(
-        f"the engine accepts {counted(options.max_images, 'image')} in a prompt",
-        found=f"task {task!r} with {count}",
-        where=run.resolved.origin(tuple(key.split("."))),
-        fix=f"set {key}={count} or higher, or use tasks with fewer images",
-    )
-
-
 def check_tools_of_environments(run: RunComponents, folder: Path) -> None:
     """Render a question with the tools of each environment, as far as they are known before its first episode.
 
     Raises:
         UserError: the chat format of the model folder cannot show them.
     """
-    for one in run.environments:
-        if uses_tokens(run) and (tools := _tools(run, one)):
+    for one in run.environments if run.engine_spec.speaks == "tokens" else ():
+        if tools := _tools(run, one):
             check_tools(run, folder, tools)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlcore.checks import failure
 from rlcore.config.layers import DEFAULT, KeyPath, Layer
-from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.resolve import Resolved
 from rlcore.config.schema import RunConfig, Table
 from rlcore.config.write import toml_value
@@ -15,6 +15,7 @@ from rlcore.errors import UserError
 from rlcore.models.fingerprint import fingerprint_of_folder
 from rlcore.models.folder import BUILTIN, local_folder
 from rlcore.runs.directory import Resumption
+from rlcore.session.checks import raise_failures
 
 MODEL = ("model", "path")
 
@@ -29,24 +30,15 @@ def check_unchanged(before: Layer, resolved: Resolved) -> None:
     Raises:
         ProblemsError: lists every such change.
     """
-    now = resolved.tree()
-    problems = []
+    now, found = resolved.tree(), []
     fixed = [pair for path in _fixed(resolved) for pair in _pairs(path, _value(before.tree, path), _value(now, path))]
     for path, old, new in fixed:
         if new == old or resolved.origin(path) == DEFAULT or (path == MODEL and _same_model(old, new)):
             continue
         recorded = f"the value of this run is {toml_value(old)}" if old is not None else "it is not set in this run"
-        problems.append(
-            Problem(
-                kind="refused",
-                path=".".join(path),
-                value=toml_value(new),
-                origin=resolved.origin(path),
-                reason=f"a resumed run cannot change this key; {recorded}\nfix: remove it, or start a new run",
-            )
-        )
-    if problems:
-        raise ProblemsError(problems)
+        reason, fix = f"a resumed run cannot change this key; {recorded}", "remove it, or start a new run"
+        found.append(failure(".".join(path), reason, fix, value=toml_value(new)))
+    raise_failures(resolved, found, kind="refused")
 
 
 def resumed_lines(found: Resumption) -> Iterator[str]:
