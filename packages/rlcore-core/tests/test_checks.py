@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.checks import failure, is_set, setting, unread, warning
+from rlcore.checks import failure, is_set, raise_failures, setting, unread, warning
 from rlcore.config.messages import ProblemsError
 from rlcore.errors import PluginError
-from rlcore.session.checks import check_run, raise_failures
+from rlcore.session.checks import check_run
 from rlcore.session.session import RunSession
 
 VALUES: dict[str, Any] = {

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlcore.checks import raise_failures
 from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import RunConfig
 from rlcore.plugins.registry import Registry
-from rlcore.session.checks import raise_failures
 from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.checks.conflicts import check, comparable

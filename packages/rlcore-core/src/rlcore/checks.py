@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from pydantic import BaseModel
+
+from rlcore.config.layers import DEFAULT, KeyPath
+from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import UserError
 from rlcore.plugin_calls import value_text
 
@@ -41,7 +45,7 @@ def warning(text: str, key: str = "") -> Finding:
     return Finding(status="warn", text=text, key=key)
 
 
-def failed(error: UserError, key: str = "") -> Finding:
+def failure_of(error: UserError, key: str = "") -> Finding:
     """An error as a finding about a key."""
     return failure(key, f"{error.message}: {error.found}" if error.found else error.message, error.fix or "")
 
@@ -68,6 +72,40 @@ def unread(resolved: Resolved, table: str, keys: Iterable[str], text: str, fix: 
     """A failure about each key of a table that is set, but has no effect in this run."""
     paths = (f"{table}.{key}" for key in keys)
     return (failure(path, text, fix) for path in paths if is_set(resolved, path))
+
+
+def raise_failures(resolved: Resolved, findings: Iterable[Finding], *, kind: str = "bad value") -> list[str]:
+    """Raise the failures among findings as one error, or return the texts of the other findings.
+
+    Raises:
+        ProblemsError: lists every failure with the value of its key and the origin of this value.
+    """
+    notes, problems = [], []
+    for one in findings:
+        if one.status != "fail":
+            notes.append(one.text)
+            continue
+        value, _ = setting(resolved, one.key)
+        problems.append(
+            Problem(
+                kind=kind,
+                path=one.key,
+                value=one.value or (None if value is None or isinstance(value, BaseModel) else str(value)),
+                origin=_origin(resolved, tuple(one.key.split("."))),
+                reason=f"{one.text}\nfix: {one.fix}" if one.fix else one.text,
+            )
+        )
+    if problems:
+        raise ProblemsError(problems)
+    return notes
+
+
+def _origin(resolved: Resolved, path: KeyPath) -> str:
+    """The origin of a component's id, of the key itself, or of a value in its table."""
+    if (origin := resolved.origin((*path, "id"))) != DEFAULT:
+        return origin
+    below = (origin for known, origin in resolved.origins.items() if known[: len(path)] == path)
+    return next(below, DEFAULT)
 
 
 def findings_of(answer: object) -> list[Finding]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.checks import Finding, failed, findings_of
+from rlcore.checks import Finding, failure_of, findings_of
 from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.config.resolve import resolve
 from rlcore.errors import UserError
@@ -142,7 +142,7 @@ def _complete(folder: Path, check: Callable[[Path], None]) -> Finding:
     try:
         check(folder)
     except UserError as error:
-        found = failed(error)
+        found = failure_of(error)
         return replace(found, text=f"{folder}: {found.text}")
     return Finding(status="ok", text=f"{folder} is complete")
 
@@ -267,7 +267,7 @@ def recipe_findings(registry: Registry, name: str, layer: Layer, overrides: Sequ
             registry.load(kind, id)
         except UserError as error:
             usable = False
-            yield failed(error)
+            yield failure_of(error)
         else:
             yield Finding(status="ok", text=f"{kind} {id}")
     if usable:
@@ -285,7 +285,7 @@ def _settings(registry: Registry, name: str, layers: Sequence[Layer]) -> Iterato
     try:
         run = RunSession(RunPlan(resolved=resolve(layers, registry, recipe=name)), registry)
     except UserError as error:
-        yield failed(error)
+        yield failure_of(error)
         return
     try:
         found = list(run_findings(run))
@@ -293,11 +293,11 @@ def _settings(registry: Registry, name: str, layers: Sequence[Layer]) -> Iterato
         notes = "".join(f"; {one.text}" for one in found)
         yield from failures or [Finding(status="ok", text=f"settings and data{notes}")]
     except UserError as error:
-        yield failed(error)
+        yield failure_of(error)
     try:
         yield from _model(run)
     except UserError as error:
-        yield failed(error)
+        yield failure_of(error)
     finally:
         run.discard()
 

@@ -9,14 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from pydantic import BaseModel
-
 from rlcore.abilities import ChecksTasks, ProcessesConfig, TasksConfig, ToolsConfig
-from rlcore.checks import Finding, failed, failure, findings_of, setting, warning
-from rlcore.config.layers import DEFAULT, KeyPath
-from rlcore.config.messages import Problem, ProblemsError
+from rlcore.checks import Finding, failure, failure_of, findings_of, raise_failures, warning
+from rlcore.config.layers import KeyPath
 from rlcore.config.requirements import unmet_with_extras
-from rlcore.config.resolved import Resolved
 from rlcore.config.schema import AUTO
 from rlcore.episodes.tool_environment import tool_of
 from rlcore.errors import DataError, EnvironmentFailure, NotInstalledError, UserError
@@ -61,48 +57,13 @@ def run_findings(run: RunSession, *, split: str = "evaluation") -> Iterator[Find
         lambda: _components(run),
         lambda: _tasks(run, splits),
         lambda: _task_contents(run, splits),
-        lambda: _own(run, "trainer", run.config.trainer.id, ("trainer", "id")) if run.trains else (),
-        lambda: _own(run, "strategy", run.config.strategy.id, ("strategy", "id")) if run.trains else (),
+        lambda: _training(run) if run.trains else (),
     )
     for stage in stages:
         found = list(stage())
         yield from found
         if any(one.status == "fail" for one in found):
             return
-
-
-def raise_failures(resolved: Resolved, findings: Iterable[Finding], *, kind: str = "bad value") -> list[str]:
-    """Raise the failures among findings as one error, or return the texts of the other findings.
-
-    Raises:
-        ProblemsError: lists every failure with the value of its key and the origin of this value.
-    """
-    notes, problems = [], []
-    for one in findings:
-        if one.status != "fail":
-            notes.append(one.text)
-            continue
-        value, _ = setting(resolved, one.key)
-        problems.append(
-            Problem(
-                kind=kind,
-                path=one.key,
-                value=one.value or (None if value is None or isinstance(value, BaseModel) else str(value)),
-                origin=_origin(resolved, tuple(one.key.split("."))),
-                reason=f"{one.text}\nfix: {one.fix}" if one.fix else one.text,
-            )
-        )
-    if problems:
-        raise ProblemsError(problems)
-    return notes
-
-
-def _origin(resolved: Resolved, path: KeyPath) -> str:
-    """The origin of a component's id, of the key itself, or of a value in its table."""
-    if (origin := resolved.origin((*path, "id"))) != DEFAULT:
-        return origin
-    below = (origin for known, origin in resolved.origins.items() if known[: len(path)] == path)
-    return next(below, DEFAULT)
 
 
 def _settings(run: RunSession) -> Iterator[Finding]:
@@ -181,6 +142,11 @@ def _own(run: RunSession, kind: str, id: str, path: KeyPath, *arguments: object)
             yield one if one.key else replace(one, key=".".join(path))
 
 
+def _training(run: RunSession) -> Iterator[Finding]:
+    yield from _own(run, "trainer", run.config.trainer.id, ("trainer", "id"))
+    yield from _own(run, "strategy", run.config.strategy.id, ("strategy", "id"))
+
+
 def _components(run: RunSession) -> Iterator[Finding]:
     """Import the components, and look for the model folder."""
     folder = None
@@ -211,7 +177,7 @@ def _interpreter(run: RunSession, environment: ResolvedEnvironment) -> Finding:
     try:
         greeting = run.hosted(environment.name).examine()
     except UserError as error:
-        return failed(error, key)
+        return failure_of(error, key)
     except EnvironmentFailure as error:
         missing = "ModuleNotFoundError" in str(error) or "ImportError" in str(error)
         install = f"install what it needs there, such as with uv pip install --python {environment.python} PACKAGE"

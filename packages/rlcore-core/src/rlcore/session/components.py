@@ -385,6 +385,3 @@ class RunComponents:
             self._temporary.cleanup()
             self._temporary = None
             self._model_folder = None
-
-
-__all__ = ["RunComponents"]

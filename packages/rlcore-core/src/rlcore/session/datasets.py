@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from rlcore.abilities import CountsSkipped, DemonstrationDataset, EpisodeDataset
+from rlcore.abilities import CountsSkipped
 from rlcore.contracts import ChatFormat, Dataset, RendersImages
 from rlcore.errors import DataError, PluginError, UserError
 from rlcore.images import ImageProcessor, image_size
@@ -119,9 +119,6 @@ _METHODS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-Row = TypeVar("Row")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """The dataset of one environment."""
@@ -131,6 +128,17 @@ class Part:
     weight: float
     """Its share of the demonstrations, relative to the others."""
     dataset: Dataset
+
+    def rows(self, method: str, what: str) -> Callable[..., Iterable[Any]]:
+        """A method of the dataset. Raises `DataError` if it has none."""
+        if rows := getattr(self.dataset, method, None):
+            return cast(Callable[..., Iterable[Any]], rows)
+        raise DataError(
+            f"the environment {self.name!r} has no {what}",
+            found=f"its dataset {type(self.dataset).__name__} provides none",
+            where="warmup.steps",
+            fix="set warmup.steps=0, or use another dataset",
+        )
 
 
 class MixedDataset:
@@ -161,15 +169,15 @@ class MixedDataset:
         Raises:
             DataError: a part has no demonstrations.
         """
-        return self._interleaved(_demonstrations, count, seed)
+        return self._interleaved("demonstrations", "demonstrations", count, seed)
 
     def episodes(self, count: int, *, seed: int) -> Iterator[RecordedEpisode]:
         """Recorded episodes of all parts that have a weight, interleaved by their weights. Raises as above."""
-        return self._interleaved(_episodes, count, seed)
+        return self._interleaved("episodes", "recorded episodes", count, seed)
 
-    def _interleaved(self, rows: Callable[[Part, int, int], Iterable[Row]], count: int, seed: int) -> Iterator[Row]:
+    def _interleaved(self, method: str, what: str, count: int, seed: int) -> Iterator[Any]:
         drawn = [one for one in self.parts if one.weight]
-        streams = [iter(rows(one, count, seed)) for one in drawn]
+        streams = [iter(one.rows(method, what)(count, seed=derive_seed(seed, one.name))) for one in drawn]
         total, credit = sum(one.weight for one in drawn), [0.0] * len(drawn)
         for _ in range(count):
             credit = [value + one.weight / total for value, one in zip(credit, drawn, strict=True)]
@@ -179,27 +187,6 @@ class MixedDataset:
             if row is None:
                 return
             yield row
-
-
-def _demonstrations(part: Part, count: int, seed: int) -> Iterable[Demonstration]:
-    if not isinstance(part.dataset, DemonstrationDataset):
-        raise _without(part, "demonstrations")
-    return part.dataset.demonstrations(count, seed=derive_seed(seed, part.name))
-
-
-def _episodes(part: Part, count: int, seed: int) -> Iterable[RecordedEpisode]:
-    if not isinstance(part.dataset, EpisodeDataset):
-        raise _without(part, "recorded episodes")
-    return part.dataset.episodes(count, seed=derive_seed(seed, part.name))
-
-
-def _without(part: Part, what: str) -> DataError:
-    return DataError(
-        f"the environment {part.name!r} has no {what}",
-        found=f"its dataset {type(part.dataset).__name__} provides none",
-        where="warmup.steps",
-        fix="set warmup.steps=0, or use another dataset",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.checks import failure
-from rlcore.config.layers import DEFAULT, KeyPath, Layer
+from rlcore.checks import failure, raise_failures
+from rlcore.config.layers import DEFAULT, KeyPath, Layer, leaves
 from rlcore.config.resolve import Resolved
 from rlcore.config.schema import RunConfig, Table
 from rlcore.config.write import toml_value
@@ -15,7 +15,6 @@ from rlcore.errors import UserError
 from rlcore.models.fingerprint import fingerprint_of_folder
 from rlcore.models.folder import BUILTIN, local_folder
 from rlcore.runs.directory import Resumption
-from rlcore.session.checks import raise_failures
 
 MODEL = ("model", "path")
 
@@ -30,10 +29,12 @@ def check_unchanged(before: Layer, resolved: Resolved) -> None:
     Raises:
         ProblemsError: lists every such change.
     """
-    now, found = resolved.tree(), []
-    fixed = [pair for path in _fixed(resolved) for pair in _pairs(path, _value(before.tree, path), _value(now, path))]
-    for path, old, new in fixed:
-        if new == old or resolved.origin(path) == DEFAULT or (path == MODEL and _same_model(old, new)):
+    fixed, values, found = list(_fixed(resolved)), [_values(tree) for tree in (before.tree, resolved.tree())], []
+    for path in sorted({*values[0], *values[1]}):
+        old, new = (tree.get(path) for tree in values)
+        if new == old or not any(path[: len(key)] == key for key in fixed):
+            continue
+        if resolved.origin(path) == DEFAULT or (path == MODEL and _same_model(old, new)):
             continue
         recorded = f"the value of this run is {toml_value(old)}" if old is not None else "it is not set in this run"
         reason, fix = f"a resumed run cannot change this key; {recorded}", "remove it, or start a new run"
@@ -58,21 +59,9 @@ def _fixed(resolved: Resolved) -> Iterator[KeyPath]:
             yield from ((*table.split("."), key) for key in sorted(options.FIXED))
 
 
-def _pairs(path: KeyPath, old: Any, new: Any) -> Iterator[tuple[KeyPath, Any, Any]]:
-    """The recorded and the current value of a key, or of each key in a table."""
-    if not isinstance(old, Mapping) and not isinstance(new, Mapping):
-        yield path, old, new
-        return
-    tables = [value if isinstance(value, Mapping) else {} for value in (old, new)]
-    for key in sorted({*tables[0], *tables[1]}):
-        yield from _pairs((*path, key), tables[0].get(key), tables[1].get(key))
-
-
-def _value(tree: Mapping[str, Any], path: KeyPath) -> Any:
-    value: Any = tree
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value == "null" else value
+def _values(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
+    """The values of all keys that have one."""
+    return {path: value for path, value in leaves(tree) if value not in (None, "null", {})}
 
 
 def _same_model(old: str | None, new: str) -> bool:
@@ -93,6 +82,3 @@ def _folder(path: str) -> Path | None:
         return local_folder(path)
     except UserError:
         return None
-
-
-__all__ = ["check_unchanged", "resumed_lines"]

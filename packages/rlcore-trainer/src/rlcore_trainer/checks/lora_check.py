@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.checks import Finding, failed, failure, unread, warning
+from rlcore.checks import Finding, failure, failure_of, unread, warning
 from rlcore.config.requirements import unmet
 from rlcore.config.write import toml_value
 from rlcore.errors import NotInstalledError, UserError
@@ -175,7 +175,7 @@ def _of_start(lora: LoraTable, base: Path | None) -> Iterator[Finding]:
         settings = read_settings(folder)
     except UserError as error:
         fix = "the folder of an adapter, such as RUN/checkpoints/best/model"
-        yield failure("lora.adapter", failed(error).text, fix)
+        yield failure("lora.adapter", failure_of(error).text, fix)
         return
     for key, _, found in lora.differences(settings):
         reason = f"the adapter in {folder} has {found}"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.checks import Finding, failed
+from rlcore.checks import Finding, failure_of
 from rlcore.errors import UserError
 from rlcore.runs.directory import config_layer
 
@@ -28,13 +28,13 @@ def check(run: RunSession, critic: CriticConfig, kl: KlConfig) -> Iterator[Findi
         before = configuration_before(run.resume_from).get("critic", {}).get("model", critic.model)
         moved = before not in ("copy", "head") and not Path(before).expanduser().exists()
         if was_head != (critic.model == "head") or (before != critic.model and not moved):
-            yield failed(another_critic(critic.model, was_head=was_head), "critic.model")
+            yield failure_of(another_critic(critic.model, was_head=was_head), "critic.model")
     warmup = run.resolved.options.get("warmup")
     warmed_up = isinstance(warmup, WarmupConfig) and warmup.steps > 0
     folder = run.resume_from.parent
     needs_copy = kl.coefficient and kl.reference is None and warmed_up and not _in_warm_up(run.resume_from)
     if needs_copy and not (folder / "reference").is_dir():
-        yield failed(no_reference(folder), "algorithm.kl.coefficient")
+        yield failure_of(no_reference(folder), "algorithm.kl.coefficient")
 
 
 def _in_warm_up(checkpoint: Path) -> bool:

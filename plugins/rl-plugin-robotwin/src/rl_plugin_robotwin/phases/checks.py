@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.checks import Finding, failed, failure, unread, warning
+from rlcore.checks import Finding, failure, failure_of, unread, warning
 from rlcore.errors import UserError
 from rlcore.runs.directory import last_checkpoint
 
@@ -79,7 +79,7 @@ def _of_explorer(run: RunSession, config: ExplorerConfig, network: NetworkConfig
         try:
             run.registry.load("reward_term", term.id)
         except UserError as error:
-            yield failed(error, key)
+            yield failure_of(error, key)
         frozen = isinstance(config, StudentConfig) and not config.train_world_model
         if term.id == "learning_progress" and frozen:
             reason = "the term learning_progress needs a world model that learns"
