@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from rlcore.checks import failure, is_set, raise_failures, setting, unread, warning
+from rlcore.config.layers import values_layer
 from rlcore.config.messages import ProblemsError
+from rlcore.doctor import recipe_findings
 from rlcore.errors import PluginError
+from rlcore.plugins.registry import Registry
 from rlcore.session.checks import check_run
 from rlcore.session.session import RunSession
 
@@ -97,3 +100,15 @@ def test_check_that_returns_something_else_is_a_plugin_error(toy: Any, answer: s
 def test_check_without_findings_is_accepted(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_run(checked(toy, CHECK.format("return None"))) == []
     assert Path("runs").exists() is False
+
+
+def test_doctor_reports_each_failure_with_its_key_and_fix(toy: Any) -> None:
+    strategy = "class Alone:\n    def device(self): ...\n    def optimise(self): ..."
+    source = (toy.site / "toy_rl.py").read_text(encoding="utf-8")
+    (toy.site / "toy_rl.py").write_text(f"{source}\n{strategy}\n", encoding="utf-8")
+    tree = {**VALUES, "rollout": {"engine": "remote"}, "model": {"path": "builtin:tiny", "quantization": "nf4"}}
+    tree["strategy"] = {"id": "toy_rl:Alone"}
+    findings = recipe_findings(Registry(), "toy/mine", values_layer(tree, "mine"))
+    found = [one for one in findings if one.status == "fail"]
+    assert [one.text.partition(": ")[0] for one in found] == ["rollout.engine", "model.quantization"]
+    assert all(one.fix for one in found)

@@ -64,9 +64,9 @@ def _values(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
     return {path: value for path, value in leaves(tree) if value not in (None, "null", {})}
 
 
-def _same_model(old: str | None, new: str) -> bool:
+def _same_model(old: str | None, new: str | None) -> bool:
     """Whether two folders have the same weights. A folder that was moved or deleted cannot be compared."""
-    if old is None or old.startswith(BUILTIN):
+    if old is None or new is None or old.startswith(BUILTIN):
         return False
     before, now = _folder(old), _folder(new)
     if before is None or now is None:
