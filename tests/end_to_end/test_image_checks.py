@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.errors import DataError, UserError
+from rlcore.checks import Finding
+from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
-from rlcore.session.image_checks import check_images
+from rlcore.session.model_inputs import check_images
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.types import ImagePart, Message, Task, TextPart
@@ -33,7 +34,7 @@ class Rows:
         return Task(id=f"row-{place}", messages=(Message(role="user", content=content),), images=images)
 
 
-def checked(folder: Path, counts: Sequence[int], **engine: Any) -> list[str]:
+def checked(folder: Path, counts: Sequence[int], **engine: Any) -> list[Finding]:
     values = {
         "model": {"path": str(folder), "images": {"max_pixels": 40 * 28 * 28}},
         "environment": {"id": "gsm8k-tools"},
@@ -43,7 +44,7 @@ def checked(folder: Path, counts: Sequence[int], **engine: Any) -> list[str]:
     }
     registry = Registry()
     run = RunSession(RunPlan.of(values, registry=registry), registry, dataset=Rows(counts))
-    return check_images(run, ["train"])
+    return list(check_images(run, ["train"]))
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +54,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_vision_language_model_is_recognised(folder: Path) -> None:
     note = "the model is a Qwen2.5-VL, which sees an image as 1 to 40 tokens (model.images)"
-    assert checked(folder, [0, 0]) == [note]
-    assert checked(folder, [0, 2]) == [note]
+    assert checked(folder, [0, 0]) == checked(folder, [0, 2]) == [Finding(status="ok", text=note)]
 
 
 def test_more_images_than_the_engine_accepts_are_rejected(folder: Path) -> None:
-    assert checked(folder, [1, 3], max_images=3)
-    with pytest.raises(DataError, match="the engine accepts 2 images in a prompt") as raised:
-        checked(folder, [1, 3], max_images=2)
-    assert raised.value.found == "task 'row-1' with 3"
-    assert "rollout.vllm.max_images=3" in (raised.value.fix or "")
+    assert [one.status for one in checked(folder, [1, 3], max_images=3)] == ["ok"]
+    (found,) = checked(folder, [1, 3], max_images=2)
+    assert (found.status, found.key) == ("fail", "rollout.vllm.max_images")
+    assert found.text == "the engine accepts 2 images in a prompt: the task 'row-1' has 3"
+    assert "rollout.vllm.max_images=3" in found.fix
 
 
 def test_tasks_with_images_need_a_model_that_reads_them(folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ SOURCE = '''
 import asyncio, os, sys
 import click
 from rlcore import specs
-from rlcore.doctor import Finding
+from rlcore.checks import Finding
 from rlcore.hookspecs import hookimpl
 from rlcore.types import Message, Observation, Step, Task
 

@@ -30,6 +30,7 @@ from typing import Any, Literal
 import pluggy
 from pydantic import BaseModel, ConfigDict, SecretStr
 from rlcore import specs
+from rlcore.checks import Finding
 from rlcore.config.schema import Table
 from rlcore.errors import DataError, WriteError
 from rlcore.hookspecs import hookimpl, hookspec
@@ -180,7 +181,8 @@ class Sampler:
     def close(self): ...
 class Weights:
     def __init__(self, folder): self.folder, self.version, self.module = folder, 0, None
-def look_at(run): return ["one step is little"] if run.options("trainer").steps == 1 else []
+def look_at(run):
+    if run.options("trainer").steps == 1: yield Finding(status="warn", text="one step is little")
 class Trainer:
     def __init__(self, run): self.run = run
     def train(self):

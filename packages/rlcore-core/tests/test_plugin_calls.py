@@ -17,8 +17,9 @@ import pytest
 from hostile_answers import ACTS, ERRORS, VALUES, Nasty, NastyDict, raises
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from rlcore.checks import Finding
 from rlcore.cli.interrupts import interrupts_handled
-from rlcore.doctor import Finding, examine
+from rlcore.doctor import examine
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.episodes.scoring import Scorer
 from rlcore.episodes.tool import ToolResult, tool
@@ -28,7 +29,7 @@ from rlcore.plugins.discovery import State
 from rlcore.plugins.installed import Plugins
 from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import KINDS, Registry
-from rlcore.session.checked_dataset import checked_dataset
+from rlcore.session.datasets import checked_dataset
 from rlcore.session.session import RunSession
 from rlcore.specs import RewardSpec
 from rlcore.testing import make_trajectory
@@ -54,7 +55,7 @@ def rlcore_checks(): yield CheckSpec(id="good", target="zzz_good_plugin:check")
 @hookimpl
 def rlcore_step_finished(step, metrics): seen.append((step, metrics))
 def check():
-    from rlcore.doctor import Finding
+    from rlcore.checks import Finding
     yield Finding(status="ok", text="fine")
 """
 ANY = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -149,9 +149,8 @@ def test_tools_declare_that_they_run_code(toy: Any) -> None:
 
 
 def test_a_cell_must_end_before_its_step(toy: Any) -> None:
-    with pytest.raises(UserError, match="environment_timeout_s") as raised:
+    with pytest.raises(UserError, match="30 s for a cell, 30 s for a step"):
         check_run(session(*CODER, "rollout.environment_timeout_s=30"))
-    assert raised.value.found == "30 s for a cell, 30 s for a step"
     check_run(session(*CODER, "rollout.environment_timeout_s=30", "sandbox.cell_s=20"))
     check_run(session("rollout.environment_timeout_s=30"))
 

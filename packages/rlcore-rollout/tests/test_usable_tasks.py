@@ -12,8 +12,8 @@ import pytest
 from image_files import animation, huge, picture
 from rlcore.errors import UserError
 from rlcore.images import ImageProcessor
+from rlcore.session.datasets import usable_tasks
 from rlcore.session.session import RunSession
-from rlcore.session.usable_tasks import usable_tasks
 from rlcore.types import ImagePart, Message, Observation, Step, Task, TextPart
 from rlcore_rollout.chat.plain import PlainFormat
 

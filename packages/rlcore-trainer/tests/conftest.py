@@ -109,7 +109,6 @@ class Bandit:
             "strategy": SingleProcessConfig(),
             "lora": LoraTable(**tables.pop("lora", {})),
         }
-        self.resolved = SimpleNamespace(options=self._options, environments=())
         self.fails: Callable[[Task, int], bool] = tables.pop("fails", lambda task, sibling: False)
         self.engine_fails: Callable[[int], bool] = tables.pop("engine_fails", lambda request: False)
         self.sync_fails: Callable[[int], bool] = tables.pop("sync_fails", lambda transfer: False)
@@ -123,6 +122,7 @@ class Bandit:
             "evaluation": {"every": 2},
         }
         self.config = RunConfig(**{**values, **tables})
+        self.resolved = SimpleNamespace(config=self.config, options=self._options, environments=())
         self.logged: dict[int, dict[str, float]] = {}
         self.recorded: list[tuple[int, str]] = []
         self.said: list[str] = []

@@ -130,9 +130,8 @@ def cut_and_resumed(bandit: Make, tmp_path: Path, before: dict[str, Any], after:
 
 def told_before(run: Any) -> dict[str, str]:
     """Return the reasons of the problems with resuming a run by key."""
-    run.resolved.origin = lambda path: "a test"
-    found = resume_check.problems(run, run.options("critic"), run.options("algorithm").kl)
-    return {problem.path: problem.reason for problem in found}
+    found = resume_check.check(run, run.options("critic"), run.options("algorithm").kl)
+    return {one.key: f"{one.text}\nfix: {one.fix}" for one in found}
 
 
 def test_critic_added_on_resume_is_initialised(bandit: Make, tmp_path: Path) -> None:

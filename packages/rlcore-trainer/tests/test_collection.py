@@ -150,7 +150,7 @@ def test_step_without_a_filter_is_one_rollout(tasks: int, per_step: int) -> None
     assert (work.requests[0].group_size, work.requests[0].seed, work.requests[0].purpose) == (2, 5, "train")
 
 
-def test_each_task_is_drawn_once_an_epoch_when_a_resumed_run_has_another_number_of_tasks_per_step() -> None:
+def test_each_task_is_drawn_once_an_epoch_after_tasks_per_step_changes() -> None:
     before, after = Work(mixed, tasks=10, per_step=2), Work(mixed, tasks=10, per_step=3)
     for step in (1, 2):
         before.step(step)

@@ -220,7 +220,7 @@ def test_interrupted_warm_up_resumes_where_it_stopped(bandit: Make, tmp_path: Pa
     progress = json.loads((tmp_path / "cut/checkpoints/last/trainer.json").read_text())["progress"]
     assert (progress["step"], progress["warmup"], progress["updates"]) == (0, 1, 1)
     rest = bandit(directory="cut", resume_from=tmp_path / "cut/checkpoints/000000", **tables)
-    assert not list(resume_check.problems(rest, CriticConfig(), KlConfig(coefficient=0.1)))
+    assert not list(resume_check.check(rest, CriticConfig(), KlConfig(coefficient=0.1)))
     found = train(rest).state_dict()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert timeless(rest.logged) == timeless(whole.logged)

@@ -196,10 +196,6 @@ def test_resumed_run_is_identical_and_requires_the_same_base(
     name = "checkpoints/000004/model/adapter_model.safetensors"
     assert_same(load_file(tmp_path / "whole" / name), load_file(tmp_path / "part" / name))
     other = bandit("part", before, **copy.deepcopy(NF4))
-    other.resolved.origin = lambda path: "a test"
-    said = str(next(lora_check.problems(other, reinforcement=True)))
-    assert "model.quantization = none" in said
-    assert (
-        f"{before} was trained with model.quantization=nf4\n      fix: model.quantization=nf4, or start a new run"
-        in said
-    )
+    found = next(lora_check.check(other, reinforcement=True))
+    assert (found.key, found.text) == ("model.quantization", f"{before} was trained with model.quantization=nf4")
+    assert "model.quantization=nf4, or start a new run" in found.fix

@@ -65,5 +65,5 @@ def test_critic_from_another_folder_is_rejected_while_the_first_one_exists(
     (tmp_path / "run/config.toml").write_text(f"[critic]\nmodel = {json.dumps(str(recorded))}\n", encoding="utf-8")
     rest = bandit(resume_from=tmp_path / "run/checkpoints/000001", critic={"model": "copy"}, **gae)
     rest.resolved.origin = lambda path: "a test"
-    found = resume_check.problems(rest, rest.options("critic"), rest.options("algorithm").kl)
-    assert [problem.path for problem in found] == (["critic.model"] if there else [])
+    found = resume_check.check(rest, rest.options("critic"), rest.options("algorithm").kl)
+    assert [one.key for one in found] == (["critic.model"] if there else [])

@@ -12,7 +12,7 @@ from rlcore.config.messages import ProblemsError
 from rlcore.config.schema import MetricChoice, RunConfig
 from rlcore.errors import UserError
 from rlcore.session.plan import RunPlan
-from rlcore_trainer.checks.metrics_check import problems
+from rlcore_trainer.checks.metrics_check import check
 from rlcore_trainer.config import EarlyStop
 from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.controller.session import score
@@ -102,9 +102,9 @@ def test_wrong_choice_of_a_metric_is_reported_with_a_fix(tables: dict[str, Any],
     early_stop = EarlyStop(**tables.pop("early_stop", {}))
     config = RunConfig(**{**VALUES, **tables})
     run: Any = SimpleNamespace(config=config, resolved=SimpleNamespace(origin=lambda path: "a test"))
-    (problem,) = problems(run, early_stop)
-    assert key in problem.path
-    assert fix in problem.reason
+    (found,) = check(run, early_stop)
+    assert key in found.key
+    assert fix in found.fix
 
 
 @pytest.mark.parametrize("key", ["warmup_steps", "warmup_ratio"])

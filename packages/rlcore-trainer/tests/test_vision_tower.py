@@ -110,16 +110,16 @@ def test_a_regular_expression_adapts_the_tower(tmp_path: Path) -> None:
 
 def test_unsupported_vision_models_are_refused_before_weights_load(tmp_path: Path) -> None:
     folder = vision_folder(tmp_path, "qwen2_vl")
-    assert model_check.notes(run(str(folder))) == []
+    assert list(model_check.check(run(str(folder)))) == []
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"qwen2_vl"', '"mllama"').replace("Qwen2VLFor", "MllamaFor"))
     with pytest.raises(UserError, match="MllamaForConditionalGeneration"):
-        model_check.notes(run(str(folder)))
+        list(model_check.check(run(str(folder))))
 
 
 def test_a_frozen_tower_of_a_text_model_is_noted(model_folder: Path) -> None:
-    (note,) = model_check.notes(run(str(model_folder), model={"vision_tower": "frozen"}))
-    assert "no vision tower" in note
+    (found,) = model_check.check(run(str(model_folder), model={"vision_tower": "frozen"}))
+    assert "no vision tower" in found.text
 
 
 def test_a_copied_trunk_keeps_its_tower_frozen() -> None:

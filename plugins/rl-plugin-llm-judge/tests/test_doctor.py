@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from chat_server import Endpoint, failing, free_port, reply
 from judging_server import judged
+from rlcore.checks import Finding
 from rlcore.config.layers import override_layers
-from rlcore.doctor import Finding
 from rlcore.plugins.registry import Registry
 from rlcore.session.reward_probes import probe_plugin
 

@@ -107,7 +107,7 @@ def test_keys_that_contradict_each_other_are_named_where_they_were_given(command
 def test_a_run_in_the_place_of_its_checkpoint_is_named(command: Any, teacher: Path) -> None:
     status, told = command(f"rlcore run -p robotwin -r toy-student --dry-run trainer.teacher={teacher}")
     assert status == 2
-    assert f"fix    trainer.teacher={teacher}/checkpoint-2" in told
+    assert f"fix: trainer.teacher={teacher}/checkpoint-2" in told
 
 
 def test_a_phase_cannot_be_evaluated_on_tasks(command: Any, teacher: Path) -> None:

@@ -15,7 +15,7 @@ def notes(turns: int, stop: list[str], **data: Any) -> str:
     """The warnings, as one text."""
     run = SimpleNamespace(config=SimpleNamespace(rollout=RolloutTable(stop=stop)))
     environment = SimpleNamespace(data=DataConfig(**data), options=EnvironmentConfig(max_turns=turns))
-    return "\n".join(check(run, environment))
+    return "\n".join(one.text for one in check(run, environment))
 
 
 @pytest.mark.parametrize(("tools", "warns"), [("code", True), ("zoom", True), ("none", False)])

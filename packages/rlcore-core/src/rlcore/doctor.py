@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.checks import Finding, findings_of
+from rlcore.checks import Finding, failure_of, findings_of
 from rlcore.config.layers import Layer, file_layer, override_layers
 from rlcore.config.resolve import resolve
 from rlcore.errors import UserError
@@ -28,7 +29,7 @@ from rlcore.runs.machine import GIB, memory_bytes
 from rlcore.runs.metrics import metrics_gap, metrics_lines
 from rlcore.runs.superseded import FOLDER as SUPERSEDED
 from rlcore.runs.surroundings import usable_cores
-from rlcore.session.checks import check_run
+from rlcore.session.checks import run_findings
 from rlcore.session.memory import estimate_memory
 from rlcore.session.plan import RunPlan
 from rlcore.session.reward_probes import probe_plugin, probe_recipe
@@ -141,7 +142,8 @@ def _complete(folder: Path, check: Callable[[Path], None]) -> Finding:
     try:
         check(folder)
     except UserError as error:
-        return Finding(status="fail", text=f"{folder}: {error.message}: {error.found}", fix=error.fix or "")
+        found = failure_of(error)
+        return replace(found, text=f"{folder}: {found.text}")
     return Finding(status="ok", text=f"{folder} is complete")
 
 
@@ -265,7 +267,7 @@ def recipe_findings(registry: Registry, name: str, layer: Layer, overrides: Sequ
             registry.load(kind, id)
         except UserError as error:
             usable = False
-            yield _failure(error)
+            yield failure_of(error)
         else:
             yield Finding(status="ok", text=f"{kind} {id}")
     if usable:
@@ -283,17 +285,19 @@ def _settings(registry: Registry, name: str, layers: Sequence[Layer]) -> Iterato
     try:
         run = RunSession(RunPlan(resolved=resolve(layers, registry, recipe=name)), registry)
     except UserError as error:
-        yield _failure(error)
+        yield failure_of(error)
         return
     try:
-        notes = check_run(run)
-        yield Finding(status="ok", text="settings and data" + "".join(f"; {note}" for note in notes))
+        found = list(run_findings(run))
+        failures = [replace(one, text=f"{one.key}: {one.text}") for one in found if one.status == "fail"]
+        notes = "".join(f"; {one.text}" for one in found)
+        yield from failures or [Finding(status="ok", text=f"settings and data{notes}")]
     except UserError as error:
-        yield _failure(error)
+        yield failure_of(error)
     try:
         yield from _model(run)
     except UserError as error:
-        yield _failure(error)
+        yield failure_of(error)
     finally:
         run.discard()
 
@@ -329,13 +333,6 @@ def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if path.startswith("builtin:"):
         yield "model", path.removeprefix("builtin:")
     yield from (("tracker", id) for id in recipe.get("trackers", {}).get("use", []))
-
-
-def _failure(error: Exception) -> Finding:
-    if isinstance(error, UserError):
-        text = f"{error.message}: {error.found}" if error.found else error.message
-        return Finding(status="fail", text=text, fix=error.fix or "")
-    return Finding(status="fail", text=str(error), fix="reinstall the plugin")
 
 
 def _version(distribution: str) -> str | None:

@@ -48,8 +48,8 @@ class EnvironmentSpec(Spec):
     runs_code: bool = False
     """Whether it runs code in `EpisodeContext.sandbox`. The run then checks at its start that there is a sandbox."""
     check: str | None = None
-    """``module:attribute`` of ``check(run, environment)`` with a `ResolvedEnvironment`, which raises `UserError` for
-    conflicting settings, and returns warnings about settings that are valid but unusual."""
+    """``module:attribute`` of ``check(run, environment)`` with a `ResolvedEnvironment`. Before a run starts, it yields
+    `rlcore.checks.Finding`: failures for conflicting settings, warnings for those that are valid but unusual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class RewardSpec(Spec):
     rewards_silence: bool = False
     """Whether an empty answer may score more than the minimum, as for a reward for brevity (`rlcore.testing`)."""
     probe: str | None = None
-    """``module:attribute`` of ``probe(config)``, which yields `rlcore.doctor.Finding`. It asks the services of the
+    """``module:attribute`` of ``probe(config)``, which yields `rlcore.checks.Finding`. It asks the services of the
     reward once; ``rlcore doctor -p PLUGIN`` calls it for each table of the reward."""
     check: str | None = None
     """``module:attribute`` of ``check(run, environment, index)`` for the reward with this index in the list ``rewards``
@@ -115,7 +115,7 @@ class CommandSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSpec(Spec):
-    """A check of ``rlcore doctor``; ``target()`` yields `rlcore.doctor.Finding`."""
+    """A check of ``rlcore doctor``; ``target()`` yields `rlcore.checks.Finding`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +255,7 @@ class TrainerSpec(Spec):
     quantizes: bool = False
     """Whether it supports ``model.quantization``. Other trainers reject a quantised base model."""
     check: str | None = None
-    """``module:attribute`` of ``check(run)``, which raises `UserError` for conflicting settings, and returns warnings
-    about settings that are valid but unusual."""
+    """``module:attribute`` of ``check(run)``, as `EnvironmentSpec.check`."""
     memory: str | None = None
     """``module:attribute`` of ``memory(run, model) -> MemoryNeeds``, with a `ModelOnDevice`."""
 
@@ -284,8 +283,7 @@ class StrategySpec(Spec):
     process belongs to, or a function that starts them, each as ``rlcore`` with these arguments, and returns their exit
     status. None for a strategy with a single process."""
     check: str | None = None
-    """``module:attribute`` of ``check(run)``, which raises `UserError` when processes or devices are not available, and
-    returns warnings about settings that are valid but unusual."""
+    """``module:attribute`` of ``check(run)``, as `EnvironmentSpec.check`, for processes and devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

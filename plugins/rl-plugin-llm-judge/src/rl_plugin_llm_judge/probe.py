@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from rlcore import event_loop
-from rlcore.doctor import Finding
+from rlcore.checks import Finding
 from rlcore.errors import UserError
 from rlcore.testing import make_trajectory
 from rlcore.types import Message, RewardResult, Task

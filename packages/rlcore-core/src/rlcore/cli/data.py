@@ -30,7 +30,7 @@ from rlcore.json_files import json_lines, parse_json, read_json
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, make_component, worked
 from rlcore.runs.records import blobs_of
-from rlcore.session.checked_dataset import checked_dataset
+from rlcore.session.datasets import checked_dataset
 from rlcore.session.exits import exits_reported
 from rlcore.terminal import say
 from rlcore.types import Demonstration, Task, media_hash, to_json

@@ -37,12 +37,12 @@ from rlcore.runs.directory import (
 )
 from rlcore.runs.output import Output
 from rlcore.session.checks import check_run
+from rlcore.session.exits import STOPS, interruption, status_of, stops_handled
 from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
 from rlcore.session.plan import RunPlan
 from rlcore.session.processes import Processes, rank, speaks_first, world_size
 from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
-from rlcore.session.signals import STOPS, interruption, status_of, stops_handled
 from rlcore.specs import StrategySpec, TrainerSpec
 from rlcore.terminal import say, traceback_lines
 from rlcore.wording import counted

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from rlcore.abilities import ChecksTasks, ProcessesConfig, TasksConfig, ToolsConfig
-from rlcore.config.messages import Problem, ProblemsError
-from rlcore.config.origins import KeyPath
+from rlcore.checks import Finding, failure, failure_of, findings_of, raise_failures, warning
+from rlcore.config.layers import KeyPath
 from rlcore.config.requirements import unmet_with_extras
-from rlcore.config.resolve import Purpose
 from rlcore.config.schema import AUTO
 from rlcore.episodes.tool_environment import tool_of
-from rlcore.errors import DataError, NotInstalledError, PluginError, UserError
+from rlcore.errors import DataError, EnvironmentFailure, NotInstalledError, UserError
 from rlcore.models.folder import local_folder
-from rlcore.plugin_calls import value_text
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
-from rlcore.session.image_checks import check_images
-from rlcore.session.interpreters import check_interpreter
+from rlcore.session.model_inputs import check_images, check_tools_of_environments
 from rlcore.session.processes import one_of_several_asked, world_size
-from rlcore.session.tool_checks import check_tools_of_environments
-from rlcore.specs import EngineSpec, EnvironmentSpec, RewardSpec, SamplerSpec, StrategySpec, TrainerSpec
+from rlcore.specs import EnvironmentSpec, SamplerSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment
@@ -34,177 +33,203 @@ TENSORBOARD = "tensorboard"
 
 
 def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
-    """Raise errors of the engine, tools, rewards, model folder and data rows as `UserError` before the run starts.
+    """Check a run before it starts, and return notes on valid but surprising settings, one sentence each.
 
-    Returns:
-        Notes on valid but surprising settings, one sentence each.
+    Raises:
+        ProblemsError: the settings or the data conflict; lists every such finding.
+        UserError: a package, a file, a component or a row cannot be used.
     """
-    purpose = run.plan.purpose
-    _check_installed(run, purpose)
+    return raise_failures(run.resolved, run_findings(run, split=split))
+
+
+def run_findings(run: RunSession, *, split: str = "evaluation") -> Iterator[Finding]:
+    """What the checks of a run find. A stage that finds a failure is the last one. Raises `UserError` as `check_run`.
+
+    Args:
+        run: a run, or an evaluation
+        split: the split of an evaluation
+    """
+    splits = ["train", *(["evaluation"] if run.config.evaluation.every else [])] if run.trains else [split]
+    _check_installed(run)
     _check_ids(run)
-    engine = run.registry.spec("engine", run.config.rollout.engine)
-    if purpose == "run" and isinstance(engine, EngineSpec) and not engine.trains:
-        raise UserError(
-            f"the engine {engine.id!r} does not sample from the weights of the trainer",
-            where=run.resolved.origin(("rollout", "engine")),
-            fix="use it with rlcore eval, or train with rollout.engine=torch",
+    stages: tuple[Callable[[], Iterable[Finding]], ...] = (
+        lambda: _settings(run),
+        lambda: _components(run),
+        lambda: _tasks(run, splits),
+        lambda: _task_contents(run, splits),
+        lambda: _training(run) if run.trains else (),
+    )
+    for stage in stages:
+        found = list(stage())
+        yield from found
+        if any(one.status == "fail" for one in found):
+            return
+
+
+def _settings(run: RunSession) -> Iterator[Finding]:
+    """Whether the components fit together."""
+    if run.trains:
+        yield from _of_training(run)
+    cell_s, step_s = run.config.sandbox.cell_s, run.config.rollout.environment_timeout_s
+    if run.samples and run.runs_code and cell_s >= step_s:
+        reason = "it must be less than rollout.environment_timeout_s, which otherwise ends the whole trajectory"
+        fix = f"rollout.environment_timeout_s={2 * cell_s:g}"
+        yield failure("sandbox.cell_s", f"{reason}: {cell_s:g} s for a cell, {step_s:g} s for a step", fix)
+    sampler = cast(SamplerSpec, run.registry.spec("sampler", run.config.sampler.id))
+    engine = run.engine_spec
+    for one in run.environments:
+        environment = cast(EnvironmentSpec, run.registry.spec("environment", one.id))
+        if environment.action not in sampler.actions:
+            yield failure(
+                "sampler.id",
+                f"the sampler {sampler.id!r} cannot run the environment {environment.id!r}: "
+                f"its actions are {environment.action}; the sampler runs {_listed(sampler.actions)}",
+                "set sampler.id to another sampler; rlcore plugins list shows them",
+            )
+        if unread := environment.modalities - engine.modalities:
+            yield failure(
+                "rollout.engine",
+                f"the engine {engine.id!r} cannot read the observations of the environment {environment.id!r}: "
+                f"{_listed(unread)}; the engine reads {_listed(engine.modalities)}",
+                "set rollout.engine to another engine; rlcore plugins list shows them",
+            )
+        yield from _own(run, "environment", one.id, one.at("environment", "id"), one)
+        for index, table in enumerate(one.rewards):
+            yield from _own(run, "reward", table.id, (*one.at("reward"), str(index), "id"), one, index)
+
+
+def _of_training(run: RunSession) -> Iterator[Finding]:
+    """What concerns only runs that train."""
+    engine, trainer = run.engine_spec, run.trainer_spec
+    if not engine.trains:
+        reason = f"the engine {engine.id!r} does not sample from the weights of the trainer"
+        yield failure("rollout.engine", reason, "use it with rlcore eval, or train with rollout.engine=torch")
+    if run.config.model.quantization != "none" and not trainer.quantizes:
+        others = (one.id for one in run.registry.specs("trainer") if isinstance(one, TrainerSpec) and one.quantizes)
+        fix = " or ".join(["model.quantization=none", *(f"trainer.id={id}" for id in others)])
+        yield failure("model.quantization", f"the trainer {trainer.id!r} does not support model.quantization", fix)
+    strategy, options = run.registry.spec("strategy", run.config.strategy.id), run.options("strategy")
+    if isinstance(strategy, StrategySpec) and strategy.launch is None and world_size() > 1:
+        reason = f"the strategy {strategy.id!r} supports one process; each of several would train a separate run"
+        found = f"torchrun or accelerate launch set WORLD_SIZE={world_size()}"
+        yield failure("strategy.id", f"{reason}: {found}", "strategy.id=ddp, or start rlcore run without a launcher")
+    if one_of_several_asked() and not (isinstance(options, ProcessesConfig) and options.processes is not None):
+        yield failure(
+            "strategy.id",
+            "accelerate launch was asked for several processes, but this process would train alone: without several "
+            "GPUs, accelerate starts one process, or unconnected ones with mpirun, and sets no WORLD_SIZE",
+            "run without a launcher: rlcore run … strategy.id=ddp strategy.processes=2 starts the processes",
         )
-    folder = None
-    if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
-        folder = local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
-    notes: list[str] = []
-    for environment in run.environments:
-        notes += _check_environment(run, environment)
-        if environment.python is None:
-            run.load("environment", environment.id)
-        else:
-            notes.append(check_interpreter(run, environment))
-        run.rewards(environment.name)
-    if not run.environments:
-        run.rewards()
-    if folder is not None:
-        check_tools_of_environments(run, folder)
-    trainer = run.registry.spec("trainer", run.config.trainer.id) if purpose == "run" else None
-    if not isinstance(trainer, TrainerSpec) or trainer.needs_environment:
-        if run.runs_code:
-            _check_sandbox(run)
-        notes += check_images(run, _check_tasks(run, purpose, split))
-    if isinstance(trainer, TrainerSpec):
-        _check_quantization(run, trainer)
-        if trainer.check:
-            notes += _notes(run, "trainer", trainer.id, trainer.check)
-    if purpose == "run":
-        notes += _check_processes(run)
-        notes += _without_event_files(run)
-    return notes
-
-
-def _without_event_files(run: RunSession) -> list[str]:
-    """A note for the layout ``stamped`` when no tracker writes its folder ``tensorboard/``."""
     use = run.config.trackers.use
-    if run.config.layout != "stamped" or TENSORBOARD in use:
-        return []
-    needs = run.registry.spec("tracker", TENSORBOARD).needs
-    missing = [need for need in needs if unmet_with_extras(need)]
-    install = f", after {pip_line(missing)}" if missing else ""
-    asked = ", ".join(repr(id) for id in (*use, TENSORBOARD))
-    return [f'no event files for TensorBoard are written; to enable them, set trackers.use="[{asked}]"{install}']
-
-
-def _check_environment(run: RunSession, one: ResolvedEnvironment) -> list[str]:
-    """Reject an environment with actions that the sampler cannot run or observations that the engine cannot read.
-
-    Returns:
-        The notes of its own check and of those of its rewards.
-    """
-    config = run.config
-    environment = run.registry.spec("environment", one.id)
-    sampler = run.registry.spec("sampler", config.sampler.id)
-    engine = run.registry.spec("engine", config.rollout.engine)
-    assert isinstance(environment, EnvironmentSpec)
-    if isinstance(sampler, SamplerSpec) and environment.action not in sampler.actions:
-        raise UserError(
-            f"the sampler {sampler.id!r} cannot run the environment {environment.id!r}",
-            found=f"its actions are {environment.action}; the sampler runs {_listed(sampler.actions)}",
-            where=run.resolved.origin(("sampler", "id")),
-            fix="set sampler.id to another sampler; rlcore plugins list shows them",
-        )
-    if isinstance(engine, EngineSpec) and (unread := environment.modalities - engine.modalities):
-        raise UserError(
-            f"the engine {engine.id!r} cannot read the observations of the environment {environment.id!r}",
-            found=f"{_listed(unread)}; the engine reads {_listed(engine.modalities)}",
-            where=run.resolved.origin(("rollout", "engine")),
-            fix="set rollout.engine to another engine; rlcore plugins list shows them",
-        )
-    notes = _notes(run, "environment", one.id, environment.check, one) if environment.check else []
-    for index, table in enumerate(one.rewards):
-        reward = run.registry.spec("reward", table.id)
-        if isinstance(reward, RewardSpec) and reward.check:
-            notes += _notes(run, "reward", table.id, reward.check, one, index)
-    return notes
+    if run.config.layout == "stamped" and TENSORBOARD not in use:
+        missing = [need for need in run.registry.spec("tracker", TENSORBOARD).needs if unmet_with_extras(need)]
+        install = f", after {pip_line(missing)}" if missing else ""
+        wanted = ", ".join(repr(id) for id in (*use, TENSORBOARD))
+        text = f'no event files for TensorBoard are written; to enable them, set trackers.use="[{wanted}]"{install}'
+        yield warning(text, "trackers.use")
 
 
 def _listed(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _check_sandbox(run: RunSession) -> None:
-    """Reject a sandbox that is not available, and a time limit that ends the turn before the cell."""
-    cell_s, step_s = run.config.sandbox.cell_s, run.config.rollout.environment_timeout_s
-    if cell_s >= step_s:
-        raise UserError(
-            "sandbox.cell_s must be less than rollout.environment_timeout_s, which otherwise ends the whole trajectory",
-            found=f"{cell_s:g} s for a cell, {step_s:g} s for a step",
-            where=run.resolved.origin(("sandbox", "cell_s")),
-            fix=f"rollout.environment_timeout_s={2 * cell_s:g}",
-        )
-    run.sandbox_choice  # noqa: B018 (choosing refuses one that is not available)
+def _own(run: RunSession, kind: str, id: str, path: KeyPath, *arguments: object) -> Iterator[Finding]:
+    """What the own check of a component finds; a finding without a key is about the component."""
+    if target := getattr(run.registry.spec(kind, id), "check", None):
+        what = f"the check of {run.registry.named(kind, id)}"
+        check = load_attribute(target, what=what)
+        for one in asked(what, lambda: findings_of(check(run, *arguments))):
+            yield one if one.key else replace(one, key=".".join(path))
 
 
-def _check_quantization(run: RunSession, trainer: TrainerSpec) -> None:
-    if run.config.model.quantization == "none" or trainer.quantizes:
-        return
-    others = [spec.id for spec in run.registry.specs("trainer") if isinstance(spec, TrainerSpec) and spec.quantizes]
-    raise UserError(
-        f"the trainer {trainer.id!r} does not support model.quantization",
-        found=f"model.quantization={run.config.model.quantization}",
-        where=run.resolved.origin(("model", "quantization")),
-        fix=" or ".join(["model.quantization=none", *(f"trainer.id={id}" for id in others)]),
-    )
+def _training(run: RunSession) -> Iterator[Finding]:
+    yield from _own(run, "trainer", run.config.trainer.id, ("trainer", "id"))
+    yield from _own(run, "strategy", run.config.strategy.id, ("strategy", "id"))
 
 
-def _check_processes(run: RunSession) -> list[str]:
-    spec = run.registry.spec("strategy", run.config.strategy.id)
-    assert isinstance(spec, StrategySpec)
-    if spec.launch is None and world_size() > 1:
-        raise UserError(
-            f"the strategy {spec.id!r} supports one process; each of several processes would train a separate run",
-            found=f"WORLD_SIZE={world_size()}, which torchrun and accelerate launch set",
-            where=run.resolved.origin(("strategy", "id")),
-            fix="strategy.id=ddp, or start rlcore run without a launcher",
-        )
-    options = run.options("strategy")
-    told = isinstance(options, ProcessesConfig) and options.processes is not None
-    if one_of_several_asked() and not told:
-        raise UserError(
-            "accelerate launch was asked for several processes, but this process would train alone",
-            found="no WORLD_SIZE: without several GPUs, accelerate starts one process, or unconnected ones with mpirun",
-            fix="run without a launcher: rlcore run … strategy.id=ddp strategy.processes=2 starts the processes",
-        )
-    return _notes(run, "strategy", spec.id, spec.check) if spec.check else []
+def _components(run: RunSession) -> Iterator[Finding]:
+    """Import the components, and look for the model folder."""
+    folder = None
+    if run.engine_spec.speaks == "tokens":
+        folder = local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
+    for environment in run.environments:
+        if environment.python is None:
+            run.load("environment", environment.id)
+        else:
+            yield _interpreter(run, environment)
+        run.rewards(environment.name)
+    if not run.environments:
+        run.rewards()
+    if folder is not None:
+        check_tools_of_environments(run, folder)
+    if run.samples and run.runs_code:
+        run.sandbox_choice  # noqa: B018 (choosing refuses one that is not available)
 
 
-def _notes(run: RunSession, kind: str, id: str, check: str, *arguments: object) -> list[str]:
-    """The notes of a component's own check."""
-    what = f"the check of {run.registry.named(kind, id)}"
-    notes = asked(what, load_attribute(check, what=what), run, *arguments)
-    if notes is None:
-        return []
-    if not isinstance(notes, (list, tuple)) or not all(isinstance(note, str) for note in notes):
-        raise PluginError(f"{what} must return a list of sentences", found=value_text(notes), fix=f"edit {check}")
-    return list(notes)
+def _interpreter(run: RunSession, environment: ResolvedEnvironment) -> Finding:
+    """Start the other interpreter of an environment, and import the environment there."""
+    key, named = ".".join(environment.at("environment", "python")), f"the environment {environment.id!r}"
+    spec = run.registry.spec("environment", environment.id)
+    if isinstance(spec, EnvironmentSpec) and spec.runs_code:
+        reason = f"{named} runs code of the model in the sandbox of this process"
+        return failure(key, reason, "remove environment.python")
+    started = time.monotonic()
+    try:
+        greeting = run.hosted(environment.name).examine()
+    except UserError as error:
+        return failure_of(error, key)
+    except EnvironmentFailure as error:
+        missing = "ModuleNotFoundError" in str(error) or "ImportError" in str(error)
+        install = f"install what it needs there, such as with uv pip install --python {environment.python} PACKAGE"
+        fix = install if missing else "correct the environment, or its keys"
+        return failure(key, f"{named} does not work in another interpreter: {error}", fix)
+    numpy = f"numpy {greeting['numpy']}" if greeting.get("numpy") else "without numpy"
+    version, took = f"Python {greeting.get('python')}, {numpy}", time.monotonic() - started
+    return Finding(status="ok", text=f"{named} runs in {environment.python} ({version}), imported in {took:.1f} s")
 
 
-def _check_tasks(run: RunSession, purpose: Purpose, split: str) -> list[str]:
-    """The splits that the run uses."""
-    splits = [split] if purpose == "evaluation" else ["train"]
-    if purpose == "run" and run.config.evaluation.every:
-        splits.append("evaluation")
-    for name in splits:
+def _tasks(run: RunSession, splits: Sequence[str]) -> Iterator[Finding]:
+    """Whether each environment has tasks, and enough for a step."""
+    empty = False
+    for name in splits if run.samples else ():
         there = Counter(task.environment for task in run.dataset.tasks(name))
         for environment in run.environments:
             if not there[environment.name]:
-                fix = "add rows, or set evaluation.every=0" if name == "evaluation" else "add rows"
+                empty = True
                 whose = f" of the environment {environment.name!r}" if environment.name else ""
-                raise DataError(
+                yield failure(
+                    ".".join(environment.at("data", name)),
                     f"the data{whose} has no tasks to {'train on' if name == 'train' else 'evaluate'}",
-                    where=run.resolved.origin(environment.at("data", name)),
-                    fix=fix,
+                    "add rows, or set evaluation.every=0" if name == "evaluation" else "add rows",
                 )
-        _check_rewards(run, name)
-    if purpose == "run":
-        _check_step(run)
-    return splits
+    options = run.options("trainer") if run.trains and run.samples and not empty else None
+    if not isinstance(options, TasksConfig):
+        return
+    wanted, there = options.tasks_per_step, Counter(task.environment for task in run.dataset.tasks("train"))
+    if there.total() < wanted:
+        fix = f"add data, or set trainer.tasks_per_step={there.total()}"
+        reason = f"a step needs {wanted} different tasks: there are {there.total()} training tasks"
+        yield failure("trainer.tasks_per_step", reason, fix)
+        return
+    tables = run.config.mixture
+    steps = {0} | {step for table in tables if isinstance(table.weight, list) for step, _ in table.weight}
+    for index, table in enumerate(tables):
+        share = max(table.weight_at(step) / math.fsum(one.weight_at(step) for one in tables) for step in steps)
+        if there[table.name] < (most := math.ceil(round(share * wanted, 9))):
+            yield failure(
+                f"environment.{index}.weight",
+                f"a step needs up to {most} different tasks of the environment {table.name!r}: "
+                f"there are {there[table.name]} training tasks",
+                f"add data, or set a lower environment.{table.name}.weight or trainer.tasks_per_step",
+            )
+
+
+def _task_contents(run: RunSession, splits: Sequence[str]) -> Iterator[Finding]:
+    """Whether rewards and engine can use the tasks."""
+    if run.samples:
+        for name in splits:
+            _check_rewards(run, name)
+        yield from check_images(run, splits)
 
 
 def _check_rewards(run: RunSession, split: str) -> None:
@@ -221,36 +246,7 @@ def _check_rewards(run: RunSession, split: str) -> None:
                 raise DataError(error.message, found=error.found, where=where, fix=error.fix) from None
 
 
-def _check_step(run: RunSession) -> None:
-    options, there = run.options("trainer"), len(run.dataset.tasks("train"))
-    if isinstance(options, TasksConfig) and there < (wanted := options.tasks_per_step):
-        raise DataError(
-            f"a step needs {wanted} different tasks",
-            found=f"{there} training tasks",
-            where=run.resolved.origin(("trainer", "tasks_per_step")),
-            fix=f"add data, or set trainer.tasks_per_step={there}",
-        )
-    if isinstance(options, TasksConfig):
-        _check_shares(run, options.tasks_per_step)
-
-
-def _check_shares(run: RunSession, per_step: int) -> None:
-    """Check that each of several environments has enough tasks for its largest share of a step."""
-    tables = run.config.mixture
-    there = Counter(task.environment for task in run.dataset.tasks("train"))
-    steps = {0} | {step for table in tables if isinstance(table.weight, list) for step, _ in table.weight}
-    for index, table in enumerate(tables):
-        share = max(table.weight_at(step) / math.fsum(one.weight_at(step) for one in tables) for step in steps)
-        if there[table.name] < (wanted := math.ceil(round(share * per_step, 9))):
-            raise DataError(
-                f"a step needs up to {wanted} different tasks of the environment {table.name!r}",
-                found=f"{there[table.name]} training tasks",
-                where=run.resolved.origin(("environment", str(index), "weight")),
-                fix=f"add data, or set a lower environment.{table.name}.weight or trainer.tasks_per_step",
-            )
-
-
-def _check_installed(run: RunSession, purpose: Purpose) -> None:
+def _check_installed(run: RunSession) -> None:
     config = run.config
     parts = [("engine", config.rollout.engine), ("sampler", config.sampler.id)]
     parts += [("reward", table.id) for table in config.reward]
@@ -262,7 +258,7 @@ def _check_installed(run: RunSession, purpose: Purpose) -> None:
         parts += [("reward", table.id) for table in environment.rewards]
     if config.sandbox.id != AUTO:
         parts.append(("sandbox", config.sandbox.id))
-    if purpose == "run":
+    if run.trains:
         parts += [("trainer", config.trainer.id), ("strategy", config.strategy.id)]
         parts += [("tracker", id) for id in config.trackers.use]
     missing: dict[str, str] = {}
@@ -292,20 +288,17 @@ def _check_ids(run: RunSession) -> None:
     algorithm = run.resolved.options.get("algorithm")
     for kind in ("advantage", "loss"):
         names.append((kind, getattr(algorithm, kind, None), ("algorithm", kind)))
-    if run.plan.purpose == "run":
+    if run.trains:
         names += [("observer", id, ("observers", str(index))) for index, id in enumerate(run.config.observers)]
-    problems = []
+    found = []
     for kind, id, path in names:
         if not isinstance(id, str) or id == "auto":
             continue
         try:
             _look_up(run, kind, id)
         except UserError as error:
-            origin = run.resolved.origin(path)
-            key = ".".join(path)
-            problems.append(Problem(kind="not found", path=key, value=repr(id), origin=origin, reason=str(error)))
-    if problems:
-        raise ProblemsError(problems)
+            found.append(failure(".".join(path), str(error), value=repr(id)))
+    raise_failures(run.resolved, found, kind="not found")
 
 
 def _look_up(run: RunSession, kind: str, id: str) -> None:

@@ -13,21 +13,23 @@ from rlcore.abilities import NamedModelConfig
 from rlcore.config.schema import LARGEST
 from rlcore.contracts import ChatFormat, Dataset, Environment, Sandbox
 from rlcore.episodes.rewards import SelectedReward, select_rewards
-from rlcore.errors import PluginError, UserError
+from rlcore.errors import UserError
 from rlcore.images import ImageProcessor
 from rlcore.models.config_file import context_tokens
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
-from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make, make_component
-from rlcore.session.chat_arguments import TEMPLATE, chat_arguments
-from rlcore.session.checked_dataset import checked_dataset
-from rlcore.session.image_checks import check_image_input, has_image_environment, uses_tokens
-from rlcore.session.mixed_dataset import MixedDataset, Part
+from rlcore.session.datasets import MixedDataset, Part, UsableTasks, checked_dataset, usable_tasks
+from rlcore.session.model_inputs import (
+    TEMPLATE,
+    chat_arguments,
+    check_image_input,
+    check_tools_of_environments,
+    detected_chat_format,
+    has_image_environment,
+)
 from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, importable, runs_code
-from rlcore.session.tool_checks import check_tools_of_environments
-from rlcore.session.usable_tasks import UsableTasks, usable_tasks
-from rlcore.specs import EngineSpec, EnvironmentSpec
+from rlcore.specs import EngineSpec, EnvironmentSpec, TrainerSpec
 from rlcore.transport.hosting import HostedEnvironments
 from rlcore.types import Task, derive_seed
 
@@ -87,6 +89,26 @@ class RunComponents:
         """Folder of the checkpoint to continue from."""
         return self.plan.resume_from
 
+    @property
+    def trains(self) -> bool:
+        """Whether it is a run, and no evaluation."""
+        return self.plan.purpose == "run"
+
+    @property
+    def samples(self) -> bool:
+        """Whether it needs an environment; some trainers do not."""
+        return not self.trains or self.trainer_spec.needs_environment
+
+    @property
+    def engine_spec(self) -> EngineSpec:
+        """The spec of the engine."""
+        return cast(EngineSpec, self.registry.spec("engine", self.config.rollout.engine))
+
+    @property
+    def trainer_spec(self) -> TrainerSpec:
+        """The spec of the trainer."""
+        return cast(TrainerSpec, self.registry.spec("trainer", self.config.trainer.id))
+
     def options(self, table: str) -> Any:
         """The validated options of a component; see `RunPlan.options`."""
         return self.plan.options(table)
@@ -135,7 +157,7 @@ class RunComponents:
         if split not in self._usable:
             tasks = self.dataset.tasks(split)
             limit = asked = self.config.rollout.max_prompt_tokens
-            tokens = uses_tokens(self)
+            tokens = self.engine_spec.speaks == "tokens"
             pictured = tokens and any(message.images for task in tasks for message in task.messages)
             if pictured or has_image_environment(self):
                 self.check_image_input()
@@ -172,7 +194,7 @@ class RunComponents:
         Raises:
             UserError: it sees none, or a part is missing or belongs to another model.
         """
-        if uses_tokens(self):
+        if self.engine_spec.speaks == "tokens":
             folder = self.model_folder()
             named = self.registry.named("chat_format", self.chat_format_id(folder))
             where = self.resolved.origin(("model", "path"))
@@ -253,11 +275,10 @@ class RunComponents:
     @property
     def own_model(self) -> str | None:
         """The engine's name for the model that it provides; None when the model is ``model.path``."""
-        engine = self.registry.spec("engine", self.config.rollout.engine)
-        if not (isinstance(engine, EngineSpec) and engine.speaks == "messages"):
+        if self.engine_spec.speaks == "tokens":
             return None
         options = self.options("engine")
-        return options.model if isinstance(options, NamedModelConfig) else engine.id
+        return options.model if isinstance(options, NamedModelConfig) else self.engine_spec.id
 
     @property
     def model_name(self) -> str:
@@ -325,14 +346,7 @@ class RunComponents:
             return model.chat_format
         if model.chat_template is not None:
             return TEMPLATE
-        claimed: str | None = self.registry.plugins.claim("rlcore_chat_format", self._check_claimed, folder=folder)
-        if claimed is None:
-            raise PluginError(
-                "no chat format supports this model's tokenizer",
-                where=str(folder),
-                fix="set model.chat_format; plain works with any tokenizer",
-            )
-        return claimed
+        return detected_chat_format(self.registry, folder)
 
     def chat_format(self, folder: Path) -> ChatFormat:
         """The configured chat format, or the one detected from the tokenizer's folder, with the run's parser.
@@ -366,13 +380,6 @@ class RunComponents:
         images = self.config.model.images
         return ImageProcessor.of_folder(folder, min_pixels=images.min_pixels, max_pixels=images.max_pixels)
 
-    def _check_claimed(self, id: object) -> None:
-        """Reject a claimed chat format that is not registered. An import path in a model folder must not run code."""
-        if not isinstance(id, str):
-            raise TypeError(f"returned {value_text(id)}, expected the id of a chat format")
-        if id not in {spec.id for spec in self.registry.specs("chat_format")}:
-            raise ValueError(f"there is no chat format {id!r}")
-
     def discard(self) -> None:
         """Remove the model that was built in a temporary folder, and end the interpreters of environments."""
         for hosted in self._hosted.values():
@@ -381,6 +388,3 @@ class RunComponents:
             self._temporary.cleanup()
             self._temporary = None
             self._model_folder = None
-
-
-__all__ = ["RunComponents"]

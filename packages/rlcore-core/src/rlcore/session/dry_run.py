@@ -12,7 +12,6 @@ from rlcore.runs.machine import size_text
 from rlcore.runs.output import Output
 from rlcore.session.memory import MemoryEstimate, estimate_memory
 from rlcore.session.session import RunSession
-from rlcore.specs import EngineSpec, TrainerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +48,8 @@ def _rehearse(trial: RunSession) -> Rehearsal:
     config, registry = trial.config, trial.registry
     if trial.resume_from is None:
         check_runs(trial.resolved)
-    trainer, spec = registry.load("trainer", config.trainer.id), registry.spec("trainer", config.trainer.id)
-    if config.model.path.startswith(BUILTIN) and isinstance(spec, TrainerSpec) and spec.memory is None:
+    trainer = registry.load("trainer", config.trainer.id)
+    if config.model.path.startswith(BUILTIN) and trial.trainer_spec.memory is None:
         trainer(trial)  # it may create its model itself, and does not say what it needs
         return Rehearsal(estimate=None, verdict=_ready(trial))
     folder = trial.model_here()
@@ -70,19 +69,13 @@ def _rehearse(trial: RunSession) -> Rehearsal:
     return Rehearsal(estimate=estimate, verdict=_ready(trial))
 
 
-def _samples(trial: RunSession) -> bool:
-    trainer = trial.registry.spec("trainer", trial.config.trainer.id)
-    return not isinstance(trainer, TrainerSpec) or trainer.needs_environment
-
-
 def _tell_sandbox(trial: RunSession) -> None:
     """Print the sandbox as the sampler does, which a dry run without the model does not create."""
-    if _samples(trial) and trial.runs_code:
+    if trial.samples and trial.runs_code:
         trial.say(f"sandbox   {trial.sandbox_choice.line()}")
 
 
 def _ready(trial: RunSession) -> str:
-    engine = trial.registry.spec("engine", trial.config.rollout.engine)
-    if _samples(trial) and isinstance(engine, EngineSpec) and engine.starts:
-        return f"ready; not checked: the start of {engine.starts}"
+    if trial.samples and (started := trial.engine_spec.starts):
+        return f"ready; not checked: the start of {started}"
     return "ready: settings, data, model and trainer were loaded and checked"

@@ -1,12 +1,16 @@
-"""Components may not end the process: an exit would look like success and lose what the run has not saved."""
+"""Early ends of a run: SIGINT and SIGTERM during a block, and components that would end the process."""
 
 from __future__ import annotations
 
+import os
+import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 
 from rlcore.errors import ComponentExitError
+from rlcore.plugin_calls import Interrupt
 
 
 @contextmanager
@@ -21,4 +25,55 @@ def exits_reported() -> Iterator[None]:
         ) from error
 
 
-__all__ = ["exits_reported"]
+Handler = Callable[[int, FrameType | None], None]
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Terminated(Interrupt):
+    """SIGTERM, raised where the process was: work is undone and closed as after SIGINT."""
+
+
+def interruption(number: int) -> Interrupt:
+    """The exception of a signal."""
+    return Terminated() if number == signal.SIGTERM else Interrupt()
+
+
+def status_of(error: BaseException | None) -> int:
+    """The exit status after an interruption: 143 for SIGTERM, else 130."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
+@contextmanager
+def stops_handled(handle: Handler, numbers: Sequence[signal.Signals] = STOPS) -> Iterator[None]:
+    """Call ``handle`` for these signals inside the block. Outside of the main thread, the handlers do not change."""
+    with _handled(handle, *numbers):
+        yield
+
+
+@contextmanager
+def terminations_raised() -> Iterator[None]:
+    """Raise `Terminated` for SIGTERM inside the block, so that engines and files are closed."""
+    owner = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a child process, which ends as it would without this handler
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise Terminated
+
+    with _handled(handle, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    try:
+        before = {number: signal.signal(number, handle) for number in numbers}
+    except ValueError:  # not the main thread, so the caller keeps the handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -78,6 +78,3 @@ def _restored(
     layer = Layer(tree=given, origins=origins)
     resolved = resolve([layer], Registry(), recipe=recipe, purpose=purpose)
     return RunPlan(resolved=replace(resolved, origins=origins), purpose=purpose, resume_from=resume_from)
-
-
-__all__ = ["RunPlan"]

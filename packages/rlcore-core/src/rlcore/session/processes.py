@@ -100,17 +100,3 @@ def speaks_first() -> bool:
 def _number(name: str, default: int) -> int:
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else default
-
-
-__all__ = [
-    "LAUNCHER",
-    "Alone",
-    "Processes",
-    "Start",
-    "local_rank",
-    "one_of_several_asked",
-    "processes_of",
-    "rank",
-    "speaks_first",
-    "world_size",
-]

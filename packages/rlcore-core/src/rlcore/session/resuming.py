@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.layers import DEFAULT, KeyPath, Layer
-from rlcore.config.messages import Problem, ProblemsError
+from rlcore.checks import failure, raise_failures
+from rlcore.config.layers import DEFAULT, KeyPath, Layer, leaves
 from rlcore.config.resolve import Resolved
 from rlcore.config.schema import RunConfig, Table
 from rlcore.config.write import toml_value
@@ -29,24 +29,17 @@ def check_unchanged(before: Layer, resolved: Resolved) -> None:
     Raises:
         ProblemsError: lists every such change.
     """
-    now = resolved.tree()
-    problems = []
-    fixed = [pair for path in _fixed(resolved) for pair in _pairs(path, _value(before.tree, path), _value(now, path))]
-    for path, old, new in fixed:
-        if new == old or resolved.origin(path) == DEFAULT or (path == MODEL and _same_model(old, new)):
+    fixed, values, found = list(_fixed(resolved)), [_values(tree) for tree in (before.tree, resolved.tree())], []
+    for path in sorted({*values[0], *values[1]}):
+        old, new = (tree.get(path) for tree in values)
+        if new == old or not any(path[: len(key)] == key for key in fixed):
+            continue
+        if resolved.origin(path) == DEFAULT or (path == MODEL and _same_model(old, new)):
             continue
         recorded = f"the value of this run is {toml_value(old)}" if old is not None else "it is not set in this run"
-        problems.append(
-            Problem(
-                kind="refused",
-                path=".".join(path),
-                value=toml_value(new),
-                origin=resolved.origin(path),
-                reason=f"a resumed run cannot change this key; {recorded}\nfix: remove it, or start a new run",
-            )
-        )
-    if problems:
-        raise ProblemsError(problems)
+        reason, fix = f"a resumed run cannot change this key; {recorded}", "remove it, or start a new run"
+        found.append(failure(".".join(path), reason, fix, value=toml_value(new)))
+    raise_failures(resolved, found, kind="refused")
 
 
 def resumed_lines(found: Resumption) -> Iterator[str]:
@@ -66,26 +59,14 @@ def _fixed(resolved: Resolved) -> Iterator[KeyPath]:
             yield from ((*table.split("."), key) for key in sorted(options.FIXED))
 
 
-def _pairs(path: KeyPath, old: Any, new: Any) -> Iterator[tuple[KeyPath, Any, Any]]:
-    """The recorded and the current value of a key, or of each key in a table."""
-    if not isinstance(old, Mapping) and not isinstance(new, Mapping):
-        yield path, old, new
-        return
-    tables = [value if isinstance(value, Mapping) else {} for value in (old, new)]
-    for key in sorted({*tables[0], *tables[1]}):
-        yield from _pairs((*path, key), tables[0].get(key), tables[1].get(key))
+def _values(tree: Mapping[str, Any]) -> dict[KeyPath, Any]:
+    """The values of all keys that have one."""
+    return {path: value for path, value in leaves(tree) if value not in (None, "null", {})}
 
 
-def _value(tree: Mapping[str, Any], path: KeyPath) -> Any:
-    value: Any = tree
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value == "null" else value
-
-
-def _same_model(old: str | None, new: str) -> bool:
+def _same_model(old: str | None, new: str | None) -> bool:
     """Whether two folders have the same weights. A folder that was moved or deleted cannot be compared."""
-    if old is None or old.startswith(BUILTIN):
+    if old is None or new is None or old.startswith(BUILTIN):
         return False
     before, now = _folder(old), _folder(new)
     if before is None or now is None:
@@ -101,6 +82,3 @@ def _folder(path: str) -> Path | None:
         return local_folder(path)
     except UserError:
         return None
-
-
-__all__ = ["check_unchanged", "resumed_lines"]

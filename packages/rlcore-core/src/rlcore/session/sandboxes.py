@@ -153,6 +153,3 @@ def runs_code(run: RunComponents) -> bool:
         specs += [registry.spec("tool", id) for id in tools if isinstance(id, str)]
     declared = any(isinstance(one, (EnvironmentSpec, RewardSpec, ToolSpec)) and one.runs_code for one in specs)
     return declared or config.sandbox.id != AUTO
-
-
-__all__ = ["SandboxChoice", "choose_sandbox", "examine", "importable", "ranked", "runs_code", "strongest"]

@@ -16,12 +16,13 @@ from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
 from rlcore.runs.directory import RunDirectory
+from rlcore.runs.layout import SHEETS
 from rlcore.runs.output import Output
 from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
 from rlcore.runs.records import write_groups
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
-from rlcore.session.sheets import write_evaluation_sheet
+from rlcore.sheets import Facts, has_images, notes_of_plugins, write_sheet
 
 if TYPE_CHECKING:
     from rlcore.types import Group
@@ -215,4 +216,15 @@ class RunSession(RunComponents):
             self.directory.close()
 
 
-__all__ = ["RunSession"]
+def write_evaluation_sheet(run: Path, step: int, groups: Sequence[Group], plan: RunPlan, registry: Registry) -> None:
+    """Write ``sheets/evaluation-NNNNNN.html`` in a run directory, unless no trajectory has an image.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    if not has_images(groups):
+        return
+    config = plan.resolved.config
+    rows = [("model", config.model.path), ("recipe", plan.resolved.recipe), ("run", run.name)]
+    facts = Facts(title=f"Evaluation at step {step}", rows=rows, success=config.evaluation.success)
+    write_sheet(run / SHEETS / f"evaluation-{step:06d}.html", groups, facts, notes_of_plugins(registry))

@@ -24,7 +24,7 @@ from rlcore.plugins.importing import HEAVY
 from rlcore.plugins.installed import Offer
 from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import KINDS, Registry
-from rlcore.session.checked_dataset import checked_dataset
+from rlcore.session.datasets import checked_dataset
 from rlcore.specs import AlgorithmSpec, DatasetSpec, DialectSpec, TrainerSpec
 from rlcore.testing.calling import Findings
 from rlcore.testing.components import component

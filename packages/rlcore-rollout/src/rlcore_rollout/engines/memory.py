@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlcore.models.config_file import read_config
-from rlcore.session.lengths import own_tokens, prompt_lengths, tasks_together
+from rlcore.session.memory import own_tokens, prompt_lengths, tasks_together
 from rlcore.specs import MemoryNeeds, ModelOnDevice
 
 from rlcore_rollout.engines.torch.config import BATCH_TOKENS, CALL_TOKENS, FUSED_BYTES, TorchEngineConfig

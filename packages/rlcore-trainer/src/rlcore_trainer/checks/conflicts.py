@@ -1,18 +1,13 @@
-"""Find conflicting settings before anything loads. Does not import torch.
-
-A key counts as set when its value differs from the default, because the configuration of a resumed run contains
-every key.
-"""
+"""Find conflicting settings before anything loads. Does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
 from rlcore.abilities import StepsConfig
-from rlcore.config.messages import Problem, ProblemsError
+from rlcore.checks import Finding, failure, is_set, unread, warning
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
@@ -31,38 +26,140 @@ if TYPE_CHECKING:
 
 OF_KL = ("estimator", "target", "importance_weighted", "reference")
 """Keys of ``algorithm.kl`` that may be set while the coefficient is 0, which disables the KL term."""
+NORMED = "seq-mean-token-sum-norm"
 
 
-def check(run: RunSession) -> list[str]:
-    """Report all conflicts in the configuration of a run at once.
-
-    Returns:
-        Notes on valid settings that may be unexpected, one sentence each.
+def check(run: RunSession) -> Iterator[Finding]:
+    """Find all conflicts in the configuration of a run, and valid settings that may be unexpected.
 
     Raises:
-        ProblemsError: settings conflict; each problem has an origin and a fix.
         UserError: an advantage or a loss cannot be imported.
     """
     if run.resume_from is not None:
         check_checkpoint(run.resume_from, checksums=False)
     algorithm = run.resolved.options.get("algorithm")
     if not isinstance(algorithm, AlgorithmConfig):
-        return []  # the trainer defines its own table
+        return  # the trainer defines its own table
     critic = run.resolved.options.get("critic")
     critic = critic if isinstance(critic, CriticConfig) else CriticConfig()
-    found = [*_Conflicts(run, algorithm, critic).all(), *lora_check.problems(run, reinforcement=True)]
-    found += resume_check.problems(run, critic, algorithm.kl)
-    found += [*metrics_check.problems(run, run.options("trainer").early_stop), *model_check.problems(run)]
-    if found:
-        raise ProblemsError(found)
-    return [*_notes(run), *model_check.notes(run), *lora_check.notes(run)]
+    yield from _of_critic(run, algorithm, critic)
+    yield from _of_groups(run, algorithm)
+    yield from _of_kl(run, algorithm)
+    yield from _of_lengths(run, algorithm)
+    yield from _of_importance_sampling(run, algorithm)
+    yield from resume_check.check(run, critic, algorithm.kl)
+    yield from metrics_check.check(run, run.options("trainer").early_stop)
+    yield from model_check.check(run)
+    yield from lora_check.check(run, reinforcement=True)
+    yield from map(warning, _notes(run, algorithm, critic))
 
 
-def _notes(run: RunSession) -> list[str]:
-    algorithm: AlgorithmConfig = run.options("algorithm")
-    trainer = run.options("trainer")
-    critic = run.resolved.options.get("critic")
-    warmup = run.resolved.options.get("warmup")
+def _of_critic(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) -> Iterator[Finding]:
+    name = algorithm.advantage.id
+    reads = advantage_traits(run.load("advantage", name)).needs_critic
+    if critic.model is None:
+        if reads:
+            reason = f"the advantage {name} needs the values of a critic, but critic.model is not set"
+            fix = "critic.model=copy (a separate model) or critic.model=head (a value head on the policy)"
+            yield failure("algorithm.advantage", reason, fix)
+        keys, fix = CriticConfig.model_fields, "remove it, or set critic.model=copy or head"
+        yield from unread(run.resolved, "critic", keys, "the run has no critic", fix)
+        return
+    if not reads:
+        reason = f"the advantage {name} does not use a critic"
+        yield failure("critic.model", reason, "algorithm.advantage=gae, or remove it")
+    if critic.model == "head":
+        reason, fix = "a value head uses the policy's learning rate", "critic.coefficient, or critic.model=copy"
+        yield from unread(run.resolved, "critic", ["learning_rate"], reason, fix)
+    else:
+        reason = "a separate critic minimises only the value loss, so the loss needs no weight"
+        yield from unread(run.resolved, "critic", ["coefficient"], reason, "critic.learning_rate")
+    trainer = run.resolved.options.get("trainer")
+    steps = trainer.steps if isinstance(trainer, StepsConfig) else None
+    if isinstance(steps, int) and critic.warmup_steps >= steps:
+        reason = f"the run has {counted(steps, 'step')}: the policy would never be trained"
+        yield failure("critic.warmup_steps", reason, f"fewer than {steps}")
+    if critic.model not in ("copy", "head") and (missing := _no_model(critic.model)):
+        yield failure("critic.model", missing, "copy, head, a model folder or a hub id")
+
+
+def _of_groups(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding]:
+    single, chosen, name = run.config.rollout.group_size == 1, algorithm.filter, algorithm.advantage.id
+    if single and advantage_traits(run.load("advantage", name)).compares_siblings:
+        fix = "rollout.group_size=2 or more, or algorithm.advantage=reinforce-plus-plus, remax or gae"
+        yield failure("rollout.group_size", f"the advantage {name} compares the trajectories of a group", fix)
+    if single and chosen.metric in ("reward", "accuracy"):
+        reason = "the filter compares the trajectories of a group, and each group has only one"
+        fix = "rollout.group_size=2 or more, or algorithm.filter.metric=none"
+        yield failure("algorithm.filter.metric", reason, fix)
+    if chosen.score is not None:
+        if chosen.metric == "none":
+            fix = "algorithm.filter.metric=accuracy, or remove it"
+            yield failure("algorithm.filter.score", "only a filter.metric compares it", fix)
+        ids = {table.id for environment in run.resolved.environments for table in environment.rewards}
+        if (id := chosen.score.partition("/")[0].partition("#")[0]) not in ids:
+            fix = f"{' or '.join(sorted(ids))}, or one of their components as ID/COMPONENT"
+            yield failure("algorithm.filter.score", f"the run has no reward {id!r}", fix)
+    if not _filters(algorithm):
+        reason = "there is nothing to rank: a step requests exactly the groups that it needs"
+        fix = "algorithm.filter.oversample=1.5, or a filter.metric"
+        yield from unread(run.resolved, "algorithm.filter", ["rank_by_std"], reason, fix)
+        reason, fix = "without a filter, a step always has enough groups", "set algorithm.filter.metric, or remove it"
+        yield from unread(run.resolved, "algorithm.filter", ["when_short"], reason, fix)
+
+
+def _of_kl(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding]:
+    kl = algorithm.kl
+    if kl.controller == "fixed":
+        reason, fix = "only the adaptive controller uses it", "algorithm.kl.controller=adaptive, or remove it"
+        yield from unread(run.resolved, "algorithm.kl", ["target_kl", "horizon"], reason, fix)
+    elif not kl.coefficient:
+        reason = "an adaptive coefficient starts from algorithm.kl.coefficient, which is 0 and would stay 0"
+        yield failure("algorithm.kl.controller", reason, "algorithm.kl.coefficient=0.001")
+    if kl.target == "reward":
+        reason = "a KL term in the reward is computed once, under the sampling policy, so its ratio is always 1"
+        fix = "algorithm.kl.target=loss, or remove it"
+        yield from unread(run.resolved, "algorithm.kl", ["importance_weighted"], reason, fix)
+    if kl.coefficient and kl.reference is not None and (missing := _no_folder(kl.reference)):
+        fix = "the folder of a model, or remove it to use the initial policy"
+        yield failure("algorithm.kl.reference", missing, fix)
+
+
+def _of_lengths(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding]:
+    buffer = algorithm.overlong.buffer
+    limit = response_limit(algorithm, run.config.rollout, *(one.options for one in run.resolved.environments))
+    if buffer >= limit:
+        reason = f"the penalty would start before the first token: the limit is {counted(limit, 'token')}"
+        fix = f"a buffer smaller than {limit}, or a larger algorithm.max_response_tokens"
+        yield failure("algorithm.overlong.buffer", reason, fix)
+    if buffer:
+        return
+    reason = "the penalty has no effect without a buffer"
+    fix = "set algorithm.overlong.buffer to the number of tokens over which the penalty grows, or remove it"
+    yield from unread(run.resolved, "algorithm.overlong", ["penalty"], reason, fix)
+    if (algorithm.aggregation or loss_traits(run.load("loss", algorithm.loss.id)).aggregation) != NORMED:
+        reason = f"only algorithm.overlong.buffer and aggregation={NORMED} use this length"
+        fix = "remove it, or set rollout.max_new_tokens to allow longer responses"
+        yield from unread(run.resolved, "algorithm", ["max_response_tokens"], reason, fix)
+
+
+def _of_importance_sampling(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding]:
+    table, path = algorithm.rollout_importance_sampling, "algorithm.rollout_importance_sampling"
+    if table.mode != "none" and not comparable(run.config.rollout):
+        reason = (
+            "the engine's log-probabilities assume temperature 1 and the full vocabulary, but sampling uses other "
+            "settings: importance weights cannot be computed"
+        )
+        fix = f"rollout.temperature=1 with top_p=1 and top_k=0, or {path}.mode=none"
+        yield from unread(run.resolved, path, type(table).model_fields, reason, fix)
+        return
+    for key in {"none": ("level", "high", "low"), "truncate": ("low",), "mask": ()}[table.mode]:
+        fix = f"{path}.mode={'mask' if key == 'low' else 'truncate'}, or remove it"
+        yield from unread(run.resolved, path, [key], f"mode={table.mode} does not use it", fix)
+
+
+def _notes(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) -> list[str]:
+    trainer, warmup = run.options("trainer"), run.resolved.options.get("warmup")
     warmup_steps = warmup.steps if isinstance(warmup, WarmupConfig) else 0
     kl, found = algorithm.kl, []
     if warmup_steps and not run.config.model.path.startswith(BUILTIN):  # warm-up can degrade a pretrained model
@@ -73,10 +170,10 @@ def _notes(run: RunSession) -> list[str]:
     updates = trainer.epochs * trainer.updates_per_rollout
     if updates > 1:
         found.append(f"{updates} updates on each rollout: all but the first are off-policy")
-    if not kl.coefficient and (unread := [key for key in _chosen(kl) if key in OF_KL]):
-        keys = _listed([f"kl.{key}" for key in unread])
-        found.append(f"kl.coefficient is 0: the KL term is disabled, and {keys} {_verb('have', unread)} no effect")
-    if "max_extra_batches" in _chosen(algorithm.filter) and not _filters(algorithm):
+    if not kl.coefficient and (without := [key for key in OF_KL if is_set(run.resolved, f"algorithm.kl.{key}")]):
+        keys, verb = _listed([f"kl.{key}" for key in without]), "have" if len(without) > 1 else "has"
+        found.append(f"kl.coefficient is 0: the KL term is disabled, and {keys} {verb} no effect")
+    if is_set(run.resolved, "algorithm.filter.max_extra_batches") and not _filters(algorithm):
         found.append("filter.max_extra_batches has no effect: without a filter, a step requests only one rollout")
     if "length" in algorithm.filter.exclude and algorithm.overlong.mask_truncated:
         found.append("overlong.mask_truncated has no effect: filter.exclude excludes truncated trajectories")
@@ -98,7 +195,7 @@ def _notes(run: RunSession) -> list[str]:
             "the engine's log-probabilities assume temperature 1 and the full vocabulary, but sampling uses other "
             "settings: the gap between engine and trainer is neither weighted nor measured"
         )
-    if isinstance(critic, CriticConfig) and critic.model is not None and critic.warmup_steps:
+    if critic.model is not None and critic.warmup_steps:
         found.append(f"only the critic is trained for the first {counted(critic.warmup_steps, 'step')}")
     if algorithm.shuffle_rewards:
         found.append(
@@ -114,156 +211,6 @@ def _differs_between_tokens(run: RunSession, algorithm: AlgorithmConfig) -> bool
     discounts = getattr(run.resolved.options.get("algorithm.advantage"), "gamma", 1.0) < 1
     spread = algorithm.turn_rewards != "none" or (kl.coefficient > 0 and kl.target == "reward")
     return traits.reads_tokens and (traits.needs_critic or discounts or spread)
-
-
-class _Conflicts:
-    def __init__(self, run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) -> None:
-        self._run, self._algorithm, self._critic = run, algorithm, critic
-        self._rollout = run.config.rollout
-        self._advantage = advantage_traits(run.load("advantage", algorithm.advantage.id))
-        self._loss = loss_traits(run.load("loss", algorithm.loss.id))
-
-    def all(self) -> Iterator[Problem]:
-        yield from self._of_values()
-        yield from self._of_groups()
-        yield from self._of_kl()
-        yield from self._of_lengths()
-        yield from self._of_rollout_importance_sampling()
-
-    def _problem(self, path: str, value: object, reason: str, fix: str) -> Problem:
-        return Problem(
-            kind="bad value",
-            path=path,
-            value=str(value),
-            origin=self._run.resolved.origin((*path.split("."), "id")),  # a component's id, or else the key itself
-            reason=f"{reason}\nfix: {fix}",
-        )
-
-    def _of_values(self) -> Iterator[Problem]:
-        reads, critic, name = self._advantage.needs_critic, self._critic, self._algorithm.advantage.id
-        if reads and critic.model is None:
-            reason = f"the advantage {name} needs the values of a critic, but critic.model is not set"
-            fix = "critic.model=copy (a separate model) or critic.model=head (a value head on the policy)"
-            yield self._problem("algorithm.advantage", name, reason, fix)
-        if critic.model is None:
-            for key, value in _chosen(critic).items():
-                fix = "remove it, or set critic.model=copy or head"
-                yield self._problem(f"critic.{key}", value, "the run has no critic", fix)
-            return
-        if not reads:
-            reason = f"the advantage {name} does not use a critic"
-            yield self._problem("critic.model", critic.model, reason, "algorithm.advantage=gae, or remove it")
-        unread = "learning_rate" if critic.model == "head" else "coefficient"
-        if unread in _chosen(critic):
-            reason = {
-                "learning_rate": "a value head uses the policy's learning rate",
-                "coefficient": "a separate critic minimises only the value loss, so the loss needs no weight",
-            }[unread]
-            fix = "critic.coefficient, or critic.model=copy" if critic.model == "head" else "critic.learning_rate"
-            yield self._problem(f"critic.{unread}", getattr(critic, unread), reason, fix)
-        trainer = self._run.resolved.options.get("trainer")
-        steps = trainer.steps if isinstance(trainer, StepsConfig) else None
-        if isinstance(steps, int) and critic.warmup_steps >= steps:
-            reason = f"the run has {counted(steps, 'step')}: the policy would never be trained"
-            yield self._problem("critic.warmup_steps", critic.warmup_steps, reason, f"fewer than {steps}")
-        if critic.model not in ("copy", "head") and (missing := _no_model(critic.model)):
-            yield self._problem("critic.model", critic.model, missing, "copy, head, a model folder or a hub id")
-
-    def _of_groups(self) -> Iterator[Problem]:
-        size, chosen = self._rollout.group_size, self._algorithm.filter
-        if size == 1 and self._advantage.compares_siblings:
-            reason = f"the advantage {self._algorithm.advantage.id} compares the trajectories of a group"
-            fix = "rollout.group_size=2 or more, or algorithm.advantage=reinforce-plus-plus, remax or gae"
-            yield self._problem("rollout.group_size", size, reason, fix)
-        if size == 1 and chosen.metric in ("reward", "accuracy"):
-            reason = "the filter compares the trajectories of a group, and each group has only one"
-            fix = "rollout.group_size=2 or more, or algorithm.filter.metric=none"
-            yield self._problem("algorithm.filter.metric", chosen.metric, reason, fix)
-        if chosen.score is not None:
-            yield from self._of_score(chosen.score)
-        if _filters(self._algorithm):
-            return
-        if chosen.rank_by_std:
-            reason = "there is nothing to rank: a step requests exactly the groups that it needs"
-            fix = "algorithm.filter.oversample=1.5, or a filter.metric"
-            yield self._problem("algorithm.filter.rank_by_std", True, reason, fix)
-        if "when_short" in _chosen(chosen):
-            reason = "without a filter, a step always has enough groups"
-            fix = "set algorithm.filter.metric, or remove it"
-            yield self._problem("algorithm.filter.when_short", chosen.when_short, reason, fix)
-
-    def _of_score(self, score: str) -> Iterator[Problem]:
-        if self._algorithm.filter.metric == "none":
-            fix = "algorithm.filter.metric=accuracy, or remove it"
-            yield self._problem("algorithm.filter.score", score, "only a filter.metric compares it", fix)
-        ids = {table.id for environment in self._run.resolved.environments for table in environment.rewards}
-        if (id := score.partition("/")[0].partition("#")[0]) not in ids:
-            fix = f"{' or '.join(sorted(ids))}, or one of their components as ID/COMPONENT"
-            yield self._problem("algorithm.filter.score", score, f"the run has no reward {id!r}", fix)
-
-    def _of_kl(self) -> Iterator[Problem]:
-        kl = self._algorithm.kl
-        if kl.controller == "adaptive" and not kl.coefficient:
-            reason = "an adaptive coefficient starts from algorithm.kl.coefficient, which is 0 and would stay 0"
-            yield self._problem("algorithm.kl.controller", kl.controller, reason, "algorithm.kl.coefficient=0.001")
-        if kl.controller == "fixed":
-            for key in ("target_kl", "horizon"):
-                if key in _chosen(kl):
-                    fix = "algorithm.kl.controller=adaptive, or remove it"
-                    yield self._problem(
-                        f"algorithm.kl.{key}", getattr(kl, key), "only the adaptive controller uses it", fix
-                    )
-        if kl.importance_weighted and kl.target == "reward":
-            reason = "a KL term in the reward is computed once, under the sampling policy, so its ratio is always 1"
-            fix = "algorithm.kl.target=loss, or remove it"
-            yield self._problem("algorithm.kl.importance_weighted", True, reason, fix)
-        if kl.coefficient and kl.reference is not None and (missing := _no_folder(kl.reference)):
-            fix = "the folder of a model, or remove it to use the initial policy"
-            yield self._problem("algorithm.kl.reference", kl.reference, missing, fix)
-
-    def _of_lengths(self) -> Iterator[Problem]:
-        algorithm, rollout = self._algorithm, self._rollout
-        limit = response_limit(algorithm, rollout, *(one.options for one in self._run.resolved.environments))
-        if algorithm.overlong.buffer >= limit:
-            reason = f"the penalty would start before the first token: the limit is {counted(limit, 'token')}"
-            fix = f"a buffer smaller than {limit}, or a larger algorithm.max_response_tokens"
-            yield self._problem("algorithm.overlong.buffer", algorithm.overlong.buffer, reason, fix)
-        if not algorithm.overlong.buffer and "penalty" in _chosen(algorithm.overlong):
-            reason = "the penalty has no effect without a buffer"
-            fix = "set algorithm.overlong.buffer to the number of tokens over which the penalty grows, or remove it"
-            yield self._problem("algorithm.overlong.penalty", algorithm.overlong.penalty, reason, fix)
-        if (
-            algorithm.max_response_tokens is not None
-            and (algorithm.aggregation or self._loss.aggregation) != "seq-mean-token-sum-norm"
-            and not algorithm.overlong.buffer
-        ):
-            reason = "only algorithm.overlong.buffer and aggregation=seq-mean-token-sum-norm use this length"
-            fix = "remove it, or set rollout.max_new_tokens to allow longer responses"
-            yield self._problem("algorithm.max_response_tokens", algorithm.max_response_tokens, reason, fix)
-
-    def _of_rollout_importance_sampling(self) -> Iterator[Problem]:
-        table = self._algorithm.rollout_importance_sampling
-        chosen, path = _chosen(table), "algorithm.rollout_importance_sampling"
-        unread = {"none": ("level", "high", "low"), "truncate": ("low",), "mask": ()}[table.mode]
-        if not comparable(self._rollout) and table.mode != "none":
-            for key, value in chosen.items():
-                reason = (
-                    "the engine's log-probabilities assume temperature 1 and the full vocabulary, but sampling uses "
-                    "other settings: importance weights cannot be computed"
-                )
-                fix = f"rollout.temperature=1 with top_p=1 and top_k=0, or {path}.mode=none"
-                yield self._problem(f"{path}.{key}", value, reason, fix)
-            return
-        for key in unread:
-            if key in chosen:
-                fix = f"{path}.mode={'mask' if key == 'low' else 'truncate'}, or remove it"
-                yield self._problem(f"{path}.{key}", chosen[key], f"mode={table.mode} does not use it", fix)
-
-
-def _chosen(table: BaseModel) -> Mapping[str, Any]:
-    """Return the keys of a table whose values differ from the defaults."""
-    fields = type(table).model_fields
-    return {key: value for key, value in table if value != fields[key].default}
 
 
 def _no_model(name: str) -> str | None:
@@ -295,7 +242,3 @@ def _filters(algorithm: AlgorithmConfig) -> bool:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _verb(verb: str, subjects: Sequence[str]) -> str:
-    return verb if len(subjects) > 1 else {"have": "has"}[verb]

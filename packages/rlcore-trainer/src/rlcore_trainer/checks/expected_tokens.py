@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset
 from rlcore.errors import RlcoreError
-from rlcore.session.lengths import own_tokens, prompt_lengths
+from rlcore.session.memory import own_tokens, prompt_lengths
 
 from rlcore_trainer.config import PolicyGradientConfig, SupervisedConfig, WarmupConfig
 

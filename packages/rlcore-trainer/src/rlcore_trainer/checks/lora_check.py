@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.config.messages import Problem
+from rlcore.checks import Finding, failure, failure_of, unread, warning
 from rlcore.config.requirements import unmet
 from rlcore.config.write import toml_value
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import WEIGHTS, base_name, base_quantization, check_base, is_adapter, read_settings
 from rlcore.models.folder import BUILTIN, local_base, local_folder
 from rlcore.plugins.loading import pip_line
-from rlcore.specs import EngineSpec
 from rlcore_models.lora_config import ALL, LoraTable, lora_table
 from rlcore_models.lora_names import layers_of_folder, wrong_names
 from rlcore_models.quantization import check_installed
@@ -28,57 +27,48 @@ if TYPE_CHECKING:
 PEFT = "peft>=0.21"
 
 
-def problems(run: RunSession, *, reinforcement: bool) -> Iterator[Problem]:
-    """Yield problems caused by ``[lora]``, or by a model that is an adapter.
+def check(run: RunSession, *, reinforcement: bool) -> Iterator[Finding]:
+    """Find problems caused by ``[lora]``, or by a model that is an adapter.
 
     Raises:
         NotInstalledError: peft is not installed.
         UserError: the adapter to continue from belongs to another base, or is damaged.
     """
-    lora = lora_table(run)
-
-    def problem(path: str, value: Any, reason: str, fix: str) -> Problem:
-        origin = run.resolved.origin(tuple(path.split(".")))
-        return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=f"{reason}\nfix: {fix}")
-
-    base = _base(run)
+    lora, base = lora_table(run), _base(run)
     if base is not None and is_adapter(base):
         below = local_base(base) or base_name(base)
         fix = f"model.path={below} lora.adapter={base}, or rlcore merge {base} --out FOLDER"
-        yield problem("model.path", run.config.model.path, "it is an adapter, but a run starts from a base model", fix)
+        yield failure("model.path", "it is an adapter, but a run starts from a base model", fix)
         return
     if run.resume_from is not None:
-        yield from _of_checkpoint(run.resume_from, base, run.config.model.quantization, lora, problem)
-        yield from _of_configuration(_before(run), lora, problem)
+        yield from _of_checkpoint(run.resume_from, base, run.config.model.quantization, lora)
+        yield from _of_configuration(_before(run), lora)
     quantised = run.config.model.quantization
     if quantised != "none":
         if not lora.wanted:
             fix = "lora.rank=16, or model.quantization=none"
-            yield problem("model.quantization", quantised, "a quantised base cannot be trained without an adapter", fix)
+            yield failure("model.quantization", "a quantised base cannot be trained without an adapter", fix)
         else:
             check_installed(quantised)
     if not lora.wanted:
-        for key, value in lora:
-            if value != type(lora).model_fields[key].get_default():
-                fix = "lora.rank=16, or remove it"
-                yield problem(f"lora.{key}", value, "the run has no adapter: lora.rank is not set", fix)
+        reason, fix = "the run has no adapter: lora.rank is not set", "lora.rank=16, or remove it"
+        yield from unread(run.resolved, "lora", type(lora).model_fields, reason, fix)
         return
     if flaw := unmet(PEFT):
         raise NotInstalledError(f"[lora] needs {PEFT}", found=flaw, fix=pip_line(["rlcore[lora]"]))
-    yield from _of_engine(run, lora, problem)
+    yield from _of_engine(run)
     if reinforcement:
-        yield from _of_reinforcement(run, lora, problem)
+        yield from _of_reinforcement(run, lora)
     if lora.adapter is not None:
-        yield from _of_start(lora, base, problem)
+        yield from _of_start(lora, base)
     elif base is not None and (layers := layers_of_folder(base)) is not None:
         for key, name, fix in wrong_names(lora, layers):
-            yield problem(f"lora.{key}", name, f"{base} has no layer with this name", fix)
+            yield failure(f"lora.{key}", f"{base} has no layer with this name", fix, value=name)
+    yield from map(warning, _notes(run, lora, base))
 
 
-def notes(run: RunSession) -> list[str]:
-    """Return notes on valid settings that may be unexpected, one sentence each."""
-    lora, base = lora_table(run), _base(run)
-    if lora.wanted and run.config.model.path.startswith(BUILTIN):
+def _notes(run: RunSession, lora: LoraTable, base: Path | None) -> list[str]:
+    if run.config.model.path.startswith(BUILTIN):
         return ["the base has random weights, which stay frozen: an adapter learns little on it, so train a base first"]
     if lora.adapter is None or base is None:
         return []
@@ -99,16 +89,14 @@ def _base(run: RunSession) -> Path | None:
         return None
 
 
-def _of_checkpoint(
-    checkpoint: Path, base: Path | None, quantised: str, lora: LoraTable, problem: Any
-) -> Iterator[Problem]:
+def _of_checkpoint(checkpoint: Path, base: Path | None, quantised: str, lora: LoraTable) -> Iterator[Finding]:
     """Check that a resumed run keeps its adapter structure and the quantization of its base."""
     folder = checkpoint / "model"
     if not is_adapter(folder):
         if lora.wanted:
             key = "rank" if lora.rank is not None else "adapter"
             fix = f"remove it, or start a new run with model={checkpoint}"
-            yield problem(f"lora.{key}", getattr(lora, key), f"{checkpoint} was trained without an adapter", fix)
+            yield failure(f"lora.{key}", f"{checkpoint} was trained without an adapter", fix)
         return
     settings = read_settings(folder)
     if not lora.wanted:
@@ -117,21 +105,21 @@ def _of_checkpoint(
             f"lora.rank={settings.get('r')}, or rlcore merge {checkpoint} --out FOLDER and start a new run with "
             "model=FOLDER"
         )
-        yield problem("lora.rank", lora.rank, reason, fix)
+        yield failure("lora.rank", reason, fix)
         return
     begin = f"start a new run with lora.adapter={folder}"
-    for key, asked, found in lora.differences(settings, made_here=lora.adapter is None):
+    for key, _, found in lora.differences(settings, made_here=lora.adapter is None):
         reason = f"the adapter of {checkpoint} has {found}"
-        yield problem(f"lora.{key}", asked, reason, f"lora.{key}={found}, or {begin}")
+        yield failure(f"lora.{key}", reason, f"lora.{key}={found}, or {begin}")
     if (before := base_quantization(folder)) != quantised:
         reason = f"{checkpoint} was trained with model.quantization={before}"
-        yield problem("model.quantization", quantised, reason, f"model.quantization={before}, or {begin}")
+        yield failure("model.quantization", reason, f"model.quantization={before}, or {begin}")
     built = checkpoint.parent.parent / "model"
     if base is not None or built.is_dir():
         check_base(folder, base or built)
 
 
-def _of_configuration(before: Mapping[str, Any] | None, lora: LoraTable, problem: Any) -> Iterator[Problem]:
+def _of_configuration(before: Mapping[str, Any] | None, lora: LoraTable) -> Iterator[Finding]:
     """Check what the adapter settings of the checkpoint do not record: the initial adapter and ``all-linear``."""
     if before is None or not lora.wanted:
         return
@@ -139,10 +127,10 @@ def _of_configuration(before: Mapping[str, Any] | None, lora: LoraTable, problem
     if lora.adapter != began and not _same_adapter(lora.adapter, began):
         reason = f"the run started from {began or 'a new adapter'}, and a resumed run cannot change this"
         fix = f"lora.adapter={began or 'null'}, or start a new run with lora.adapter={lora.adapter or 'FOLDER'}"
-        yield problem("lora.adapter", lora.adapter, reason, fix)
+        yield failure("lora.adapter", reason, fix)
     if lora.adapter is None and began is None and lora.targets == ALL != targets:
         reason = f"the adapter of this run was trained with targets {targets}"
-        yield problem("lora.targets", lora.targets, reason, f"lora.targets={toml_value(targets)}, or start a new run")
+        yield failure("lora.targets", reason, f"lora.targets={toml_value(targets)}, or start a new run")
 
 
 def _before(run: RunSession) -> Mapping[str, Any] | None:
@@ -160,43 +148,37 @@ def _same_adapter(asked: str | None, began: str | None) -> bool:
     return not there.is_file() or (here.is_file() and filecmp.cmp(here, there, shallow=False))
 
 
-def _of_engine(run: RunSession, lora: LoraTable, problem: Any) -> Iterator[Problem]:
+def _of_engine(run: RunSession) -> Iterator[Finding]:
     if not run.config.has_environment:
         return
-    engine = run.registry.spec("engine", run.config.rollout.engine)
-    for path, reason in engine.unserved if isinstance(engine, EngineSpec) else ():
+    for path, reason in run.engine_spec.unserved:
         table, _, key = path.partition(".")
-        holder = lora if table == "lora" else getattr(run.config, table)
-        value = getattr(holder, key)
-        if value != type(holder).model_fields[key].get_default():
-            fix = f"rollout.engine=torch, or remove {path}"
-            yield problem(path, value, f"the engine {engine.id} does not support it: {reason}", fix)
+        text = f"the engine {run.engine_spec.id} does not support it: {reason}"
+        yield from unread(run.resolved, table, [key], text, f"rollout.engine=torch, or remove {path}")
 
 
-def _of_reinforcement(run: RunSession, lora: LoraTable, problem: Any) -> Iterator[Problem]:
+def _of_reinforcement(run: RunSession, lora: LoraTable) -> Iterator[Finding]:
     if lora.dropout:
         reason = "reinforcement learning needs deterministic log-probabilities for its probability ratios"
-        yield problem("lora.dropout", lora.dropout, reason, "remove it")
+        yield failure("lora.dropout", reason, "remove it")
     critic = run.resolved.options.get("critic")
     if isinstance(critic, CriticConfig) and critic.model == "copy":
         reason = "a copy of the policy needs memory for a second base model, all of whose weights are trained"
         fix = "critic.model=head, which uses the policy's layers, or a model folder"
-        yield problem("critic.model", "copy", reason, fix)
+        yield failure("critic.model", reason, fix)
 
 
-def _of_start(lora: LoraTable, base: Path | None, problem: Any) -> Iterator[Problem]:
+def _of_start(lora: LoraTable, base: Path | None) -> Iterator[Finding]:
     assert lora.adapter is not None
     folder = Path(lora.adapter).expanduser()
     try:
         settings = read_settings(folder)
     except UserError as error:
-        reason = error.message if error.found is None else f"{error.message}: {error.found}"
-        yield problem(
-            "lora.adapter", lora.adapter, reason, "the folder of an adapter, such as RUN/checkpoints/best/model"
-        )
+        fix = "the folder of an adapter, such as RUN/checkpoints/best/model"
+        yield failure("lora.adapter", failure_of(error).text, fix)
         return
-    for key, asked, found in lora.differences(settings):
+    for key, _, found in lora.differences(settings):
         reason = f"the adapter in {folder} has {found}"
-        yield problem(f"lora.{key}", asked, reason, "remove it; the adapter's own value is used")
+        yield failure(f"lora.{key}", reason, "remove it; the adapter's own value is used")
     if base is not None:
         check_base(folder, base)

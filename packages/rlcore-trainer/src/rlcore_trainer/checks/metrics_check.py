@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rlcore.config.messages import Problem
+from rlcore.checks import Finding, failure
 
 from rlcore_trainer.config import EarlyStop
 from rlcore_trainer.metrics import metric_of, misspelt
@@ -16,37 +16,28 @@ if TYPE_CHECKING:
 EVALUATION = "evaluation/"
 
 
-def problems(run: RunSession, early_stop: EarlyStop) -> Iterator[Problem]:
-    """Yield the wrong names of metrics in a configuration."""
+def check(run: RunSession, early_stop: EarlyStop) -> Iterator[Finding]:
+    """Find the wrong names of metrics in a configuration."""
     best, every = run.config.checkpoint.best, run.config.evaluation.every
     for key, choice in (("checkpoint.best", best), ("trainer.early_stop", early_stop)):
         name = choice.metric
         if name is None:
             if choice.direction is not None:
-                yield _problem(run, f"{key}.direction", choice.direction, f"{key}.metric is not set", "set it")
+                yield failure(f"{key}.direction", f"{key}.metric is not set", "set it")
             continue
         if (near := misspelt(name)) is not None:
-            yield _problem(run, f"{key}.metric", name, "there is no such metric", near)
+            yield failure(f"{key}.metric", "there is no such metric", near)
         elif name.startswith("time/"):
-            yield _problem(run, f"{key}.metric", name, "times differ between machines", "choose another metric")
+            yield failure(f"{key}.metric", "times differ between machines", "choose another metric")
         elif key == "checkpoint.best" and not name.startswith(EVALUATION):
             reason = "the best checkpoint is chosen at evaluations"
-            yield _problem(run, f"{key}.metric", name, reason, f"a metric that begins with {EVALUATION}")
+            yield failure(f"{key}.metric", reason, f"a metric that begins with {EVALUATION}")
         elif name.startswith(EVALUATION) and not every:
-            yield _problem(run, f"{key}.metric", name, "evaluation.every is 0", "evaluation.every=10")
+            yield failure(f"{key}.metric", "evaluation.every is 0", "evaluation.every=10")
         elif choice.direction is None and (known := metric_of(name)) is not None and known.better is None:
             reason = "neither direction of this metric is better in general"
-            yield _problem(run, f"{key}.metric", name, reason, f"{key}.direction=max or min")
+            yield failure(f"{key}.metric", reason, f"{key}.direction=max or min")
     if early_stop.patience and early_stop.metric is None and not every:
-        yield _problem(
-            run, "trainer.early_stop.patience", early_stop.patience, "evaluation.every is 0", "evaluation.every=10"
-        )
+        yield failure("trainer.early_stop.patience", "evaluation.every is 0", "evaluation.every=10")
     if not early_stop.patience and early_stop.metric is not None:
-        yield _problem(
-            run, "trainer.early_stop.metric", early_stop.metric, "patience is 0", "trainer.early_stop.patience=5"
-        )
-
-
-def _problem(run: RunSession, path: str, value: object, reason: str, fix: str) -> Problem:
-    origin = run.resolved.origin(tuple(path.split(".")))
-    return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=f"{reason}\nfix: {fix}")
+        yield failure("trainer.early_stop.metric", "patience is 0", "trainer.early_stop.patience=5")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.config.messages import Problem
+from rlcore.checks import Finding, failure_of
 from rlcore.errors import UserError
 from rlcore.runs.directory import config_layer
 
@@ -20,27 +20,21 @@ if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 
-def problems(run: RunSession, critic: CriticConfig, kl: KlConfig) -> Iterator[Problem]:
-    """Yield settings that conflict with the checkpoint of a resumed run."""
+def check(run: RunSession, critic: CriticConfig, kl: KlConfig) -> Iterator[Finding]:
+    """Find settings that conflict with the checkpoint of a resumed run."""
     if run.resume_from is None:
         return
-
-    def problem(path: str, value: object, error: UserError) -> Problem:
-        origin = run.resolved.origin(tuple(path.split(".")))
-        reason = f"{error.message}: {error.found}\nfix: {error.fix}"
-        return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=reason)
-
     if critic.model is not None and (was_head := _was_head(run.resume_from)) is not None:
         before = configuration_before(run.resume_from).get("critic", {}).get("model", critic.model)
         moved = before not in ("copy", "head") and not Path(before).expanduser().exists()
         if was_head != (critic.model == "head") or (before != critic.model and not moved):
-            yield problem("critic.model", critic.model, another_critic(critic.model, was_head=was_head))
+            yield failure_of(another_critic(critic.model, was_head=was_head), "critic.model")
     warmup = run.resolved.options.get("warmup")
     warmed_up = isinstance(warmup, WarmupConfig) and warmup.steps > 0
     folder = run.resume_from.parent
     needs_copy = kl.coefficient and kl.reference is None and warmed_up and not _in_warm_up(run.resume_from)
     if needs_copy and not (folder / "reference").is_dir():
-        yield problem("algorithm.kl.coefficient", kl.coefficient, no_reference(folder))
+        yield failure_of(no_reference(folder), "algorithm.kl.coefficient")
 
 
 def _in_warm_up(checkpoint: Path) -> bool:

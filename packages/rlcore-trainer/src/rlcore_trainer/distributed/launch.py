@@ -13,14 +13,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
-from rlcore.config.messages import Problem, ProblemsError
+from rlcore.checks import Finding, failure, warning
 from rlcore.runs.surroundings import usable_cores
+from rlcore.session.exits import stops_handled
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
-from rlcore.session.signals import stops_handled
-from rlcore.specs import EngineSpec
 from rlcore.terminal import say
 from rlcore.wording import counted
 
@@ -35,34 +33,21 @@ GRACE_S = 15.0
 """Seconds that the other processes get to notice a failure before they are stopped."""
 
 
-def check(run: RunSession) -> list[str]:
-    """Check the number of processes of a run.
-
-    Returns:
-        Notes on valid settings that may be unexpected, one sentence each.
-
-    Raises:
-        ProblemsError: the number of processes conflicts with the launcher, the GPUs or the engine.
-    """
-    if problems := list(_conflicts(run)):
-        raise ProblemsError(problems)
+def check(run: RunSession) -> Iterator[Finding]:
+    """Find a number of processes that conflicts with the launcher, the GPUs or the engine, or is too large."""
+    yield from _conflicts(run)
     count = _here(run)
     if count == 1:
-        check_device(run)
-    if count == 1 or _gpus(run.config.model.device) or count <= (cores := usable_cores()):
-        return []
-    return [
-        f"{counted(count, 'process')} share {counted(cores, 'core')} and compete for them, and each holds a full copy "
-        f"of the model; strategy.processes={cores} or fewer is faster"
-    ]
+        yield from check_device(run)
+    elif not _gpus(run.config.model.device) and count > (cores := usable_cores()):
+        yield warning(
+            f"{counted(count, 'process')} share {counted(cores, 'core')} and compete for them, and each holds a full "
+            f"copy of the model; strategy.processes={cores} or fewer is faster"
+        )
 
 
-def check_device(run: RunSession) -> None:
-    """Check that the GPU of a single-process run exists. Imports torch only if a GPU is requested.
-
-    Raises:
-        ProblemsError: ``model.device`` names a GPU that does not exist.
-    """
+def check_device(run: RunSession) -> Iterator[Finding]:
+    """Find a GPU of a single-process run that does not exist. Imports torch only if a GPU is requested."""
     device = run.config.model.device
     if not device.startswith("cuda"):
         return
@@ -71,7 +56,7 @@ def check_device(run: RunSession) -> None:
     there, index = torch.cuda.device_count(), device.partition(":")[2]
     if there <= (int(index) if index.isdecimal() else 0):
         fix = "model.device=auto, which uses a GPU if available"
-        raise ProblemsError([_problem(run, "model.device", device, f"this machine has {counted(there, 'GPU')}", fix)])
+        yield failure("model.device", f"this machine has {counted(there, 'GPU')}", fix)
 
 
 def launch(run: RunSession, arguments: Sequence[str]) -> Processes | Start:
@@ -193,31 +178,24 @@ def _here(run: RunSession) -> int:
     return _count(run)
 
 
-def _conflicts(run: RunSession) -> Iterator[Problem]:
-    problem = partial(_problem, run)
+def _conflicts(run: RunSession) -> Iterator[Finding]:
     wanted, started, device = run.options("strategy").processes, world_size(), run.config.model.device
     launched = "WORLD_SIZE" in os.environ
     if launched and wanted not in (None, started):
         reason = f"the launcher started {counted(started, 'process')}: WORLD_SIZE={started}"
-        yield problem("strategy.processes", wanted, reason, "remove it, or start rlcore run without a launcher")
+        yield failure("strategy.processes", reason, "remove it, or start rlcore run without a launcher")
     count = started if launched else _count(run)
     if count == 1:
         return
     if device.startswith("cuda:"):
         reason = f"{count} processes need a GPU each"
         fix = "model.device=auto, which assigns a GPU to each process, or strategy.id=single"
-        yield problem("model.device", device, reason, fix)
+        yield failure("model.device", reason, fix)
     elif (gpus := _gpus(device)) or device == "cuda":
         here = _here(run)
         if here > gpus:
             reason = f"each process needs a GPU, and this machine has {gpus}"
             fix = f"strategy.processes={gpus}, or model.device=cpu" if gpus else "model.device=cpu"
-            yield problem("strategy.processes", here, reason, fix)
-    engine = run.registry.spec("engine", run.config.rollout.engine)
-    if isinstance(engine, EngineSpec) and engine.alone:
-        yield problem("rollout.engine", engine.id, engine.alone, "rollout.engine=torch, or strategy.id=single")
-
-
-def _problem(run: RunSession, path: str, value: object, reason: str, fix: str) -> Problem:
-    origin = run.resolved.origin(tuple(path.split(".")))
-    return Problem(kind="bad value", path=path, value=str(value), origin=origin, reason=f"{reason}\nfix: {fix}")
+            yield failure("strategy.processes", reason, fix, value=str(here))
+    if run.engine_spec.alone:
+        yield failure("rollout.engine", run.engine_spec.alone, "rollout.engine=torch, or strategy.id=single")

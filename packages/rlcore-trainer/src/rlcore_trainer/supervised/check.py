@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset
-from rlcore.config.messages import Problem, ProblemsError
+from rlcore.checks import Finding, failure
 from rlcore.errors import DataError
 from rlcore.models.folder import local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
-from rlcore.session.tool_checks import check_tools, tool_named
+from rlcore.session.model_inputs import check_tools, tool_named
 from rlcore.wording import counted
 
 from rlcore_trainer.checks import lora_check, metrics_check, model_check
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 
-def check(run: RunSession) -> list[str]:
-    """Check the configuration and the data of a run.
-
-    Returns:
-        Notes on valid settings that may be unexpected, one sentence each.
+def check(run: RunSession) -> Iterator[Finding]:
+    """Find conflicting settings, and data with nothing to train on or to evaluate.
 
     Raises:
-        ProblemsError: settings conflict.
-        DataError: the data has nothing to train on or to evaluate.
+        DataError: the dataset is of the wrong kind.
     """
     if run.resume_from is not None:
         check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
-    problems = [*_conflicts(run, config), *metrics_check.problems(run, config.early_stop)]
-    problems += [*lora_check.problems(run, reinforcement=False), *model_check.problems(run)]
-    if problems:
-        raise ProblemsError(problems)
+    found = [*_conflicts(run, config), *metrics_check.check(run, config.early_stop)]
+    found += [*lora_check.check(run, reinforcement=False), *model_check.check(run)]
+    yield from found
+    if all(one.status != "fail" for one in found):
+        yield from _of_data(run, config)
+
+
+def _of_data(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
     dataset = run.dataset
     if not isinstance(dataset, (ConversationDataset, DemonstrationDataset)):
         raise DataError(
@@ -47,24 +47,16 @@ def check(run: RunSession) -> list[str]:
             fix="data.id=chat, which reads files of conversations",
         )
     if isinstance(dataset, ConversationDataset) and not dataset.conversations("train") and not _demonstrates(dataset):
-        raise DataError("the data has no training conversations", where=run.resolved.origin(("data", "train")))
+        yield failure("data.train", "the data has no training conversations")
     _check_tools(run, dataset)
     evaluated = config.held_out or (isinstance(dataset, ConversationDataset) and dataset.conversations("evaluation"))
     if run.config.evaluation.every and not evaluated:
-        raise DataError(
-            "evaluation needs held-out conversations",
-            found="no evaluation data, and trainer.held_out is 0",
-            where=run.resolved.origin(("evaluation", "every")),
-            fix="data.evaluation=FILE, or trainer.held_out=64 (taken from the training data), or evaluation.every=0",
-        )
+        reason = "evaluation needs held-out conversations: there is no evaluation data, and trainer.held_out is 0"
+        fix = "data.evaluation=FILE, or trainer.held_out=64 (taken from the training data), or evaluation.every=0"
+        yield failure("evaluation.every", reason, fix)
     if config.rollouts and not run.dataset.tasks("evaluation"):
-        raise DataError(
-            "trainer.rollouts needs evaluation tasks",
-            found="none in the data",
-            where=run.resolved.origin(("trainer", "rollouts")),
-            fix="add evaluation tasks to the dataset, or set trainer.rollouts=false",
-        )
-    return [*model_check.notes(run), *lora_check.notes(run)]
+        fix = "add evaluation tasks to the dataset, or set trainer.rollouts=false"
+        yield failure("trainer.rollouts", "it needs evaluation tasks, and the data has none", fix)
 
 
 def _demonstrates(dataset: Dataset) -> bool:
@@ -87,22 +79,17 @@ def _check_tools(run: RunSession, dataset: Dataset) -> None:
             return
 
 
-def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Problem]:
-    def problem(key: str, value: Any, reason: str) -> Problem:
-        origin = run.resolved.origin(tuple(key.split(".")))
-        return Problem(kind="bad value", path=key, value=str(value), origin=origin, reason=reason)
-
+def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
     if config.lr_warmup_steps and config.lr_warmup_ratio:
-        reason = "lr_warmup_steps is set too\nfix: remove one of them"
-        yield problem("trainer.lr_warmup_ratio", config.lr_warmup_ratio, reason)
+        yield failure("trainer.lr_warmup_ratio", "lr_warmup_steps is set too", "remove one of them")
     if config.steps is not None and config.lr_warmup_steps >= config.steps:
         reason = f"the warm-up is as long as the run, which has {counted(config.steps, 'step')}"
-        yield problem("trainer.lr_warmup_steps", config.lr_warmup_steps, reason)
+        yield failure("trainer.lr_warmup_steps", reason, f"fewer than {config.steps}")
     if not config.rollouts:
         return
     rewarded = bool(run.config.reward) or any(environment.reward for environment in run.config.mixture)
     there = {"environment": run.config.has_environment, "reward": rewarded}
     for name in [name for name, given in there.items() if not given]:
-        yield problem("trainer.rollouts", True, f"evaluation rollouts need the table [{name}]")
+        yield failure("trainer.rollouts", f"evaluation rollouts need the table [{name}]", "add it, or remove this key")
     if not run.config.evaluation.every:
-        yield problem("trainer.rollouts", True, "evaluation is disabled: evaluation.every is 0")
+        yield failure("trainer.rollouts", "evaluation is disabled: evaluation.every is 0", "evaluation.every=10")
