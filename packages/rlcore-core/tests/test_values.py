@@ -29,6 +29,7 @@ from rlcore.types import (
     Prompt,
     RecordedEpisode,
     RewardResult,
+    RolloutKey,
     RolloutRequest,
     Sampling,
     SandboxLimits,
@@ -50,7 +51,7 @@ from rlcore.types.arrays import FORMATS
 
 IMAGE = b"\x89PNG \x00"
 SHA256 = media_hash(IMAGE)
-CALL = ToolCall(name="look", arguments={"x": [1, {"y": None}]}, error="no", id="1")
+CALL = ToolCall(name="look", arguments={"x": [1, {"y": None}]}, error="no", id="1", texts={"x": "1"})
 MESSAGE = Message(
     role="tool",
     content=(TextPart(text="a \ud800"), ImagePart.of(IMAGE)),
@@ -116,6 +117,7 @@ FILLED: list[Any] = [
     Group(task=TASK, trajectories=(TRAJECTORY,)),
     Demonstration(messages=(MESSAGE,), tools=(SCHEMA,), images=(IMAGE,)),
     RecordedEpisode(observations={"state": NUMBERS}, actions=NUMBERS, instruction="Reach."),
+    RolloutKey(group_size=2, seed=1, step=3, purpose="baseline", sampling={"temperature": 0.0}),
     RolloutRequest(tasks=[TASK], group_size=2, seed=1, step=3, purpose="baseline", sampling={"temperature": 0.0}),
     Step(observation=OBSERVATION, reward=1.0, terminated=True, truncated=True, stop=Stop.LENGTH, info={"x": 1}),
     Prompt(token_ids=[1, 2], media=(SPAN,), images={SHA256: IMAGE}),  # type: ignore[arg-type]

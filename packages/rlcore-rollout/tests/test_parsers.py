@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rlcore.contracts import ToolCallParser
-from rlcore.types import ToolCall, thaw
+from rlcore.types import Message, ToolCall, ToolSchema, thaw
 from rlcore_rollout.parsers.code_fence import CodeFenceParser
+from rlcore_rollout.parsers.declared_types import with_declared_types
 from rlcore_rollout.parsers.harmony import HarmonyParser
 from rlcore_rollout.parsers.hermes import HermesParser
 from rlcore_rollout.parsers.llama3_json import Llama3JsonParser
@@ -151,6 +152,20 @@ def test_coder_parses_typed_values_and_keeps_the_other_text() -> None:
     arguments = {"a": 1, "b": True, "c": "two\nlines", "d": {"k": [None]}}
     assert parse(Qwen3CoderParser(), text) == ("I look.", [("f", arguments, True)])
     assert parse(Qwen3CoderParser(), "<function=f></function>") == ("", [("f", {}, True)])
+
+
+@pytest.mark.parametrize("text", ["18", "true", "null", "None", "[1, 2]", '{"a": 1}', "1e5", "3.50"])
+def test_coder_values_are_texts_where_the_tool_declares_text(text: str) -> None:
+    kinds = {"answer": {"type": "string"}, "either": {"anyOf": [{"type": "string"}, {"type": "null"}]}}
+    kinds |= {"number": {"type": "number"}, "list": {"type": ["string", "null"]}}
+    tool = ToolSchema(name="submit", description="Submit.", parameters={"type": "object", "properties": kinds})
+    written = "".join(f"<parameter={name}>\n{text}\n</parameter>\n" for name in (*kinds, "unknown"))
+    content, calls = Qwen3CoderParser().parse(f"<function=submit>\n{written}</function>")
+    (call,) = with_declared_types(Message(role="assistant", content=content, tool_calls=calls), [tool]).tool_calls
+    guess = call.arguments["unknown"] if call.arguments else None
+    optional = None if guess is None else text
+    wanted = {"answer": text, "either": optional, "number": guess, "list": optional, "unknown": guess}
+    assert (call.arguments, call.texts) == (wanted, None)
 
 
 @pytest.mark.parametrize(

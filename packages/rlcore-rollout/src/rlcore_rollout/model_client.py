@@ -28,6 +28,7 @@ from rlcore.types.checking import flaw_in_answer, flaw_in_chat_completion, flaw_
 
 from rlcore_rollout.images import Fit, checked
 from rlcore_rollout.media import check_media
+from rlcore_rollout.parsers.declared_types import with_declared_types
 from rlcore_rollout.trajectory_builder import End, Record
 
 T = TypeVar("T")
@@ -135,6 +136,7 @@ class TokenClient:
         message: Message = self._render(self.chat_format.parse, completion.token_ids, completion.finish_reason)
         if flaw := flaw_in_answer(message):
             raise End.failed(Boundary.ENGINE, f"{self.format_name} parsed a completion to {flaw}")
+        message = with_declared_types(message, record.tools)
         record.add_completion(completion, message)
         if written := sum(map(completion.token_ids.count, self.placeholder_token_ids)):
             record.count("placeholder_tokens", float(written))

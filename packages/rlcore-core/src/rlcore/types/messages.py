@@ -51,6 +51,9 @@ class ToolCall:
     arguments: Mapping[str, Any] | None = None
     error: str | None = None
     id: str = ""
+    texts: Mapping[str, str] | None = None
+    """The arguments that were read as other values than texts, as they were written, in a format that does not mark
+    types. None once they have the types that the tool declares."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arguments", freeze(self.arguments))

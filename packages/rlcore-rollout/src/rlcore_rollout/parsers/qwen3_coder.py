@@ -1,7 +1,8 @@
 """Parses calls with one tag per argument: Qwen3-Coder.
 
 The format does not mark the types of values. A value that is JSON is read as JSON, also ``True``, ``False`` and
-``None``, which templates write; every other value is a string.
+``None``, which templates write; every other value is a string. `rlcore_rollout.parsers.declared_types` corrects the
+types of a call with the schema of its tool.
 """
 
 from __future__ import annotations
@@ -67,19 +68,23 @@ def _read_call(text: str, start: int, index: int) -> tuple[ToolCall, int]:
     def bad(problem: str, end: int) -> tuple[ToolCall, int]:
         return bad_call(problem, index=index, expected=EXPECTED, name=name or ""), end
 
-    arguments: dict[str, Any] = {}
+    arguments, texts = dict[str, Any](), dict[str, str]()
     while True:
         while position < limit and text[position].isspace():
             position += 1
         if text.startswith(END, position):
-            return ToolCall(name=name, arguments=arguments, id=call_id(index)), position + len(END)
+            call = ToolCall(name=name, arguments=arguments, id=call_id(index), texts=texts or None)
+            return call, position + len(END)
         if not text.startswith(PARAMETER, position):
             return bad(f"{END} is missing" if position == limit else f"there is text outside {PARAMETER}...>", limit)
         key, position = _tag_name(text, position + len(PARAMETER), limit)
         end = -1 if key is None else text.find(VALUE_END, position, limit)
         if key is None or end < 0:
             return bad(f"{VALUE_END} is missing", limit)
-        arguments[key] = _read_value(text[position:end])
+        written = text[position:end].removeprefix("\n").removesuffix("\n")
+        arguments[key] = _read_value(written)
+        if not isinstance(arguments[key], str):
+            texts[key] = written
         position = end + len(VALUE_END)
 
 
@@ -91,7 +96,6 @@ def _tag_name(text: str, start: int, limit: int) -> tuple[str | None, int]:
 
 
 def _read_value(text: str) -> Any:
-    text = text.removeprefix("\n").removesuffix("\n")
     stripped = text.strip()
     if stripped in _PYTHON:
         return _PYTHON[stripped]
