@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rl_plugin_visual_cot.files.words import EVALUATION, GRPO, SFT
+from rl_plugin_visual_cot.config import ACCURACY
+from rl_plugin_visual_cot.files.dialect import EVALUATION, GRPO, SFT
 from rlcore.cli.layering import gather
 from rlcore.config.dialects import Translated, dialect_of, translate
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
 from rlcore.plugins.registry import Registry
-from rlcore_compat.vocabulary import Meaning
+from rlcore_compat.tables import Meaning
 
 pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
 
@@ -68,7 +69,7 @@ def test_document_lists_every_key() -> None:
 def documented(key: str, meaning: Meaning) -> str:
     also = [f"`{name} = {json.dumps(value)}`" for name, value in meaning.also.items()]
     ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
-    return f"| `{key}` | {ours} | {meaning.why} |"
+    return f"| `{key}` | {ours} | {f'refused: {meaning.refuse}' if meaning.never else meaning.why} |"
 
 
 def test_file_can_be_the_recipe(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_paths_are_relative_to_the_file_and_hub_ids_unchanged(tmp_path: Path) ->
 def test_log_dir_gets_event_files_if_tensorboard_is_installed(
     lacks: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rl_plugin_visual_cot.files.words.unmet_with_extras", lambda requirement: lacks)
+    monkeypatch.setattr("rl_plugin_visual_cot.files.values.unmet_with_extras", lambda requirement: lacks)
     both = ["console", "jsonl", "tensorboard"]
     for file in (write(tmp_path, "sft.yaml", "SFT:\n  log_dir: logs\n"), grpo(tmp_path, top="  log_dir: logs")):
         found = sets(file)
@@ -384,7 +385,7 @@ def test_folder_of_pictures_selects_their_environment_and_reward(tmp_path: Path)
         "data.id": "visual-cot",
         "data.images": str(tmp_path / "images"),
         "environment.id": "visual-cot",
-        "evaluation.success": 0.7,
+        "evaluation.success": ACCURACY,
         "observers": ["visual-cot"],
         "reward.0.id": "visual-cot",
     }
