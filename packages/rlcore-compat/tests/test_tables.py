@@ -19,6 +19,10 @@ batch = {ours = "trainer.tasks_per_step", read = "rlcore_compat.verl:never_is_ze
 
 [second]
 batch = {why = "counted"}
+'lab.off'={why = "on"}
+
+[second."lab.rate"]
+ours = "trainer.learning_rate"
 """
 
 
@@ -41,8 +45,8 @@ def outcome(meaning: Meaning, value: Any, **words: Any) -> Any:
 def test_entries_are_read_from_the_tables_of_a_file(package: Path) -> None:
     (package / "keys.toml").write_text(TABLE)
     table = Table("lab_keys:keys.toml")
-    assert list(table) == ["batch", "lab.on"]
-    assert "lab.on" in table
+    assert list(table) == ["batch", "lab.on", "lab.off", "lab.rate"]
+    assert all(key in table for key in table)
     assert "lab" not in table
     assert (table["batch"].ours, table["batch"].why) == (None, "counted")
     assert Table("lab_keys:keys.toml", "first")["batch"].translate(-2, {}) == 0
@@ -54,6 +58,9 @@ def test_errors_name_the_entry_and_the_file(package: Path) -> None:
     (package / "keys.toml").write_text('[a]\nbatch = {our = "seed"}\n')
     with pytest.raises(ValueError, match=r"batch in lab_keys:keys\.toml: .*'our'"):
         len(Table("lab_keys:keys.toml"))
+    (package / "broken.toml").write_text("[a]\nbatch = {ours = }\n")
+    with pytest.raises(ValueError, match=r"lab_keys:broken\.toml: .*line 2"):
+        len(Table("lab_keys:broken.toml"))
     (package / "other.toml").write_text('[a]\nbatch = {ours = "seed", read = "rlcore_compat.verl:never"}\n')
     with pytest.raises(PluginError, match=r"the function of batch in lab_keys:other\.toml"):
         len(Table("lab_keys:other.toml"))

@@ -112,22 +112,28 @@ class Table(Mapping[str, Meaning]):
 
     @cached_property
     def _meanings(self) -> Mapping[str, Meaning]:
-        tables = tomllib.loads(self._text)
+        try:
+            tables = tomllib.loads(self._text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{self.target}: {error}") from None
         entries = [item for section in self.sections or tables for item in tables[section].items()]
         return {key: self._meaning(key, entry) for key, entry in entries}
 
     def _meaning(self, key: str, entry: Mapping[str, Any]) -> Meaning:
-        found = {name: value if name == "also" else _value(value) for name, value in entry.items()}
-        if "read" in found:
-            found["read"] = load_attribute(found["read"], what=f"the function of {key} in {self.target}")
         try:
+            found = {name: value if name == "also" else _value(value) for name, value in entry.items()}
+            if "read" in found:
+                found["read"] = load_attribute(found["read"], what=f"the function of {key} in {self.target}")
             return Meaning(**found)
-        except TypeError as error:
+        except (AttributeError, TypeError) as error:
             raise ValueError(f"{key} in {self.target}: {error}") from None
 
     def __contains__(self, key: object) -> bool:
-        # Dialects are asked for most overrides, and most are rlcore's own: to search is faster than to parse.
-        return any(line in self._text for line in (f'\n"{key}" = ', f"\n{key} = ")) and key in self._meanings
+        # Dialects are asked for most overrides, and most are rlcore's own, which are at most the value of an entry: to
+        # search the text is faster than to parse it. TOML requires quotes around a key with dots.
+        text, quoted = self._text.replace("'", '"'), f'"{key}"'
+        found = text.count(quoted) > text.count(f"= {quoted}") if "." in str(key) else str(key) in text
+        return found and key in self._meanings
 
     def __getitem__(self, key: str) -> Meaning:
         return self._meanings[key]
