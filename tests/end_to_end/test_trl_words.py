@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 from rlcore.cli import main
-from rlcore_compat.accelerate import ACCELERATE
-from rlcore_compat.trl_file import GRPO_FILE
-from rlcore_compat.vocabulary import Meaning
-from workspace import ROOT
 
 FILE = """
 model_name_or_path: Qwen/Qwen2.5-3B-Instruct
@@ -82,17 +78,3 @@ def test_every_key_of_the_files_is_reported(
     found = {key: row["value"] for key, row in json.loads(shown.out).items() if ".yaml:" in row["origin"]}
     assert found == SETS
     assert len(shown.err.splitlines()) == len(FILE.split("\n")) - 2 + 2
-
-
-def test_how_to_lists_every_key() -> None:
-    page = (ROOT / "docs" / "how-to" / "coming-from-trl.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert rows == [
-        documented(key, meaning) for file in (GRPO_FILE, ACCELERATE) for key, meaning in file.meanings.items()
-    ]
-
-
-def documented(key: str, meaning: Meaning) -> str:
-    also = [f"`{name} = {json.dumps(value)}`" for name, value in meaning.also.items()]
-    ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
-    return f"| `{key}` | {ours} | {meaning.why} |"

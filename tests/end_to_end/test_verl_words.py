@@ -13,8 +13,6 @@ import pytest
 from rlcore.cli import main
 from rlcore.plugins import installed as plugins
 from rlcore.plugins.loading import pip_line
-from rlcore_compat.verl import VERL
-from rlcore_compat.vocabulary import Meaning
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = shlex.split("""
@@ -216,15 +214,3 @@ def test_unknown_key_without_dialect_names_rlcore_compat(
     error = capsys.readouterr().err
     assert "unknown key  agent" in error
     assert pip_line(["rlcore-compat"]) in error
-
-
-def test_how_to_lists_every_key() -> None:
-    page = (ROOT / "docs" / "how-to" / "coming-from-verl.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert rows == [documented(key, meaning) for key, meaning in VERL.meanings.items()]
-
-
-def documented(key: str, meaning: Meaning) -> str:
-    also = [f"`{name} = {value}`" for name, value in meaning.also.items()]
-    ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
-    return f"| `{key}` | {ours} | {meaning.why} |"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -12,6 +13,10 @@ from rlcore.plugins.discovery import HOSTS
 from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import Registry
 from rlcore.specs import Spec, TrainerSpec
+from rlcore_compat.accelerate import ACCELERATE
+from rlcore_compat.tables import Meaning
+from rlcore_compat.trl import GRPO_FILE
+from rlcore_compat.verl import VERL
 from rlcore_trainer.metrics import METRICS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -93,7 +98,52 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"configuration.md": configuration, "metrics.md": metrics}
+def trl() -> str:
+    """The page of the keys of TRL and accelerate."""
+    lines = [
+        "# Keys of TRL and accelerate",
+        "",
+        "This page lists how `rlcore run` translates the files of `trl grpo --config` and `accelerate config`. "
+        "[Migrating from TRL](../how-to/coming-from-trl.md)",
+        "explains the differences.",
+        "",
+        "## Keys of TRL",
+        "",
+        *translations("TRL", GRPO_FILE.meanings),
+        "",
+        "## Keys of accelerate",
+        "",
+        *translations("accelerate", ACCELERATE.meanings),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def verl() -> str:
+    """The page of the keys of verl."""
+    lines = [
+        "# Keys of verl",
+        "",
+        "This page lists how `rlcore run` translates the overrides of verl. "
+        "[Migrating from verl](../how-to/coming-from-verl.md) explains the differences.",
+        "",
+        *translations("verl", VERL.meanings),
+        "",
+        "A key that ends with `*` stands for all other keys of its table. Any other key is reported as unknown, with a "
+        "suggestion if it is a typing mistake.",
+        "`+key=value` and `++key=value` are the same as `key=value`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def translations(system: str, meanings: Mapping[str, Meaning]) -> Iterator[str]:
+    yield from (f"| {system} | rlcore | |", "|---|---|---|")
+    for key, meaning in meanings.items():
+        also = [f"`{name} = {json.dumps(value)}`" for name, value in meaning.also.items()]
+        ours = ", ".join([f"`{meaning.ours}`", *also]) if meaning.ours else "–"
+        yield f"| `{key}` | {ours} | {f'refused: {meaning.refuse}' if meaning.never else meaning.why} |"
+
+
+PAGES = {"configuration.md": configuration, "metrics.md": metrics, "trl.md": trl, "verl.md": verl}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

@@ -103,26 +103,6 @@ def test_every_repetition_of_a_key_has_a_line(values: list[str]) -> None:
     assert len(reading.lines) == len(values)
 
 
-@pytest.mark.parametrize(
-    ("fine", "refused"),
-    [
-        ("trainer.nnodes=1", "trainer.nnodes=2"),
-        ("trainer.n_gpus_per_node=1", "trainer.n_gpus_per_node=0"),
-        ("agent.use_agent=True", "agent.use_agent=False"),
-        ("agent.agent_type=hf", "agent.agent_type=react"),
-        ("agent.backend=async_verl", "agent.backend=client"),
-    ],
-)
-def test_ignored_key_is_refused_with_other_values(fine: str, refused: str) -> None:
-    reading = read(fine)
-    assert not reading.layer.tree
-    assert not reading.layer.problems
-    assert reading.lines[0].startswith(f"{fine} sets nothing: ")
-    ((kind, path, reason),) = problems_of(refused)
-    assert (kind, path) == ("refused", refused.partition("=")[0])
-    assert reason
-
-
 def tree(*settings: str) -> object:
     layer = read(*settings).layer
     assert layer.problems == ()
@@ -334,14 +314,6 @@ def test_invalid_length_is_reported_once() -> None:
     assert [problem[:2] for problem in problems] == [("refused", "data.max_prompt_length")]
 
 
-@pytest.mark.parametrize("key", ["truncation=left", "truncation=error"])
-def test_overlong_prompts_are_decided_by_the_context(key: str) -> None:
-    reading = read(f"data.{key}")
-    assert not reading.layer.tree
-    assert not reading.layer.problems
-    assert "rollout.max_context_tokens" in reading.lines[0]
-
-
 def test_filter_for_overlong_prompts_removes_tasks_above_the_prompt_length() -> None:
     on, off = "data.filter_overlong_prompts=True", "data.filter_overlong_prompts=False"
     assert tree(on) == {"rollout": {"max_prompt_tokens": 512}}
@@ -389,12 +361,6 @@ def test_unknown_key_has_no_suggestion_of_another_meaning(key: str) -> None:
     assert "did you mean" not in reason
 
 
-def test_critic_checkpointing_follows_the_trainer() -> None:
-    reading = read("critic.model.path=x", "critic.model.enable_gradient_checkpointing=True")
-    assert reading.layer.problems == ()
-    assert "trainer.gradient_checkpointing" in reading.lines[1]
-
-
 @pytest.mark.parametrize("table", [f"{ACTOR}.", f"{ACTOR}.fsdp_config.", "actor_rollout_ref.ref.fsdp_config."])
 @pytest.mark.parametrize(("value", "ours"), [("True", "frozen"), ("False", "trained")])
 def test_vision_tower_is_frozen_wherever_the_key_is(table: str, value: str, ours: str) -> None:
@@ -413,19 +379,6 @@ def test_keys_of_gui_agents_set_nothing_and_say_why() -> None:
     assert not reading.layer.tree
     assert not reading.layer.problems
     assert all(line.startswith(f"{word} sets nothing: ") for word, line in zip(words, reading.lines, strict=True))
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "reward_model.use_history_summary_reward=True",
-        "data.use_difficulty_sampler=True",
-        "trainer.wandb_proxy=http://proxy",
-    ],
-)
-def test_keys_of_gui_agents_that_would_change_the_run_are_refused(word: str) -> None:
-    ((_, path, _),) = problems_of(word)
-    assert path == word.partition("=")[0]
 
 
 GROUPS = "algorithm.filter_groups"
@@ -469,12 +422,6 @@ def test_filters_that_split_groups_unfairly_are_refused(metric: str, kept: str, 
     assert [
         problem[:2] for problem in problems_of(f"{GROUPS}.enable=True", f"{GROUPS}.metric={metric}", f"{KEPT}={kept}")
     ] == [("refused", key)]
-
-
-def test_ranking_by_spread_needs_the_filter() -> None:
-    ranked = f"+{GROUPS}.std_sort_enable=True"
-    assert tree(ranked, f"{GROUPS}.enable=True")["algorithm"]["filter"]["rank_by_std"] is True
-    assert tree(ranked) == {}
 
 
 @pytest.mark.parametrize(("size", "filter"), [(128, {"oversample": 2.0}), (64, {}), (32, {})])

@@ -14,7 +14,8 @@ from rlcore.config.messages import Problem
 from rlcore.config.write import toml_value
 from rlcore.models.folder import BUILTIN
 
-from rlcore_compat.vocabulary import ForeignKey, Meaning, Words, interpret, unknown_key
+from rlcore_compat.tables import Meaning, Words
+from rlcore_compat.vocabulary import ForeignKey, interpret, unknown_key
 
 
 def _nothing_else(given: Given) -> Words:

@@ -19,7 +19,7 @@ def rlcore_dialects() -> Iterable[DialectSpec]:
     )
     yield DialectSpec(
         id="trl-grpo",
-        target="rlcore_compat.trl_file:GRPO_FILE",
+        target="rlcore_compat.trl:GRPO_FILE",
         files=(
             ("model_name_or_path",),
             ("scale_rewards",),

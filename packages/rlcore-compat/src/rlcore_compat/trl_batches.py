@@ -19,11 +19,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore_compat.processes import PROCESSES
-from rlcore_compat.vocabulary import Refused, Several, Words
+from rlcore.config.dialects import Given
+
+from rlcore_compat.tables import Refused, Several, Words
+from rlcore_compat.vocabulary import foreign_value
 
 DATASET = "dataset_name"
 """The key of TRL for the training data."""
+KIND = "distributed_type"
+"""The key that identifies a file of accelerate."""
+PROCESSES = "num_processes"
+"""The key of accelerate; ``strategy.processes`` on the command line is equivalent."""
+
+
+def processes_beside(given: Given) -> Words:
+    """``num_processes`` from an accelerate file or from ``strategy.processes``, which takes precedence."""
+    found: dict[str, Any] = {}
+    for tree in given.files:
+        if KIND in tree and PROCESSES in tree:
+            found[PROCESSES] = tree[PROCESSES]
+    for text in given.overrides:
+        key, _, value = text.partition("=")
+        if key.strip() == "strategy.processes":
+            found[PROCESSES] = foreign_value(value)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +102,11 @@ def _size(words: Words, micro_batch: int, accumulation: int) -> tuple[int, int]:
         reason = f"{completions} completions are not divisible into micro-batches of {micro_batch}"
         raise Refused(reason, of="generation_batch_size")
     return micro_batches, completions
+
+
+def group_size(value: Any, words: Words) -> int:
+    """Completions per prompt."""
+    return whole(words, "num_generations", 8)
 
 
 def sizes(value: Any, words: Words) -> Several:

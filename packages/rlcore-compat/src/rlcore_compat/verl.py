@@ -1,25 +1,121 @@
-"""The dialect of verl and of its fork for agents (``agent.…``).
-
-Keys that are not given keep the values of the recipe. verl's defaults are used only where a given key depends on them.
-"""
+"""The dialect of verl and of its fork for agents. The keys are in ``verl.toml``."""
 
 from __future__ import annotations
 
-from rlcore_compat.verl_actor import THE_UPDATES
-from rlcore_compat.verl_algorithm import ALGORITHM
-from rlcore_compat.verl_data import DATA
-from rlcore_compat.verl_lengths import LENGTHS
-from rlcore_compat.verl_model import THE_MODEL
-from rlcore_compat.verl_rollout import THE_ROLLOUT
-from rlcore_compat.verl_trainer import THE_TRAINER
+import os
+from typing import Any
+
+from rlcore_compat.tables import Refused, Several, Table, Words
 from rlcore_compat.vocabulary import Vocabulary
+
+_OPTIMISER = "actor_rollout_ref.actor.optim"
+_ROLLOUT = "actor_rollout_ref.rollout"
+_FILES = ("file", "jsonl", "rl_logging_board")
+_SHARDING = {"megatron": "Megatron", "veomni": "VeOmni"}
+
+
+def excluded_modules(value: Any, words: Words) -> None:
+    if value is not None and "visual" not in str(value):
+        raise Refused("lora.targets lists the layers to adapt: leave out those to exclude")
+
+
+def updates(value: Any, words: Words) -> int:
+    """Optimiser steps per rollout. verl multiplies the mini-batch size by ``rollout.n``, but not by ``num_chains``."""
+    siblings = words.get(f"{_ROLLOUT}.n", 1)
+    rows = (words.get("data.train_batch_size"), words.get("agent.num_chains", siblings), value, siblings)
+    if not all(isinstance(number, int) and number > 0 for number in rows):
+        raise Refused("depends on data.train_batch_size: give both, as positive integers")
+    tasks, group_size, mini_batch, siblings = rows
+    updates, rest = divmod(tasks * group_size, mini_batch * siblings)
+    if rest or not updates:
+        raise Refused(
+            f"{tasks * group_size} trajectories per step are not divisible into mini-batches of {mini_batch * siblings}"
+        )
+    return int(updates)
+
+
+def warmup_steps(value: Any, words: Words) -> Any:
+    return Several() if isinstance(value, int) and value < 0 else value
+
+
+def warmup_ratio(value: Any, words: Words) -> Any:
+    given = words.get(f"{_OPTIMISER}.lr_warmup_steps", -1)
+    return Several() if isinstance(given, int) and given >= 0 else value
+
+
+def sharding(value: Any, words: Words) -> None:
+    """``strategy`` of a model."""
+    if value not in ("fsdp", "fsdp2"):
+        instead = "strategy.id distributes updates over processes that hold all weights"
+        raise Refused(f"{_SHARDING.get(str(value), value)} is not supported; {instead}")
+
+
+def model_engine(value: Any, words: Words) -> None:
+    if value not in ("dp", "fsdp"):
+        name = _SHARDING.get(str(value), value)
+        raise Refused(f"{name} is not supported; strategy.id distributes updates over processes")
+
+
+def vision_tower(value: Any, words: Words) -> str:
+    return "frozen" if value else "trained"
+
+
+def evaluation_temperature(value: Any, words: Words) -> Any:
+    return 0.0 if words.get(f"{_ROLLOUT}.val_kwargs.do_sample") is False else value
+
+
+def greedy(value: Any, words: Words) -> Any:
+    return 0.0 if value is False else Several()
+
+
+def no_cache(value: Any, words: Words) -> Any:
+    return 0.0 if value is True else Several()
+
+
+def trackers(value: Any, words: Words) -> list[str]:
+    names = [str(name) for name in (value if isinstance(value, list) else [value])]
+    return [*(name for name in names if name not in _FILES), "jsonl"]
+
+
+def processes(value: Any, words: Words) -> Several:
+    if not isinstance(value, int) or value < 1:
+        raise Refused("must be a positive integer")
+    if words.get("trainer.nnodes", 1) != 1:
+        return Several({"strategy.id": "ddp"})  # torchrun has started the processes
+    return Several({"strategy.id": "ddp", "strategy.processes": value} if value > 1 else {})
+
+
+def machines(value: Any, words: Words) -> None:
+    """Several machines are accepted if a launcher has started that many processes."""
+    if value == 1:
+        return
+    here = words.get("trainer.n_gpus_per_node", 8)
+    if not all(isinstance(number, int) and number > 0 for number in (value, here)):
+        raise Refused("must be a positive integer")
+    if os.environ.get("WORLD_SIZE") != str(value * here):
+        raise Refused(
+            "a run uses one machine, unless torchrun starts its processes on several: run torchrun "
+            f"--nnodes={value} --nproc-per-node={here} --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT -m rlcore run … "
+            "on each of them"
+        )
+
+
+def never_is_zero(value: Any, words: Words) -> Any:
+    return 0 if isinstance(value, int) and value < 0 else value
+
+
+def passes(value: Any, words: Words) -> Any:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Refused("must be a positive integer")
+    return "1 pass" if value == 1 else f"{value} passes"
+
 
 VERL = Vocabulary(
     name="verl",
     tables=frozenset(
         {"actor_rollout_ref", "agent", "custom_reward_function", "distillation", "global_profiler", "reward_model"}
     ),
-    meanings={**ALGORITHM, **DATA, **LENGTHS, **THE_MODEL, **THE_UPDATES, **THE_ROLLOUT, **THE_TRAINER},
+    meanings=Table("rlcore_compat:verl.toml"),
 )
 
 __all__ = ["VERL"]

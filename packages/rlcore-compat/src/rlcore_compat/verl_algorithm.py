@@ -1,165 +1,162 @@
-"""Translation of verl's keys for estimators, losses, KL, filters and the critic."""
+"""verl's keys for estimators, losses, rewards, KL, rollout correction and filters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore_compat.verl_correction import CORRECTION
-from rlcore_compat.verl_filter import FILTERING, is_on
-from rlcore_compat.vocabulary import Meaning, Refused, Several, Words, nothing
+from rlcore_compat.tables import Refused, Several, Words
 
-ACTOR = "actor_rollout_ref.actor"
-ESTIMATORS = {"grpo_passk": "pass-at-k", "grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
-LOSSES = {"vanilla": "clip", "gspo": "gspo-token"}
-_LOSS = f"{ACTOR}.policy_loss.loss_mode"
-_LOSS_WHY = "vanilla is clip, and gspo is gspo-token; clip range and aggregation are ours unless given"
-_NOT_CLIPPED = ("gpg", "sapo")
-"""Losses of verl that do not read ``clip_ratio``."""
-_PER_TRAJECTORY = ("geo_mean", "sapo")
-"""Losses of verl that do not read ``loss_agg_mode``."""
-_NOT_GAE = "only with adv_estimator=gae"
-_ESTIMATOR = "algorithm.adv_estimator"
-_DISCOUNTED = ("gae", "reinforce_plus_plus")
-_BY_GROUP = ("grpo", "grpo_vectorized", "grpo_passk")
-_NOT_READ = "not with gpg and sapo"
+_ACTOR = "actor_rollout_ref.actor"
+_ESTIMATORS = {"grpo_passk": "pass-at-k", "grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+_LOSSES = {"vanilla": "clip", "gspo": "gspo-token"}
+_CORRECTION = "algorithm.rollout_importance_sampling"
+_GROUPS = "algorithm.filter_groups"
+_KEPT = f"{_GROUPS}.end_reason_filter_reserve_names"
+_FILTERS = {"acc": "accuracy", "score": "reward", "seq_reward": "reward", "seq_final_reward": "reward"}
+"""Metrics that compare the trajectories of a group."""
+_ALWAYS = ("trajlength", "vtoken_images_num_consis")
+"""Filters for trajectories that rlcore never produces: with too many tokens, or without the pixels of an image."""
+_END = "end_reason"
+_ENDS: Mapping[str, str | None] = {
+    "DONE": None,
+    "EXCEED_MAX_TURNS": "max_turns",
+    "OVER_LENGTH": "length",
+    "ERROR_IN_ACTION": "tool_errors",
+    "EXCEED_MAX_IMAGE_NUM_32": None,
+    "ON_GONIG": None,
+}
+"""Reasons to end an episode, and ours; None if it cannot or should not be excluded."""
+_UNFAIR = {
+    "hasimage": "it removes every trajectory without a picture of a tool, right or wrong, which rewards calling tools",
+    "pos_sample_neg_adv": "it removes right trajectories from their groups, which biases the advantages of the others",
+}
 
 
-def hyphens(value: Any, words: Words) -> str:
+def _hyphens(value: Any) -> str:
     """An id with hyphens instead of underscores. Import paths are unchanged."""
     text = str(value)
     return text if ":" in text else text.replace("_", "-")
 
 
-def _estimator(value: Any, words: Words) -> Any:
-    id = ESTIMATORS.get(str(value)) or hyphens(value, words)
+def estimator(value: Any, words: Words) -> Any:
+    """The advantage; gae also needs a critic."""
+    id = _ESTIMATORS.get(str(value)) or _hyphens(value)
     if id != "gae":
         return id
     return Several({"algorithm.advantage": id, "critic.model": words.get("critic.model.path", "copy")})
 
 
-def _of_critic(ours: str) -> Meaning:
-    """A key that is used only with a critic."""
-
-    def read(value: Any, words: Words) -> Several:
-        return Several({ours: value} if words.get("algorithm.adv_estimator") == "gae" else {})
-
-    return Meaning(ours=ours, why=_NOT_GAE, read=read)
+def loss(value: Any, words: Words) -> str:
+    """The id of the loss."""
+    return _LOSSES.get(str(value)) or _hyphens(value)
 
 
-def _kl(value: Any, words: Words) -> Several:
+def reward(value: Any, words: Words) -> list[dict[str, str]]:
+    """The only reward."""
+    return [{"id": _hyphens(value)}]
+
+
+def clip(value: Any, words: Words) -> Several:
+    """Both bounds of the ratio."""
+    return Several({"algorithm.loss.clip_low": value, "algorithm.loss.clip_high": value})
+
+
+def clip_low(value: Any, words: Words) -> Any:
+    """The lower bound; ratios are positive."""
+    return min(value, 1) if isinstance(value, int | float) else value
+
+
+def _is_on(words: Words, name: str) -> bool:
+    """The value of a key that is True or False; an empty one is false in verl."""
+    value = words.get(name, False) or False
+    if not isinstance(value, bool):
+        raise Refused(f"{name.rpartition('.')[2]} must be True or False")
+    return value
+
+
+def kl(value: Any, words: Words) -> Several:
     """``use_kl_loss`` and ``use_kl_in_reward`` (both off by default) select one of two coefficients."""
-    in_loss, in_reward = is_on(words, f"{ACTOR}.use_kl_loss"), is_on(words, "algorithm.use_kl_in_reward")
+    in_loss, in_reward = _is_on(words, f"{_ACTOR}.use_kl_loss"), _is_on(words, "algorithm.use_kl_in_reward")
     if in_loss and in_reward:
         raise Refused("only one KL term is supported: use_kl_loss or use_kl_in_reward")
     if in_reward:
         coefficient = words.get("algorithm.kl_ctrl.kl_coef", 0.001)
         return Several({"algorithm.kl.target": "reward", "algorithm.kl.coefficient": coefficient})
-    return Several({"algorithm.kl.coefficient": words.get(f"{ACTOR}.kl_loss_coef", 0.001) if in_loss else 0.0})
+    return Several({"algorithm.kl.coefficient": words.get(f"{_ACTOR}.kl_loss_coef", 0.001) if in_loss else 0.0})
 
 
-def _kl_in_reward(value: Any, words: Words) -> Several:
-    return _kl(value, words) if is_on(words, "algorithm.use_kl_in_reward") else Several({})
+def kl_in_reward(value: Any, words: Words) -> Several:
+    """A key of the KL term in the reward."""
+    return kl(value, words) if _is_on(words, "algorithm.use_kl_in_reward") else Several()
 
 
-def _of_kl(ours: str, switch: str, why: str) -> Meaning:
-    """A key that is used only with one of the two KL terms."""
-
-    def read(value: Any, words: Words) -> Several:
-        return Several({ours: value} if is_on(words, switch) else {})
-
-    return Meaning(ours=ours, why=why, read=read)
-
-
-def _loss(value: Any, words: Words) -> str:
-    return LOSSES.get(str(value)) or hyphens(value, words)
+def correction(value: Any, words: Words) -> Several:
+    """Weights for the gap between the engine and the trained policy."""
+    if value is None:
+        return Several({f"{_CORRECTION}.mode": "none"})
+    if value not in ("token", "sequence"):
+        raise Refused("must be token, sequence or null")
+    return Several({f"{_CORRECTION}.mode": "truncate", f"{_CORRECTION}.level": value})
 
 
-def _not_with(losses: tuple[str, ...], *ours: str, why: str = "") -> Meaning:
-    """A word that sets these keys, unless the words choose a loss that does not read it."""
-
-    def read(value: Any, words: Words) -> Several:
-        return Several({} if words.get(_LOSS) in losses else dict.fromkeys(ours, value))
-
-    return Meaning(ours=ours[0], why=why, read=read)
+def correction_threshold(value: Any, words: Words) -> Any:
+    """The largest weight."""
+    if not isinstance(value, int | float):
+        raise Refused("must be one number, the largest weight")
+    return value
 
 
-def _clip_low(value: Any, words: Words) -> Any:
-    if words.get(_LOSS) in _NOT_CLIPPED:
-        return Several({})
-    return min(value, 1) if isinstance(value, int | float) else value
+def oversample(value: Any, words: Words) -> Any:
+    """Prompts that a rollout requests; verl filters the groups afterwards."""
+    size = words.get("data.train_batch_size")
+    if value is None or value == size or words.get(f"{_GROUPS}.enable") is not True:
+        return Several()
+    if not isinstance(value, int) or not isinstance(size, int) or value < 1 or size < 1:
+        raise Refused("must be a positive integer, and needs data.train_batch_size")
+    return value / size if value > size else Several()
 
 
-def _of(ours: str, chooser: str, readers: tuple[str, ...], why: str) -> Meaning:
-    """A key that is used unless the selected estimator or loss does not read it."""
-
-    def read(value: Any, words: Words) -> Several:
-        return Several(
-            {ours: value} if words.get(chooser, "vanilla" if chooser == _LOSS else readers[0]) in readers else {}
-        )
-
-    return Meaning(ours=ours, why=why, read=read)
+def _metrics(words: Words) -> list[str]:
+    given = words.get(f"{_GROUPS}.metric", "acc")
+    return [str(name).strip("'\"") for name in (given if isinstance(given, list) else str(given).split(","))]
 
 
-ALGORITHM: Mapping[str, Meaning] = {
-    "algorithm.adv_estimator": Meaning(
-        ours="algorithm.advantage",
-        why="gae: also critic.model, which is copy if critic.model.path is not given",
-        read=_estimator,
-    ),
-    "algorithm.lam": _of("algorithm.advantage.gae_lambda", _ESTIMATOR, ("gae",), "only with adv_estimator=gae"),
-    "algorithm.gamma": _of(
-        "algorithm.advantage.gamma", _ESTIMATOR, _DISCOUNTED, "only with gae and reinforce_plus_plus"
-    ),
-    "algorithm.norm_adv_by_std_in_grpo": _of(
-        "algorithm.advantage.normalise_by_std", _ESTIMATOR, _BY_GROUP, "only with grpo and grpo_passk"
-    ),
-    "algorithm.use_kl_in_reward": Meaning(
-        ours="algorithm.kl.target", why="True: reward, with coefficient kl_ctrl.kl_coef", read=_kl_in_reward
-    ),
-    "algorithm.kl_ctrl.kl_coef": Meaning(
-        ours="algorithm.kl.coefficient", why="only with use_kl_in_reward=True", read=_kl_in_reward
-    ),
-    "algorithm.kl_ctrl.type": Meaning(ours="algorithm.kl.controller"),
-    "algorithm.kl_ctrl.target_kl": Meaning(ours="algorithm.kl.target_kl"),
-    "algorithm.kl_ctrl.horizon": Meaning(ours="algorithm.kl.horizon"),
-    **CORRECTION,
-    "algorithm.use_pf_ppo": nothing("False has no effect", only=(False,), otherwise="PF-PPO is not supported"),
-    "algorithm.pf_ppo.*": nothing("only with use_pf_ppo=True"),
-    "algorithm.kl_penalty": _of_kl(
-        "algorithm.kl.estimator", "algorithm.use_kl_in_reward", "only with use_kl_in_reward=True"
-    ),
-    **FILTERING,
-    f"{ACTOR}.use_kl_loss": Meaning(ours="algorithm.kl.coefficient", why="True: kl_loss_coef; False: 0", read=_kl),
-    f"{ACTOR}.kl_loss_coef": Meaning(ours="algorithm.kl.coefficient", why="with use_kl_loss=True, else 0", read=_kl),
-    f"{ACTOR}.kl_loss_type": _of_kl("algorithm.kl.estimator", f"{ACTOR}.use_kl_loss", "only with use_kl_loss=True"),
-    f"{ACTOR}.entropy_coeff": Meaning(ours="algorithm.entropy"),
-    f"{ACTOR}.clip_ratio": _not_with(
-        _NOT_CLIPPED,
-        "algorithm.loss.clip_low",
-        "algorithm.loss.clip_high",
-        why=f"and algorithm.loss.clip_high; {_NOT_READ}",
-    ),
-    f"{ACTOR}.clip_ratio_low": Meaning(
-        ours="algorithm.loss.clip_low", why=f"at most 1, because ratios are positive; {_NOT_READ}", read=_clip_low
-    ),
-    f"{ACTOR}.clip_ratio_high": _not_with(_NOT_CLIPPED, "algorithm.loss.clip_high", why=_NOT_READ),
-    f"{ACTOR}.clip_ratio_c": _of(
-        "algorithm.loss.dual_clip", _LOSS, ("vanilla",), "off by default; 3 by default in verl"
-    ),
-    f"{ACTOR}.loss_agg_mode": _not_with(
-        _PER_TRAJECTORY, "algorithm.aggregation", why="not with geo_mean and sapo, which average over trajectories"
-    ),
-    _LOSS: Meaning(ours="algorithm.loss", why=_LOSS_WHY, read=_loss),
-    f"{ACTOR}.policy_loss.tau_pos": _of(
-        "algorithm.loss.positive_temperature", _LOSS, ("sapo",), "only with loss_mode=sapo"
-    ),
-    f"{ACTOR}.policy_loss.tau_neg": _of(
-        "algorithm.loss.negative_temperature", _LOSS, ("sapo",), "only with loss_mode=sapo"
-    ),
-    "critic.model.path": _of_critic("critic.model"),
-    "critic.optim.lr": _of_critic("critic.learning_rate"),
-    "critic.cliprange_value": _of_critic("critic.clip"),
-    "trainer.critic_warmup": _of_critic("critic.warmup_steps"),
-}
-"""By key of verl."""
+def filters(value: Any, words: Words) -> Several:
+    """``filter_groups.enable`` and its metrics."""
+    if not _is_on(words, f"{_GROUPS}.enable"):
+        return Several({"algorithm.filter.metric": "none"})
+    names = _metrics(words)
+    for name in names:
+        if name in _UNFAIR:
+            raise Refused(f"leave out {name}: {_UNFAIR[name]}", of=f"{_GROUPS}.metric")
+        if name not in (*_FILTERS, *_ALWAYS, _END):
+            raise Refused(f"must be one of {', '.join(_FILTERS)}", of=f"{_GROUPS}.metric")
+    chosen = {_FILTERS[name] for name in names if name in _FILTERS}
+    if len(chosen) > 1:
+        raise Refused("only one metric can compare groups: acc, or score", of=f"{_GROUPS}.metric")
+    found = Several({"algorithm.filter.metric": next(iter(chosen), "none")})
+    return Several({**found, "algorithm.filter.exclude": _excluded(words)}) if _END in names else found
+
+
+def _excluded(words: Words) -> list[str]:
+    """Our reasons to stop that are not kept. verl's default keeps only finished trajectories."""
+    given = words.get(_KEPT)
+    kept = [str(name).strip("'\"") for name in given] if isinstance(given, list) else [str(given or "DONE")]
+    if unknown := [name for name in kept if name not in _ENDS]:
+        raise Refused(f"{unknown[0]} is not one of {', '.join(_ENDS)}", of=_KEPT)
+    if "DONE" not in kept:
+        raise Refused("trajectories that ended with an answer are always kept: add DONE", of=_KEPT)
+    return [ours for name, ours in _ENDS.items() if ours is not None and name not in kept]
+
+
+def kept_ends(value: Any, words: Words) -> Any:
+    """Reasons to end an episode that do not exclude a trajectory."""
+    return _excluded(words) if _is_on(words, f"{_GROUPS}.enable") and _END in _metrics(words) else Several()
+
+
+def extra_batches(value: Any, words: Words) -> Any:
+    """Batches besides the first; 0 has no limit in verl."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Refused("must be a positive integer, or 0")
+    return value - 1 if value and _is_on(words, f"{_GROUPS}.enable") else Several()

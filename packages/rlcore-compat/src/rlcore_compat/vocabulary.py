@@ -1,12 +1,9 @@
-"""A dialect defined by a mapping table: each foreign key sets rlcore keys, is ignored with a reason, or is refused.
-
-`Vocabulary` implements `OverrideDialect`; `rlcore_compat.file_vocabulary.FileVocabulary` implements `FileDialect`.
-"""
+"""A dialect for ``key=value`` overrides, and the translation of keys with their mapping table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,64 +13,12 @@ from rlcore.config.messages import Problem
 from rlcore.config.write import toml_value
 from rlcore.redaction import mask_arguments
 
-Words = Mapping[str, Any]
-"""All foreign keys of a command line or file with their values. The meaning of a key may depend on others."""
-
-
-class Refused(Exception):
-    """Raised for a value that rlcore does not support.
-
-    Args:
-        reason: what is not supported, and the closest alternative
-        of: the invalid key, if it is not the key that is being read; it is reported once
-    """
-
-    def __init__(self, reason: str, *, of: str | None = None) -> None:
-        self.of = of
-        super().__init__(reason)
-
-
-class Several(dict[str, Any]):
-    """Return type of `Meaning.read` for a key that sets several rlcore keys, other ones, or none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meaning:
-    """The translation of a foreign key."""
-
-    ours: str | None
-    """The dotted rlcore key that it sets, or None. In the meaning of a whole table (``table.*``), a final ``*`` is the
-    rest of the key."""
-    why: str = ""
-    """A note for the user; required when it sets nothing."""
-    read: Callable[[Any, Words], Any] = lambda value, words: value
-    """Convert the value, or return `Several`. Raises `Refused` for unsupported values."""
-    also: Mapping[str, Any] = field(default_factory=dict)
-    """Additional dotted rlcore keys to set, whatever the value."""
-
-
-def nothing(why: str, *, only: tuple[Any, ...] | None = None, otherwise: str = "") -> Meaning:
-    """A key that sets nothing. If ``only`` is given, other values are refused."""
-
-    def read(value: Any, words: Words) -> None:
-        if only is not None and value not in only:
-            raise Refused(otherwise)
-
-    return Meaning(ours=None, why=why, read=read)
-
-
-def never(reason: str) -> Meaning:
-    """A key that is always refused. Keys with the same reason are reported once."""
-
-    def read(value: Any, words: Words) -> None:
-        raise Refused(reason, of="")
-
-    return Meaning(ours=None, why=f"refused: {reason}", read=read)
+from rlcore_compat.tables import Meaning, Refused, Several, Words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """The ``key=value`` overrides of another system, by their full names."""
+    """The ``key=value`` overrides of another system, by their full names. Implements `OverrideDialect`."""
 
     name: str
     meanings: Mapping[str, Meaning]
@@ -174,7 +119,7 @@ def interpret(
     for key in keys:
         meaning = _meaning_of(key.name, meanings)
         try:
-            value = meaning.read(key.value, values)
+            value = meaning.translate(key.value, values)
         except Refused as refusal:
             if meaning.ours and (above := _above(own, meaning.ours)):
                 lines.append(f"{key.text} sets nothing: {above} takes precedence")
@@ -184,10 +129,9 @@ def interpret(
                 found.append(wrong.problem("refused", wrong.name, wrong.value, str(refusal)))
             reported.add(str(refusal))
             continue
-        if isinstance(value, Several):
-            sets = dict(value)
-        else:
-            sets = {meaning.ours: value, **meaning.also} if meaning.ours else {}
+        sets = dict(value) if isinstance(value, Several) else {meaning.ours: value} if meaning.ours else {}
+        if sets:
+            sets |= meaning.also
         for target, item in sets.items():
             first, known = decided.setdefault(target, (key, item))
             if first is not key and known != item and not _above(own, target):

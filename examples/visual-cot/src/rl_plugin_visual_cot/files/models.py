@@ -3,65 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
 from rlcore.models.adapter import base_name, check_base
 from rlcore.models.folder import BUILTIN
-from rlcore_compat.vocabulary import Meaning, Refused, Several, Words
-
-from rl_plugin_visual_cot.config import ACCURACY
+from rlcore_compat.tables import Refused, Several, Words
 
 _VISION = ("vision_config", "visual")
 """Keys in ``config.json`` of a model that reads images."""
 
 
-PICTURES: Mapping[str, Any] = {
-    "data.id": "visual-cot",
-    "environment.id": "visual-cot",
-    "reward": [{"id": "visual-cot"}],
-    "observers": ["visual-cot"],
-    "evaluation.success": ACCURACY,
-}
-"""What a file with pictures sets besides their folder. A correct answer is a success, whatever its format."""
+def pictures(value: Any, words: Words) -> Any:
+    """A folder of pictures, refused beside a model that cannot read them: its answers would be guesses."""
+    model = words.get("model_path")
+    if isinstance(model, str) and _reads_text_only(model):
+        raise Refused(f"the model {model} does not read images: give a vision-language model, or remove the key")
+    return value
 
 
-def pictures(ours: str, *, also: Mapping[str, Any] = PICTURES, why: str = "") -> Meaning:
-    """A key with a folder of pictures, which sets ``ours``."""
-
-    def read(value: Any, words: Words) -> Several:
-        _check_model(words)
-        return Several({ours: value, **also})
-
-    return Meaning(ours=ours, also=also, why=why, read=read)
-
-
-def other_pictures(why: str) -> Meaning:
-    """A key with a folder of pictures that is not used, because of ``why``."""
-
-    def read(value: Any, words: Words) -> None:
-        _check_model(words)
-
-    return Meaning(ours=None, why=why, read=read)
+def tokenizer(value: Any, words: Words) -> None:
+    """The folder of the tokenizer, which must be that of the model."""
+    if value != words.get("model_path"):
+        raise Refused("the tokenizer must be in the model folder: copy its files there, and set this key to model_path")
 
 
 def conversations(value: Any, words: Words) -> Any:
     """Training conversations: with pictures if there is a folder of them."""
-    return Several({"data.train": value} | ({} if has_pictures(words) else {"data.id": "chat"}))
-
-
-def has_pictures(words: Words) -> bool:
-    """Whether the file names a folder of pictures."""
-    return words.get("image_dir") is not None
-
-
-def _check_model(words: Words) -> None:
-    """Refuse pictures beside a model that cannot read them: its answers would be guesses."""
-    model = words.get("model_path")
-    if isinstance(model, str) and _reads_text_only(model):
-        raise Refused(f"the model {model} does not read images: give a vision-language model, or remove the key")
+    return Several({"data.train": value} | ({} if words.get("image_dir") is not None else {"data.id": "chat"}))
 
 
 def _reads_text_only(model: str) -> bool:
@@ -90,7 +60,7 @@ def base_or_model(value: Any, words: Words) -> Any:
     if not same:
         reason = f"the adapter was trained on {named}: give that base, or merge: rlcore merge {folder} --base MODEL"
         raise Refused(f"{reason} --out FOLDER, and model_path: FOLDER")
-    return Several({})
+    return Several()
 
 
 def adapter(value: Any, words: Words) -> Any:
@@ -102,6 +72,3 @@ def adapter(value: Any, words: Words) -> Any:
     except UserError as error:
         raise Refused(str(error), of="lora_adapter_path") from None
     return value
-
-
-__all__ = ["PICTURES", "adapter", "base_or_model", "conversations", "has_pictures", "other_pictures", "pictures"]

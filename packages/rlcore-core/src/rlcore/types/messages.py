@@ -57,6 +57,7 @@ class ToolCall:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arguments", freeze(self.arguments))
+        object.__setattr__(self, "texts", freeze(self.texts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Translation of TRL files: each key sets rlcore keys, is ignored with a reason, or is refused."""
+"""Translation of the files of TRL and accelerate: computed keys, origins, paths, and files that exist."""
 
 from __future__ import annotations
 
@@ -80,18 +80,11 @@ def test_micro_batches_become_tasks_and_updates(settings: str, tasks: int, updat
         ("loss_type: gdpo", "grpo, bnpo"),
         ("importance_sampling_level: sentence", "sequence (GSPO)"),
         ("importance_sampling_level: sequence\nloss_type: cispo", "cispo"),
-        ("scale_rewards: batch", "reinforce-plus-plus-baseline"),
-        ("sync_ref_model: true", "reference policy"),
-        ("vllm_mode: server", "colocate"),
-        ("use_vllm: maybe", "true or false"),
-        ("fp16: true", "float16"),
-        ("deepspeed: ds.json", "DeepSpeed"),
-        ("reward_weights: [1.0, 2.0]", "reward.ID.weight"),
         ("report_to: all", "tensorboard"),
-        ("remove_unused_columns: true", "false"),
         ("save_strategy: best", "no, steps or epoch"),
-        ("do_train: false", "rlcore eval"),
-        ("repetition_penalty: 1.1", "distribution"),
+        ("loss_type: [grpo]", "grpo, bnpo"),
+        ("dataset_name: trl-lib/tldr", ".jsonl"),
+        ("use_peft: maybe", "true or false"),
     ],
 )
 def test_unsupported_values_are_refused_with_a_reason(settings: str, reason: str, tmp_path: Path) -> None:
@@ -163,13 +156,6 @@ def test_algorithm_keys_are_translated(settings: str, algorithm: dict[str, Any],
     ours = {key.removeprefix("algorithm."): value for key, value in found.items() if key.startswith("algorithm.")}
     assert ours.pop("advantage", "grpo") == "grpo"
     assert ours == algorithm
-
-
-def test_vllm_keys_are_used_only_with_vllm(tmp_path: Path) -> None:
-    memory = "vllm_gpu_memory_utilization: 0.6\n"
-    assert "rollout.vllm.gpu_memory_utilization" not in sets(grpo(tmp_path, memory))
-    found = sets(grpo(tmp_path, memory + "use_vllm: true\n"))
-    assert (found["rollout.engine"], found["rollout.vllm.gpu_memory_utilization"]) == ("vllm", 0.6)
 
 
 def test_learning_rate_schedule_is_linear_by_default(tmp_path: Path) -> None:
@@ -246,22 +232,6 @@ def test_lora_keys_are_used_only_with_use_peft(tmp_path: Path) -> None:
     assert four_bits == {"lora.rank": 16, "lora.alpha": 32, "model.quantization": "nf4"}
 
 
-@pytest.mark.parametrize(
-    ("setting", "reason"),
-    [
-        ("dataset_name: trl-lib/tldr", ".jsonl"),
-        ("reward_model_name_or_path: a/b", "reward model"),
-        ("trust_remote_code: true", "code"),
-        ("load_in_8bit: true", "load_in_4bit"),
-        ("use_peft: maybe", "true or false"),
-    ],
-)
-def test_unsupported_script_arguments_are_refused(setting: str, reason: str, tmp_path: Path) -> None:
-    (problem,) = problems_of(grpo(tmp_path, setting))
-    assert (problem.kind, problem.path) == ("refused", setting.partition(":")[0])
-    assert reason in problem.reason
-
-
 @pytest.mark.parametrize("settings", ["scale_rewards: true", "importance_sampling_level: token", "num_generations: 8"])
 def test_recognised_file_sets_the_grpo_advantage(settings: str, tmp_path: Path) -> None:
     found = sets(write(tmp_path, "file.yaml", f"{settings}\nloss_type: grpo\n"))
@@ -299,3 +269,94 @@ def test_flat_example_file_is_recognised(tmp_path: Path) -> None:
 )
 def test_do_eval_disables_evaluation_without_a_strategy(settings: str, every: int | None, tmp_path: Path) -> None:
     assert sets(grpo(tmp_path, f"{settings}\n")).get("evaluation.every") == every
+
+
+NATIVE = """
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+deepspeed_config:
+  gradient_accumulation_steps: 1
+  zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}
+"""
+
+
+def test_deepspeed_file_is_refused(tmp_path: Path) -> None:
+    kind, nested = problems_of(write(tmp_path, "native.yaml", NATIVE))
+    assert (kind.kind, kind.path) == ("refused", "distributed_type")
+    assert (nested.kind, nested.path) == ("refused", "deepspeed_config")
+    assert "zero_optimization" in nested.reason
+    assert nested.origin.endswith("native.yaml:6")
+    flat = NATIVE.replace("zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}", "zero_stage: 3")
+    assert "zero_stage" not in problems_of(write(tmp_path, "flat.yaml", flat))[1].reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "strategy"),
+    [
+        ("distributed_type: 'NO'\nnum_processes: 1", {"strategy.id": "single"}),
+        ("distributed_type: MULTI_GPU\nnum_processes: 2", {"strategy.id": "ddp", "strategy.processes": 2}),
+        ("distributed_type: MULTI_CPU\nnum_processes: 4", {"strategy.id": "ddp", "strategy.processes": 4}),
+    ],
+)
+def test_distributed_type_sets_the_strategy(settings: str, strategy: dict[str, Any], tmp_path: Path) -> None:
+    assert sets(write(tmp_path, "accelerate.yaml", settings + "\nmachine_rank: 0\nuse_cpu: false\n")) == strategy
+
+
+def test_sharding_is_refused(tmp_path: Path) -> None:
+    (problem,) = problems_of(write(tmp_path, "accelerate.yaml", "distributed_type: 'NO'\nfsdp_config: {a: 1}\n"))
+    assert (problem.kind, problem.path) == ("refused", "fsdp_config")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("MULTI_GPUS", "'MULTI_GPU'"),
+        ("'no'", "'NO'"),
+        ("many", "MULTI_GPU"),
+        ("FSDP", "strategy.id=ddp"),
+        ("MULTI_NPU", "strategy.id=ddp"),
+    ],
+)
+def test_unsupported_distributed_type_is_refused(kind: str, reason: str, tmp_path: Path) -> None:
+    (problem,) = problems_of(write(tmp_path, "accelerate.yaml", f"distributed_type: {kind}\nnum_processes: 2\n"))
+    assert (problem.kind, problem.path) == ("refused", "distributed_type")
+    assert reason in problem.reason
+
+
+GENERATED = """
+compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: "NO"
+downcast_bf16: 'no'
+gpu_ids: all
+machine_rank: 0
+main_training_function: main
+mixed_precision: 'bf16'
+num_machines: 1
+num_processes: 1
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+"""
+"""The keys that ``accelerate config`` writes for one GPU."""
+
+
+@pytest.mark.parametrize(
+    "more", ["", "deepspeed_config: {}\nfsdp_config: {}\nmegatron_lm_config: {}\ntpu_name: null\n"]
+)
+def test_generated_file_for_one_gpu_is_accepted(more: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "single_gpu.yaml", GENERATED + more)
+    assert sets(file) == {"strategy.id": "single"}
+    assert len(read(file).lines) == len((GENERATED + more).splitlines()) - 1
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_splitting_of_sequences_is_refused(size: int, tmp_path: Path) -> None:
+    table = f"parallelism_config:\n  parallelism_config_tp_size: 1\n  parallelism_config_cp_size: {size}\n"
+    found = problems_of(write(tmp_path, "accelerate.yaml", GENERATED + table))
+    assert [problem.path for problem in found] == ["parallelism_config"] * (size > 1)
