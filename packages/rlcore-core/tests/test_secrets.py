@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -258,3 +259,10 @@ def test_masked_value_is_asked_for_where_it_came_from() -> None:
 def test_shown_configuration_is_valid_toml(rlcore: Call, judge: None) -> None:
     shown = rlcore("config", "show", "-p", "toy", "reward.0.id=mine.py:Judge", "reward.0.password=abc").out
     assert tomllib.loads(shown)["reward"][0]["password"] == MASK
+
+
+@pytest.mark.parametrize("text", ["x" * 200_000, "name=" + "y" * 200_000, "k=" + "a+" * 100_000, "http://" * 30_000])
+def test_long_arguments_are_masked_in_linear_time(text: str) -> None:
+    started = time.perf_counter()
+    assert mask_arguments([text, f"{text} postgres+psycopg://user:word@host"])[1].endswith(f"://{MASK}@host")
+    assert time.perf_counter() - started < 5  # a quadratic search takes minutes

@@ -27,8 +27,10 @@ _NAME = re.compile(
     r"|(?:^|_)(?:access|refresh|auth|api|hf|hub|bearer|session|security|id|user|bot|github|gitlab|wandb)_?token$"
 )
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_KEY_INSIDE = re.compile(r"([\w.-]+)[\"']?\s*[=:]")
-_USER_IN_URL = re.compile(r"((?:https?|wss?)://)[^/\s\"'<>?#]+@|(\w[\w+.-]*://)[^/\s\"'<>?#:]*:[^/\s\"'<>?#]*@", re.I)
+_KEY_INSIDE = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*[=:]")
+_USER_IN_URL = re.compile(
+    r"((?:https?|wss?)://)[^/\s\"'<>?#]+@|(\w[\w+.-]{0,30}://)[^/\s\"'<>?#:]*:[^/\s\"'<>?#]*@", re.I
+)
 _QUERY = re.compile(r"([?&;]([\w.-]+)=)[^&\s#\"'<>;]+")
 
 _known: tuple[tuple[str, str], ...] = ()
