@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rlcore_trainer.batching.packed_layout import Family, PackedLayout
-from rlcore_trainer.policy import cpu_attention
-from rlcore_trainer.policy.attention import packed_attention
-from rlcore_trainer.policy.cpu_attention import CpuKernel
-from rlcore_trainer.policy.shared_attention import Part, VarlenKernel, shared_attention
+from rlcore_trainer.policy.attention import cpu
+from rlcore_trainer.policy.attention.cpu import CpuKernel
+from rlcore_trainer.policy.attention.packed import packed_attention
+from rlcore_trainer.policy.attention.shared import Part, VarlenKernel, shared_attention
 
 pytestmark = pytest.mark.numeric
 
@@ -73,12 +73,12 @@ def test_merged_gradient_agrees_with_finite_differences() -> None:
 
 @pytest.mark.parametrize("size", [4, 16, 80, 128])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("scores", [cpu_attention.SCORES, 60])
+@pytest.mark.parametrize("scores", [cpu.SCORES, 60])
 def test_head_sizes_and_single_precision_are_supported(
     size: int, dtype: torch.dtype, scores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With few scores at a time, products are split and longer sequences use the flash kernel."""
-    monkeypatch.setattr(cpu_attention, "SCORES", scores)
+    monkeypatch.setattr(cpu, "SCORES", scores)
     layout = PackedLayout.of(MIXED, CPU)
     exact = heads(layout.tokens, size=size)
     inputs = tuple(x.detach().to(dtype).requires_grad_() for x in exact)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlcore.types import MediaSpan
 from rlcore_trainer.batching.packing import TrainingSequence, pack
 from rlcore_trainer.batching.prefix_groups import Family, families_of
-from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.attention.packed import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 

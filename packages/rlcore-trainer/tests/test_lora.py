@@ -28,7 +28,7 @@ from rlcore_trainer.checkpoints.reference import reference_policy  # noqa: E402
 from rlcore_trainer.checks import lora_check  # noqa: E402
 from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer  # noqa: E402
 from rlcore_trainer.controller.sync_check import fixed_prompt  # noqa: E402
-from rlcore_trainer.policy.attention import packed_attention_of  # noqa: E402
+from rlcore_trainer.policy.attention.packed import packed_attention_of  # noqa: E402
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel  # noqa: E402
 from rlcore_trainer.policy.hidden import batch_logprobs  # noqa: E402
 from rlcore_trainer.policy.model import load_policy, output_head  # noqa: E402

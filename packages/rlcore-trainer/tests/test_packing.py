@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rlcore_trainer.batching.packing import TrainingSequence, pack, plan
-from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.attention.packed import packed_attention_of
 from rlcore_trainer.policy.forward import PackedForward
 from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence

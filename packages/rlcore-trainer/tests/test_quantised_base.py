@@ -25,7 +25,7 @@ from rlcore_models.lora_config import LoraTable
 from rlcore_trainer.batching.packing import pack
 from rlcore_trainer.checks import lora_check
 from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
-from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.attention.packed import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs
 from rlcore_trainer.policy.model import load_policy, output_head
 from token_trajectories import sequence

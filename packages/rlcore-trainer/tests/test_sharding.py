@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlcore_trainer.batching.packing import TrainingSequence, divide, pack
 from rlcore_trainer.batching.sequence_metrics import split
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank, fair_size, joined, shards, share
-from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.attention.packed import packed_attention_of
 from rlcore_trainer.policy.hidden import batch_logprobs
 from token_trajectories import sequence
 

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packing import MicroBatch
-from rlcore_trainer.policy.auxiliary_model import load_second
 from rlcore_trainer.policy.forward import Forward, PackedForward, choose_forward
 from rlcore_trainer.policy.logprobs import LossOfChunk
-from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy
+from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy, load_second
 from rlcore_trainer.policy.perturbed_weights import parts_of, perturbed_weights
 from rlcore_trainer.policy.policy import PolicyLoss, Reference
 from rlcore_trainer.policy.precision import precision_hint
@@ -187,7 +186,7 @@ class CausalLanguageModel(Trunk):
         return FrozenReference(self.second(folder or self._folder, where="algorithm.kl.reference"))
 
     def second(self, folder: Path, *, where: str) -> CausalLanguageModel:
-        """Load a frozen model. Raises the same errors as `rlcore_trainer.policy.auxiliary_model.load_second`."""
+        """Load a frozen model. Raises the same errors as `rlcore_trainer.policy.model.load_second`."""
         model = load_second(folder, self._model, where=where)
         return CausalLanguageModel(_frozen(model), folder, forward=choose_forward(model, folder))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packing import MicroBatch, pack
-from rlcore_trainer.policy.attention import packed_attention_of
+from rlcore_trainer.policy.attention.packed import packed_attention_of
 from rlcore_trainer.policy.forward_probes import image_processor, one_by_one, probes, vocabulary
 from rlcore_trainer.policy.hidden import batch_logprobs, hidden_before, no_images
 from rlcore_trainer.policy.logprobs import LossOfChunk, fused_loss, logprobs_and_entropy

@@ -1,4 +1,7 @@
-"""Load a Hugging Face folder as a trainable model."""
+"""Load a Hugging Face folder as a trainable model.
+
+Axes: ``V`` embeddings, ``D`` the width of the model.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore_models.loading import load_model, unreadable
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlcore_trainer.policy.cpu_linear import use_onednn
@@ -51,6 +54,35 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
     return model
 
 
+def load_second(folder: Path, policy: PreTrainedModel, *, where: str) -> PreTrainedModel:
+    """Load the model of a folder, in the policy's precision and on its device.
+
+    Args:
+        folder: a Hugging Face folder
+        policy: the model whose tokens it will read
+        where: the key that names the folder
+
+    Raises:
+        UserError: as for `load_policy`, or the model has no embedding for some of the policy's tokens.
+    """
+    model = load_policy(folder, dtype=str(policy.dtype).removeprefix("torch."), device=policy.device)
+    known, wanted = _embeddings(model), _embeddings(policy)
+    if known < wanted:
+        raise UserError(
+            f"the model of {where} needs embeddings for all {wanted:,} tokens of the policy",
+            found=f"{known:,} embeddings",
+            where=str(folder),
+            fix=f"{where}=FOLDER of a model with the policy's tokenizer",
+        )
+    return model
+
+
+def _embeddings(model: PreTrainedModel) -> int:
+    weight_VD = model.get_input_embeddings().weight  # peft wraps the layer to train it as a whole
+    assert isinstance(weight_VD, Tensor)
+    return len(weight_VD)
+
+
 def check_folder(folder: Path) -> None:
     """Raise an error if files are missing in a model's folder, before anything is loaded."""
 
@@ -89,9 +121,7 @@ def _check_vocabulary(model: PreTrainedModel, folder: Path) -> None:
         tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
     except Exception as error:  # the tokenizers library raises no narrower type
         raise unreadable("the tokenizer of the model", error, folder) from error
-    embeddings = model.get_input_embeddings()
-    assert isinstance(embeddings, nn.Embedding)
-    rows = embeddings.num_embeddings
+    rows = _embeddings(model)
     if rows < tokens:
         raise UserError(
             "the tokenizer must not have more tokens than the model",

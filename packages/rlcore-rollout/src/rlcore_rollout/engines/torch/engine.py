@@ -23,8 +23,7 @@ from rlcore_models.thread_teams import release_thread_team
 from rlcore_rollout.engines.torch.generic import PlainScheduler
 from rlcore_rollout.engines.torch.row_probe import independent_rows
 from rlcore_rollout.engines.torch.scheduler import ANY_ROWS, Scheduler
-from rlcore_rollout.engines.torch.sequences import Sequence
-from rlcore_rollout.engines.torch.stop_texts import StopTexts, load_tokenizer
+from rlcore_rollout.engines.torch.sequences import Sequence, StopTexts, load_tokenizer
 from rlcore_rollout.engines.torch.vision import ImageEncoder
 from rlcore_rollout.engines.torch.weights import VISION_FAMILIES, module_of, read_weights, unsupported
 

@@ -1,21 +1,55 @@
-"""Calls in progress, and the state kept between two calls of a session."""
+"""Calls in progress, the texts that stop them, and the state kept between two calls of a session."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rlcore.errors import EngineError
 from rlcore.types import Completion, FinishReason, Logprobs, MediaSpan, Prompt, Sampling, TokenIds
+from tokenizers import Tokenizer
 
 from rlcore_rollout.engines.torch.cache import Stretch
 from rlcore_rollout.engines.torch.prompts import SharedPrompt
 from rlcore_rollout.engines.torch.sampling import uniforms
-from rlcore_rollout.engines.torch.stop_texts import StopTexts
 
 PromptKey = tuple[bytes, tuple[MediaSpan, ...]]
+
+
+class StopTexts:
+    """Checks whether the newest token completes one of the texts.
+
+    Only the last tokens are decoded. Each token is at least one byte, so the text is never longer than the decoded
+    tail.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+        self._tokenizer, self._texts = tokenizer, tuple(texts)
+        self._tail = (
+            max(len(text.encode()) for text in self._texts) + 4
+        )  # plus a character cut at the start of the tail
+
+    def __call__(self, tokens: list[int]) -> bool:
+        """Check the tokens of a generation, with the newest token last."""
+        tail = self._tokenizer.decode(tokens[-self._tail :], skip_special_tokens=False)
+        return any(text in tail for text in self._texts)
+
+
+def load_tokenizer(folder: Path | None) -> Tokenizer:
+    """Load the tokenizer of the model's folder.
+
+    Raises:
+        EngineError: there is no tokenizer.
+    """
+    path = None if folder is None else folder / "tokenizer.json"
+    if path is None or not path.is_file():
+        raise EngineError(
+            f"stop texts need the model's tokenizer: {f'{path} does not exist' if path else 'there is no model folder'}"
+        )
+    return Tokenizer.from_file(str(path))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

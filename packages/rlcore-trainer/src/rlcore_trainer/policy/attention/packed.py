@@ -21,8 +21,8 @@ from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, PreTrainedModel
 
 from rlcore_trainer.batching.packed_layout import PackedLayout
-from rlcore_trainer.policy.cpu_attention import CpuKernel
-from rlcore_trainer.policy.shared_attention import Kernel, VarlenKernel, shared_attention
+from rlcore_trainer.policy.attention.cpu import CpuKernel
+from rlcore_trainer.policy.attention.shared import Kernel, VarlenKernel, shared_attention
 from rlcore_trainer.policy.widened import HALF
 
 NAME = "rlcore_packed"

@@ -16,8 +16,8 @@ import torch
 from rlcore_models.products import bfloat16_products, has_matrix_units, multiplies_bfloat16
 from torch import Tensor
 
+from rlcore_trainer.policy.attention.shared import Part
 from rlcore_trainer.policy.logits import SMALLEST_EXPONENT
-from rlcore_trainer.policy.shared_attention import Part
 
 SCORES = 1 << 20
 """Scores that are computed at once: 4 MiB in float32, which fits in the processor's cache. Longer sequences use the
