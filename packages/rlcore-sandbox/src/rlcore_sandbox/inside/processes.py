@@ -51,13 +51,6 @@ def kill_orphans(known: Iterable[int]) -> None:
         reaped(orphan)
 
 
-def kill_descendants(kept: int) -> None:
-    """Kill all descendants of this process except one of its children, whose own descendants are killed."""
-    if others := _children(kept):
-        _kill_all(others)
-    kill_orphans([kept])
-
-
 def reaped(child: int) -> bool:
     """Whether a child of this process has ended, and is now forgotten."""
     try:

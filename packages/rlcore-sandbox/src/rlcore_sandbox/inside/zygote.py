@@ -35,7 +35,7 @@ from rlcore_sandbox import isolation
 from rlcore_sandbox.inside import processes, session
 from rlcore_sandbox.inside.figures import preload
 from rlcore_sandbox.inside.frames import encode
-from rlcore_sandbox.isolation.checks import INTERVAL_S
+from rlcore_sandbox.isolation.limits import INTERVAL_S
 
 PRELOADED = (
     "base64",

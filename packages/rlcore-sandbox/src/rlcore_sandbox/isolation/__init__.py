@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from . import bubblewrap, checks, namespaces, restricted
+from . import limits, namespaces, restricted
 
 BACKENDS = ("namespaces", "bubblewrap", "landlock")
 
@@ -23,7 +23,7 @@ def started_as(backend: str, command: Sequence[str], folder: str) -> list[str]:
         command: starts the process without a sandbox
         folder: as for `prepare`
     """
-    return bubblewrap.command(command, folder) if backend == "bubblewrap" else list(command)
+    return restricted.bubblewrap_command(command, folder) if backend == "bubblewrap" else list(command)
 
 
 def prepare(backend: str, limits: Any, folder: str) -> Any:
@@ -61,13 +61,13 @@ def exceeded(prepared: Any, process: int, scratch: str) -> int:
         scratch: as for `enter`
     """
     if isinstance(prepared, namespaces.Prepared):
-        return checks.memory_status(checks.tree(process), prepared.limits, prepared.baseline)
-    return checks.files_status([process], prepared.limits, scratch)
+        return limits.memory_status(limits.tree(process), prepared.limits, prepared.baseline)
+    return limits.files_status([process], prepared.limits, scratch)
 
 
 def progress(prepared: Any, process: int) -> str:
     """What changes whenever a session runs, so that idle ones are not checked; empty if it must always be checked."""
-    return "" if isinstance(prepared, namespaces.Prepared) else checks.progress(process)
+    return "" if isinstance(prepared, namespaces.Prepared) else limits.progress(process)
 
 
 def enter(prepared: Any, scratch: str) -> None:
