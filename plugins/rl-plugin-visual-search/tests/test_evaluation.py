@@ -13,7 +13,7 @@ from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.observations import ERROR
 from rl_plugin_visual_search.rows import Row
 from rl_plugin_visual_search.tasks import as_task
-from rlcore.sheets import Facts, TurnNote, sheet
+from rlcore.report import Facts, TurnNote, sheet
 from rlcore.testing import make_trajectory
 from rlcore.types import (
     Boundary,

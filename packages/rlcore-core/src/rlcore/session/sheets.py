@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.report import Facts, has_images, notes_of_plugins, write_sheet
 from rlcore.runs.layout import SHEETS
-from rlcore.sheets import Facts, has_images, notes_of_plugins, write_sheet
 
 if TYPE_CHECKING:
     from rlcore.plugins.registry import Registry

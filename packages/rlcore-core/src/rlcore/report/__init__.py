@@ -4,9 +4,9 @@ A sheet is self-contained and has no scripts. Everything in it that a model, a d
 escaped, images are encoded again, and its content security policy forbids everything except its own style and images.
 """
 
-from rlcore.sheets.notes import Mark, NotesOf, TurnNote, notes_of_plugins
-from rlcore.sheets.page import Facts, has_images, sheet, write_sheet
-from rlcore.sheets.results import new_folder, write_results
+from rlcore.report.notes import Mark, NotesOf, TurnNote, notes_of_plugins
+from rlcore.report.page import Facts, has_images, sheet, write_sheet
+from rlcore.report.results import new_folder, write_results
 
 __all__ = [
     "Facts",

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.atomic_files import told, whole, write_whole
+from rlcore.report.notes import notes_of_plugins
+from rlcore.report.page import Facts, write_sheet
 from rlcore.runs.layout import stamped_name
-from rlcore.sheets.notes import notes_of_plugins
-from rlcore.sheets.page import Facts, write_sheet
 from rlcore.types import Group
 
 RESULTS = "results"

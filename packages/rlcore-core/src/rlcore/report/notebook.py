@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rlcore.escaping import printable
 from rlcore.images import contact_sheet, data_uri
-from rlcore.sheets.answers import expected_answer, final_answer
+from rlcore.report.answers import expected_answer, final_answer
+from rlcore.report.templates import template
 
 if TYPE_CHECKING:
     from rlcore.types import Group
@@ -22,13 +21,9 @@ WIDTH, HEIGHT, EDGE = 360, 90, 6
 """Size of a curve and its margin, in pixels."""
 
 
-def page(title: str, rows: Sequence[tuple[str, str]], *curves: str) -> str:
-    """A table with a title, followed by curves."""
-    cells = "".join(
-        f'<tr><th style="text-align:left">{_text(name)}</th><td style="text-align:left">{_text(value)}</td></tr>'
-        for name, value in rows
-    )
-    return f"<div><b>{_text(title)}</b><table>{cells}</table>{''.join(curves)}</div>"
+def page(title: str, rows: Sequence[tuple[str, str]], parts: Iterable[str] = ()) -> str:
+    """A table with a title, followed by curves or a gallery."""
+    return _part("page")(title, rows, list(parts))
 
 
 def gallery(groups: Iterable[Group]) -> str:
@@ -45,12 +40,8 @@ def gallery(groups: Iterable[Group]) -> str:
         expected = expected_answer(task.fields)
         reward = "not scored" if one.reward is None else f"{one.reward:.3g}"
         cells = (asked, final_answer(one), "" if expected is None else expected, reward)
-        texts = "".join(f'<td style="text-align:left">{_text(cell[:LONGEST_CELL])}</td>' for cell in cells)
-        rows.append(f'<tr><td><img src="{data}" alt="images"></td>{texts}</tr>')
-    if not rows:
-        return ""
-    head = "".join(f"<th>{name}</th>" for name in ("images", "question", "answer", "expected", "reward"))
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+        rows.append((data, [cell[:LONGEST_CELL] for cell in cells]))
+    return _part("gallery")(rows) if rows else ""
 
 
 def curve(title: str, values: Mapping[int, float]) -> str:
@@ -66,13 +57,12 @@ def curve(title: str, values: Mapping[int, float]) -> str:
         for step, value in sorted(values.items())
     )
     caption = f"{title}: {start:.3g} at step {first}, {end:.3g} at step {last}"
-    line = f'<polyline points="{points}" fill="none" stroke="#3b6fb6" stroke-width="2"/>'
-    frame = f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" style="border:1px solid #ccc">{line}</svg>'
-    return f'<figure style="margin:4px 0"><figcaption>{_text(caption)}</figcaption>{frame}</figure>'
+    return _part("curve")(caption, points, WIDTH, HEIGHT)
 
 
-def _text(text: str) -> str:
-    return html.escape(printable(text))
+def _part(name: str) -> Callable[..., str]:
+    """A macro of the template. It returns markup, which other macros show as it is."""
+    return getattr(template("notebook.html").module, name)  # type: ignore[no-any-return]
 
 
 __all__ = ["curve", "gallery", "page"]
