@@ -15,7 +15,7 @@ from rlcore.config.schema import Table
 from rlcore.config.tables import TableValidator
 from rlcore.errors import EnvironmentFailure
 
-from rl_plugin_robotwin.checkout_dataset import expert_of, repeated
+from rl_plugin_robotwin.data.checkout_tasks import expert_of, repeated
 from rl_plugin_robotwin.evaluation.results import Candidate
 from rl_plugin_robotwin.robotwin_checkout.environment import FIXED_STEPS, RoboTwinEnv
 
@@ -101,7 +101,7 @@ class BundledArena:
 
     def expert(self, seed: int) -> Candidate:
         """As `Arena.expert`."""
-        from rl_plugin_robotwin.experts.expert import expert_actions
+        from rl_plugin_robotwin.experts import expert_actions
 
         try:
             self._environment.reset(seed=seed)
@@ -121,7 +121,7 @@ class BundledArena:
 
     def script(self, candidate: Candidate) -> Iterator[NDArray[Any]]:
         """As `Arena.script`."""
-        from rl_plugin_robotwin.experts.expert import expert_actions
+        from rl_plugin_robotwin.experts import expert_actions
 
         yield from expert_actions(self._environment)
 

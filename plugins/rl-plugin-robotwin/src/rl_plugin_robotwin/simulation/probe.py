@@ -1,4 +1,4 @@
-"""Take one picture: ``python -m rl_plugin_robotwin.probe BACKEND DEVICE`` prints the name of the device.
+"""Take one picture: ``python -m rl_plugin_robotwin.simulation.probe BACKEND DEVICE`` prints the name of the device.
 
 A program of its own, because a driver that does not suffice can abort the process.
 """
@@ -14,7 +14,7 @@ def main(backend: str, device: str) -> str:
     Raises:
         RuntimeError: the picture is empty, or SAPIEN cannot draw.
     """
-    from rl_plugin_robotwin.simulator import sapien
+    from rl_plugin_robotwin.simulation.simulator import sapien
 
     scene = sapien.Scene([sapien.physx.PhysxCpuSystem(), sapien.render.RenderSystem(sapien.Device(device))])
     scene.set_ambient_light([1.0, 1.0, 1.0])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from rlcore.config.schema import Table
 
-from rl_plugin_robotwin.rotations import Array, quaternion_of
+from rl_plugin_robotwin.simulation.rotations import Array, quaternion_of
 
 NAMES = ("head", "left_wrist", "right_wrist")
 """Cameras that policies can see with. The key of a picture in an observation is ``<name>_rgb``."""

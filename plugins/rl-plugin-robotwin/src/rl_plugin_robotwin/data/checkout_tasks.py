@@ -12,9 +12,9 @@ from rlcore.errors import DataError, EnvironmentFailure, UserError
 from rlcore.transport.control import RemoteControl
 from rlcore.types import RecordedEpisode
 
-from rl_plugin_robotwin.data_config import SHOWN, SeedsConfig
+from rl_plugin_robotwin.config import SHOWN, SeedsConfig
+from rl_plugin_robotwin.data.seeded_tasks import SeededTasks, episode_of, play
 from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
-from rl_plugin_robotwin.seeded_tasks import SeededTasks, episode_of, play
 
 TRIES = 4
 """Seeds for each demonstration that are tried at most, and as many more: RoboTwin's experts fail with some."""

@@ -28,8 +28,8 @@ from pydantic import Field
 from rlcore.config.schema import Table
 from rlcore.errors import UserError
 
-from rl_plugin_robotwin.kinematics import FORE, HIGH, JOINTS, LOW, SHOULDER, TOOL, UPPER
-from rl_plugin_robotwin.rotations import Array, matrix_of, matrix_of_vector, quaternion_of
+from rl_plugin_robotwin.simulation.kinematics import FORE, HIGH, JOINTS, LOW, SHOULDER, TOOL, UPPER
+from rl_plugin_robotwin.simulation.rotations import Array, matrix_of, matrix_of_vector, quaternion_of
 from rl_plugin_robotwin.tasks.state import SIDES, Side
 
 Mode: TypeAlias = Literal["qpos", "delta_qpos", "ee", "delta_ee"]

@@ -11,7 +11,7 @@ from rlcore.config.layers import file_layer
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.runs.directory import last_checkpoint
 
-from rl_plugin_robotwin.phases.published_keys import DEFAULTS, OPTIONS, RULES, SPECIAL, WEIGHTS
+from rl_plugin_robotwin.phases.published.keys import DEFAULTS, OPTIONS, RULES, SPECIAL, WEIGHTS
 
 ALIASES = {
     "teacher": "teacher",

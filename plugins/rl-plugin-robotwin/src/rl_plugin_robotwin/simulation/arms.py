@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rl_plugin_robotwin.kinematics import FORE, HIGH, JOINTS, LOW, SHOULDER, TOOL, UPPER, forward, inverse
-from rl_plugin_robotwin.rotations import Array, downward, matrix_of
-from rl_plugin_robotwin.shapes import Colour, Painter
-from rl_plugin_robotwin.simulator import sapien
+from rl_plugin_robotwin.simulation.kinematics import FORE, HIGH, JOINTS, LOW, SHOULDER, TOOL, UPPER, forward, inverse
+from rl_plugin_robotwin.simulation.rotations import Array, downward, matrix_of
+from rl_plugin_robotwin.simulation.shapes import Colour, Painter
+from rl_plugin_robotwin.simulation.simulator import sapien
 
 Point: TypeAlias = tuple[float, float, float]
 

@@ -14,7 +14,7 @@ from rlcore.runs.directory import config_layer, run_of
 from rlcore.session.processes import speaks_first
 from rlcore.terminal import say
 
-from rl_plugin_robotwin.phases.published import ALIASES, Translated, translated
+from rl_plugin_robotwin.phases.published.translation import ALIASES, Translated, translated
 
 NUMBERS = ("num_gpus", "num_envs")
 

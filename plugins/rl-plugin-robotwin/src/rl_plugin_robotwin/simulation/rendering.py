@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from rlcore.errors import UserError
 
-from rl_plugin_robotwin.rotations import Array
+from rl_plugin_robotwin.simulation.rotations import Array
 
 Backend: TypeAlias = Literal["none", "trivial", "default", "rt"]
 """``none`` draws nothing, ``trivial`` flat colours, ``default`` light and shadow, ``rt`` traces rays."""
@@ -71,7 +71,7 @@ def _gpus() -> int:
 @functools.cache
 def probe(backend: Backend, device: str) -> Probe:
     """Take one picture of 8 x 8 pixels in a child process. Results are kept for this process."""
-    words = [sys.executable, "-W", "ignore", "-m", "rl_plugin_robotwin.probe", backend, device]
+    words = [sys.executable, "-W", "ignore", "-m", "rl_plugin_robotwin.simulation.probe", backend, device]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -159,6 +159,6 @@ class Renderer:
 
 
 def _sapien() -> Any:
-    from rl_plugin_robotwin.simulator import sapien
+    from rl_plugin_robotwin.simulation.simulator import sapien
 
     return sapien

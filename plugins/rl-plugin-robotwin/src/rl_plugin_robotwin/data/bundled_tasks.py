@@ -8,11 +8,10 @@ from itertools import islice
 from rlcore.errors import DataError, UserError
 from rlcore.types import RecordedEpisode, Task
 
-from rl_plugin_robotwin.data_config import SHOWN, DataConfig
-from rl_plugin_robotwin.demonstration_file import read
-from rl_plugin_robotwin.demonstrations import Demonstration, demonstrations
+from rl_plugin_robotwin.config import SHOWN, DataConfig
+from rl_plugin_robotwin.data.demonstrations import Demonstration, demonstrations, read
+from rl_plugin_robotwin.data.seeded_tasks import SeededTasks, episode_of
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.seeded_tasks import SeededTasks, episode_of
 
 
 class BundledTasks(SeededTasks[DataConfig]):

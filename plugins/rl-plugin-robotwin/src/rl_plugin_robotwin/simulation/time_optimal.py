@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_plugin_robotwin.arms import GRIPPER_SPEED, JOINT_SPEED
-from rl_plugin_robotwin.rotations import Array
-from rl_plugin_robotwin.scene import CONTROL_HZ, SUBSTEPS, Scene
+from rl_plugin_robotwin.simulation.arms import GRIPPER_SPEED, JOINT_SPEED
+from rl_plugin_robotwin.simulation.rotations import Array
+from rl_plugin_robotwin.simulation.scene import CONTROL_HZ, SUBSTEPS, Scene
 
 ACCELERATION = 15.0
 """Largest acceleration of a drive target, in rad/s². The largest speed is `arms.JOINT_SPEED`, 3 rad/s."""

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_plugin_robotwin.arms import GREY, Arm
-from rl_plugin_robotwin.cameras import CameraConfig, mount
-from rl_plugin_robotwin.randomisation import Variation
-from rl_plugin_robotwin.rendering import Renderer
-from rl_plugin_robotwin.rotations import Array
-from rl_plugin_robotwin.shapes import Colour, Painter
-from rl_plugin_robotwin.simulator import sapien
+from rl_plugin_robotwin.simulation.arms import GREY, Arm
+from rl_plugin_robotwin.simulation.cameras import CameraConfig, mount
+from rl_plugin_robotwin.simulation.randomisation import Variation
+from rl_plugin_robotwin.simulation.rendering import Renderer
+from rl_plugin_robotwin.simulation.rotations import Array
+from rl_plugin_robotwin.simulation.shapes import Colour, Painter
+from rl_plugin_robotwin.simulation.simulator import sapien
 from rl_plugin_robotwin.tasks.layout import Box
 from rl_plugin_robotwin.tasks.state import SIDES, Body, Measured, Side, Tool
 

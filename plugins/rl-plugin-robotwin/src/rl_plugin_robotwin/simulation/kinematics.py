@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rl_plugin_robotwin.rotations import Array
+from rl_plugin_robotwin.simulation.rotations import Array
 
 SHOULDER = 0.22
 """Height of the shoulder above the base, in metres."""

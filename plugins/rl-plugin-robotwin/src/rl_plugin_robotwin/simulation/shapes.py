@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rl_plugin_robotwin.simulator import sapien
+from rl_plugin_robotwin.simulation.simulator import sapien
 
 Colour: TypeAlias = tuple[float, float, float]
 

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 from rlcore.config.schema import Table
 
-from rl_plugin_robotwin.instructions import Split
+from rl_plugin_robotwin.tasks.instructions import Split
 from rl_plugin_robotwin.tasks.layout import Box, Layout
 from rl_plugin_robotwin.tasks.state import Array
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rlcore.types import NumberArray, RecordedEpisode, Task
 
-from rl_plugin_robotwin.data_config import HELD_OUT, SeedsConfig
+from rl_plugin_robotwin.config import HELD_OUT, SeedsConfig
 
 Config = TypeVar("Config", bound=SeedsConfig)
 

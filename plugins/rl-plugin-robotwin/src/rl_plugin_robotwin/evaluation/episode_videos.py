@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rlcore.transport.control import RemoteControl
 from rlcore.types import Group, Trajectory
 
-from rl_plugin_robotwin.cameras import CameraConfig
 from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
+from rl_plugin_robotwin.simulation.cameras import CameraConfig
 from rl_plugin_robotwin.videos import write_video
 
 EPISODES = 2
