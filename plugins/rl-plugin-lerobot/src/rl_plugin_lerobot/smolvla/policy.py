@@ -11,12 +11,12 @@ import torch
 from rlcore_control.models.folder import CONFIG, WEIGHTS, check_weights, read_tensors, unreadable
 from torch import Tensor
 
-from rl_plugin_lerobot.flow_folder import FlowFolder
-from rl_plugin_lerobot.flow_policy import FlowPolicy, copied_files
-from rl_plugin_lerobot.names import Names
-from rl_plugin_lerobot.prompt import Prompt
-from rl_plugin_lerobot.smolvla_folder import Sizes, read_lerobot
-from rl_plugin_lerobot.smolvla_network import SmolVLANetwork
+from rl_plugin_lerobot.flow.folder import FlowFolder
+from rl_plugin_lerobot.flow.names import Names
+from rl_plugin_lerobot.flow.policy import FlowPolicy, copied_files
+from rl_plugin_lerobot.flow.prompt import Prompt
+from rl_plugin_lerobot.smolvla.folder import Sizes, read_lerobot
+from rl_plugin_lerobot.smolvla.network import SmolVLANetwork
 
 _RENAMED = (
     (r"^model\.(_orig_mod\.)?", ""),  # the second part is that of a compiled model

@@ -24,7 +24,8 @@ from rlcore_control.models.spaces import IMAGES, Spaces
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from rl_plugin_lerobot.act import Act, ActConfig
+from rl_plugin_lerobot.act.network import Act, ActConfig
+from rl_plugin_lerobot.act.resnet import BLOCKS
 from rl_plugin_lerobot.features import (
     ACTION,
     ENVIRONMENT_STATE,
@@ -33,7 +34,6 @@ from rl_plugin_lerobot.features import (
     is_statistic,
     scales,
 )
-from rl_plugin_lerobot.resnet import BLOCKS
 
 EXPLORATION = "rlcore_exploration.safetensors"
 """File that rlcore adds to a folder: the trained standard deviation of actions."""

@@ -18,7 +18,7 @@ from rlcore_control.models.spaces import Spaces
 from torch import Tensor
 
 from rl_plugin_lerobot.features import UNLIMITED, Scale
-from rl_plugin_lerobot.flow_folder import (
+from rl_plugin_lerobot.flow.folder import (
     MOST_LAYERS,
     SETTINGS,
     FlowFolder,

@@ -1,4 +1,4 @@
-"""The weights of pi0 in files of LeRobot, of openpi and of transformers, and the network with these weights."""
+"""Policies of the pi0 family (Black et al., arXiv:2410.24164): folders of LeRobot, openpi and transformers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,34 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
-from rlcore_control.models.folder import CONFIG, WEIGHTS, check_weights, unreadable
+from rlcore_control.models.folder import CONFIG, WEIGHTS, check_weights, read_tensors, unreadable
 from torch import Tensor
 
-from rl_plugin_lerobot.names import Names
-from rl_plugin_lerobot.pi0_network import Pi0Network
+from rl_plugin_lerobot.flow.names import Names
+from rl_plugin_lerobot.flow.policy import FlowPolicy, copied_files
+from rl_plugin_lerobot.flow.prompt import Prompt
+from rl_plugin_lerobot.pi0.folder import read_lerobot, read_transformers
+from rl_plugin_lerobot.pi0.network import Pi0Network
+
+_TOKENIZER = "google/paligemma-3b-pt-224"
+
+
+def read_pi0(described: Mapping[str, Any], folder: Path) -> FlowPolicy:
+    """Load a folder of LeRobot's or transformers' pi0, on the CPU and in float32.
+
+    Raises:
+        UserError: a file is missing or damaged, the weights are not those of the configuration, or it needs something
+            that rlcore does not compute.
+    """
+    weights = read_tensors(folder / WEIGHTS)
+    lerobot = "input_features" in described
+    known = read_lerobot(described, weights, folder) if lerobot else read_transformers(described, folder)
+    vocabulary = int(known.config.vlm_config.text_config.vocab_size)
+    prompt = Prompt(folder, length=known.sizes.tokenizer_max_length, vocabulary=vocabulary, source=_TOKENIZER)
+    network, names = network_of(known.config, weights, folder, double_time=lerobot)
+    saved = {**described, "dtype": "float32"}
+    return FlowPolicy(saved, known, network, names, prompt, copied_files(folder))
+
 
 _RENAMED = (
     (r"^model\.(?=paligemma_with_expert\.|state_proj\.|action_|time_mlp_)", ""),

@@ -17,7 +17,7 @@ from rlcore.json_files import read_json
 from rlcore_control.models.folder import CONFIG, unreadable
 from torch import Tensor
 
-from rl_plugin_lerobot.flow_folder import (
+from rl_plugin_lerobot.flow.folder import (
     MOST_LAYERS,
     FlowFolder,
     FlowSizes,

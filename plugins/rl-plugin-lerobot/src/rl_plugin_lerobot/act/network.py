@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from rl_plugin_lerobot.resnet import CHANNELS, ResNet
+from rl_plugin_lerobot.act.resnet import CHANNELS, ResNet
 
 Size = Annotated[int, Field(ge=1, le=2**16)]
 

@@ -29,10 +29,10 @@ from rl_plugin_lerobot.features import (
     learned,
     write_statistics,
 )
-from rl_plugin_lerobot.flow_folder import SETTINGS, FlowFolder, ScaleSettings
-from rl_plugin_lerobot.flow_network import FlowNetwork
-from rl_plugin_lerobot.names import Names
-from rl_plugin_lerobot.prompt import Prompt
+from rl_plugin_lerobot.flow.folder import SETTINGS, FlowFolder, ScaleSettings
+from rl_plugin_lerobot.flow.names import Names
+from rl_plugin_lerobot.flow.network import FlowNetwork
+from rl_plugin_lerobot.flow.prompt import Prompt
 
 FEATURES = {"state": STATE, "action": ACTION}
 """LeRobot's names of what is normalised."""

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_plugin_lerobot.flow_network import DoubleTime, FlowNetwork
-from rl_plugin_lerobot.pictures import letterboxed
-from rl_plugin_lerobot.prompt import PADDING
+from rl_plugin_lerobot.flow.network import DoubleTime, FlowNetwork, letterboxed
+from rl_plugin_lerobot.flow.prompt import PADDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
