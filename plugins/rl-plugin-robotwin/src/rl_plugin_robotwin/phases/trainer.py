@@ -19,8 +19,7 @@ import torch
 from rlcore.errors import DivergenceError, UserError
 from rlcore.runs.metrics import STEPS_COVERED
 from rlcore.types import derive_seed
-from rlcore_control.buffer import EpisodeBuffer
-from rlcore_control.episodes import Collected, Decide, Episode, collect
+from rlcore_control.episodes import Collected, Decide, Episode, EpisodeBuffer, collect
 from rlcore_control.vector import environments_of_run
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
