@@ -88,7 +88,7 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
         id="visual-search",
         target=f"{_PACKAGE}.dataset:VisualSearchData",
         config=f"{_PACKAGE}.config:DataConfig",
-        prepare=f"{_PACKAGE}.prepare:prepare",
+        prepare=f"{_PACKAGE}.data.prepare:prepare",
         prepare_config=f"{_PACKAGE}.config:PrepareConfig",
         summary="Questions about pictures from parquet, JSON or JSONL files, or drawn pictures.",
     )

@@ -8,8 +8,8 @@ from typing import Any
 from rlcore import Task
 from rlcore.types import media_hash
 
+from rl_plugin_visual_search.data.rows import Row
 from rl_plugin_visual_search.prompts import Coordinates, Style, Tools, opening, own_opening
-from rl_plugin_visual_search.rows import Row
 
 
 def as_task(

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from rlcore.types import derive_seed
 
+from rl_plugin_visual_search.data.rows import MOST_OPTIONS, Row
 from rl_plugin_visual_search.matching import LETTERS, compare, normalised
-from rl_plugin_visual_search.rows import MOST_OPTIONS, Row
 
 _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]+(\S.*?)[ \t]*$", re.MULTILINE)
 _LETTER_ALONE = re.compile(r"[^\n.]*\boption'?s? letter\b[^\n]*", re.IGNORECASE)

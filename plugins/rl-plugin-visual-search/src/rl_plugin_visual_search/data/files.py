@@ -9,7 +9,7 @@ from typing import Any
 from rlcore import DataError
 from rlcore.json_files import check_depth, json_lines, parse_json, read_json
 
-from rl_plugin_visual_search.rows import Reason, UnusableRow
+from rl_plugin_visual_search.data.rows import Reason, UnusableRow
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
 ROWS_AT_ONCE = 32

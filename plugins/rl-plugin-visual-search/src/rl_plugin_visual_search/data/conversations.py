@@ -10,8 +10,8 @@ from rlcore import DataError, Demonstration, Message
 from rlcore.data.chat_rows import conversation
 from rlcore.data.row_images import ImageReader
 
+from rl_plugin_visual_search.data.rows import Reason, UnusableRow
 from rl_plugin_visual_search.grammar import parse
-from rl_plugin_visual_search.rows import Reason, UnusableRow
 
 FORMS = {"messages": "role", "conversations": "from"}
 """The field with the messages, and the key of their author."""
