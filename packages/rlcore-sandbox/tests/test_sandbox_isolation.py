@@ -196,9 +196,9 @@ limits = SimpleNamespace(memory_mb=512, processes=4, files=64, file_mb=1)
 prepared = isolation.prepare(backend, limits, scratch)
 own = os.path.join(scratch, "own")
 os.mkdir(own)
-child = isolation.fork(prepared)
+child = prepared.fork()
 if not child:
-    isolation.enter(prepared, own)
+    prepared.enter(own)
     for name in ("acme_library.py", "acme_tasks/answers.txt", "acme_single.py", "acme-1.0.dist-info/RECORD"):
         try:
             print(name, open(os.path.join(folder, name)).read(4))

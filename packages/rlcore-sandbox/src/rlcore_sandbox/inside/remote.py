@@ -157,7 +157,7 @@ class Driver:
             TooMuch: one is exceeded.
         """
         most, own = self._limits, os.getpid()
-        processes = limits.tree(own) - {own}
+        processes = limits.tree([own]) - {own}
         if any(output.total > MOST_BYTES for output in self._outputs.values()):
             raise TooMuch(f"it printed more than {MOST_BYTES // 2**20} MiB")
         if limits.threads(processes) > most.processes:

@@ -59,17 +59,24 @@ def private_bytes(folder: str) -> int:
     return (int(resident) - int(shared)) * resource.getpagesize()
 
 
-def tree(process: int) -> set[int]:
-    """A process and its descendants, as this process sees them."""
+def tree(roots: Iterable[int]) -> set[int]:
+    """Processes and their descendants, as this process sees them."""
     found: set[int] = set()
-    waiting = {process}
+    waiting = set(roots)
     while waiting:
         each = waiting.pop()
         found.add(each)
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{each}/task"):
-                with open(f"/proc/{each}/task/{task}/children", "rb") as file:
-                    waiting.update(set(map(int, file.read().split())) - found)
+        waiting |= children(each) - found
+    return found
+
+
+def children(process: int) -> set[int]:
+    """The children of a process, which may end meanwhile."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{process}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{process}/task/{task}/children", "rb") as file:
+                found.update(map(int, file.read().split()))
     return found
 
 

@@ -38,6 +38,33 @@ class Prepared:
     user: int | None
     """To which root changes in a session; None to keep the user."""
 
+    def fork(self) -> int:
+        """Fork as `os.fork`."""
+        return os.fork()
+
+    def enter(self, scratch: str) -> None:
+        """As `namespaces.Prepared.enter`, in an empty folder."""
+        if self.user is not None:
+            os.chown(scratch, self.user, self.user)
+            confinement.become(self.user)
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user clears it
+        os.chdir(scratch)
+        limits.apply_limits(self.limits, processes=None)
+        own = landlock.create_ruleset(_roots())
+        for device in interpreter.DEVICES:
+            landlock.allow(own, device, landlock.READ_FILE | landlock.WRITE_FILE)
+        landlock.allow_scratch(own, scratch)
+        confinement.confine([self.ruleset, own], seccomp.program(processes=False, process_id=os.getpid()))
+        os.close(own)
+
+    def exceeded(self, process: int, scratch: str) -> int:
+        """As `namespaces.Prepared.exceeded`."""
+        return limits.files_status([process], self.limits, scratch)
+
+    def progress(self, process: int) -> str:
+        """As `namespaces.Prepared.progress`."""
+        return limits.progress(process)
+
 
 def prepare(limits_: Any, folder: str) -> Prepared:
     """Prepare the rules that all sessions share; as `namespaces.prepare`. This process is not confined."""
@@ -65,27 +92,6 @@ def session_user() -> int | None:
         finally:
             os._exit(1)
     return namespaces.UNPRIVILEGED if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 else None
-
-
-def enter(prepared: Prepared, scratch: str) -> None:
-    """Confine this process.
-
-    Args:
-        prepared: by `prepare`
-        scratch: an empty folder of its own in the folder of `prepare`
-    """
-    if prepared.user is not None:
-        os.chown(scratch, prepared.user, prepared.user)
-        confinement.become(prepared.user)
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user clears it
-    os.chdir(scratch)
-    limits.apply_limits(prepared.limits, processes=None)
-    own = landlock.create_ruleset(_roots())
-    for device in interpreter.DEVICES:
-        landlock.allow(own, device, landlock.READ_FILE | landlock.WRITE_FILE)
-    landlock.allow_scratch(own, scratch)
-    confinement.confine([prepared.ruleset, own], seccomp.program(processes=False, process_id=os.getpid()))
-    os.close(own)
 
 
 def _roots() -> list[str]:
