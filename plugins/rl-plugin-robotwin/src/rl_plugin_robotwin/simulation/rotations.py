@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 
-QUARTER = math.pi / 2
-
 
 def matrix_of(quaternion: Array) -> Array:
     """(3, 3) rotation matrix of a quaternion (4,)."""
