@@ -23,7 +23,7 @@ from rl_plugin_robotwin.phases.pictures import finite, missing, panels, write_sa
 from rl_plugin_robotwin.phases.rewards import RewardNormaliser
 from rl_plugin_robotwin.phases.sequences import Interface
 from rl_plugin_robotwin.phases.world_model import WorldModelTraining, evaluate, predictions
-from rl_plugin_robotwin.toy.environment import ToyArm, ToyConfig
+from rl_plugin_robotwin.toy import ToyArm, ToyConfig
 from rl_plugin_robotwin.videos import write_video
 from rlcore.errors import UserError, WriteError
 from rlcore_control.environments import SyncEnvironments

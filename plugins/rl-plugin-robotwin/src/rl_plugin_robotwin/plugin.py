@@ -49,8 +49,8 @@ def rlcore_environments() -> Iterable[EnvironmentSpec]:
     )
     yield EnvironmentSpec(
         id="robotwin-toy",
-        target=f"{_PACKAGE}.toy.environment:ToyArm",
-        config=f"{_PACKAGE}.toy.environment:ToyConfig",
+        target=f"{_PACKAGE}.toy:ToyArm",
+        config=f"{_PACKAGE}.toy:ToyConfig",
         summary="A flat two-joint arm over a coloured floor; needs neither SAPIEN nor a GPU.",
         action="control",
     )
