@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from comparison import Absent, Comparison
-from rl_plugin_robotwin.arms import STROKE
-from rl_plugin_robotwin.cameras import NAMES, CameraConfig
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.rendering import device_of, probe
-from rl_plugin_robotwin.scene import SUBSTEPS
+from rl_plugin_robotwin.simulation.arms import STROKE
+from rl_plugin_robotwin.simulation.cameras import NAMES, CameraConfig
+from rl_plugin_robotwin.simulation.rendering import device_of, probe
+from rl_plugin_robotwin.simulation.scene import SUBSTEPS
 
 VERSIONS = ("rl-plugin-robotwin", "sapien", "gymnasium", "numpy")
 

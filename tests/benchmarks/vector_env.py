@@ -11,8 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from comparison import Comparison
-from rlcore_control.environments import Environments
-from rlcore_control.steps import Outcome
+from rlcore_control.environments import Environments, Outcome
 from rlcore_control.vector import environments
 
 VERSIONS = ("gymnasium", "numpy")

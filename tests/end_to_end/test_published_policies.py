@@ -153,7 +153,7 @@ def test_act_for_two_arms_reads_the_keys_that_are_named(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_act_with_a_camera_sees_the_picture_that_is_named(tmp_path: Path) -> None:
     pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
-    from rl_plugin_robotwin.rendering import device_of, probe
+    from rl_plugin_robotwin.simulation.rendering import device_of, probe
 
     if not probe("trivial", device_of()).works:
         pytest.skip("no Vulkan driver that draws")

@@ -15,10 +15,10 @@ import jinja2
 import numpy as np
 import pytest
 from byte_level import byte_level_tokenizer
+from rl_plugin_visual_search.data.rows import Row
+from rl_plugin_visual_search.data.tasks import as_task
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.prompts import MODULES, Tools
-from rl_plugin_visual_search.rows import Row
-from rl_plugin_visual_search.tasks import as_task
 from rlcore.images import ImageProcessor, image_size
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.loading import load_attribute

@@ -26,7 +26,8 @@ failed.
 - *no effect*: the code runs to its end and has changed nothing outside of its session.
 - *stopped, reset*: the code reached a limit or ended its process. The session restarts with its initial images, and the
   result says so.
-- *stopped*: as above, but the session keeps its earlier names, because the service repeats the earlier cells.
+- *stopped*: the code reached a limit or ended its process. In `http`, every cell starts anew, so that there is no state
+  to lose.
 - *possible*: rlcore does not prevent it. Only the isolation of the service decides what follows.
 - *no effect, reset*: the code runs to its end, but has left threads. The session restarts, and the result says so.
 """

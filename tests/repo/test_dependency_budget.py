@@ -9,11 +9,12 @@ CORE = frozenset(
     {"pluggy", "pydantic", "click", "packaging"}
     | {"annotated-types", "pydantic-core", "typing-extensions", "typing-inspection"}  # of pydantic
     | {"rich", "markdown-it-py", "mdurl", "pygments"}  # rich draws the progress on a terminal
+    | {"jinja2", "markupsafe"}  # HTML
 )
 HTTP = frozenset({"httpx2", "httpcore2", "anyio", "h11", "idna", "truststore"})
 TOKENIZERS = frozenset({"tokenizers", "huggingface-hub", "filelock", "fsspec", "hf-xet", "pyyaml", "tqdm"} | HTTP)
 TORCH = frozenset(
-    {"torch", "numpy", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "setuptools"}
+    {"torch", "numpy", "sympy", "mpmath", "networkx", "setuptools"}
     | {"transformers", "safetensors", "regex", "typer", "shellingham", "annotated-doc"}
 )
 OF_GEM = frozenset(
@@ -38,7 +39,7 @@ BUDGET = {
     | OF_CONTROL
     | {"accelerate", "psutil", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-core": CORE,
-    "rlcore-rollout": CORE | TOKENIZERS | {"jinja2", "markupsafe", "pillow"},
+    "rlcore-rollout": CORE | TOKENIZERS | {"pillow"},
     "rlcore-trainer": CORE | TOKENIZERS | TORCH | {"accelerate", "psutil", "pillow"},
     "rlcore-models": CORE | TOKENIZERS | TORCH | {"pillow"},
     "rlcore-control": CORE | TOKENIZERS | TORCH | OF_CONTROL | {"accelerate", "psutil", "pillow"},

@@ -24,7 +24,7 @@ from typing import Any
 
 from fusion_server import FusionServer
 from rlcore.types import CodeResult, SandboxLimits
-from sandbox_attacks import ATTACKS, MADE, NO_EFFECT, POSSIBLE, REFUSED, STOPPED, TOKEN, Attack
+from sandbox_attacks import ATTACKS, MADE, NO_EFFECT, POSSIBLE, REFUSED, STOPPED, STOPPED_HTTP, TOKEN, Attack
 
 LIMITS = SandboxLimits(cell_s=60.0, cpu_s=10.0, memory_mb=256, output_characters=2000, processes=8, files=64, file_mb=8)
 SHORT_S = 3.0
@@ -108,17 +108,18 @@ def host() -> Iterator[Host]:
         yield Host(Path(folder), stack)
 
 
-def observed(result: CodeResult) -> str:
+def observed(result: CodeResult, *, stateless: bool) -> str:
     """The outcome of a cell, as in the table."""
+    reset = result.reset and not stateless
     if result.status in ("timeout", "killed"):
-        return STOPPED if result.reset else "stopped"
+        return STOPPED if reset else STOPPED_HTTP
     kind = POSSIBLE if MADE in result.stdout else NO_EFFECT
     if result.status == "error":
         lines = [line for line in result.error.splitlines() if line and not line.startswith((" ", "The session"))]
         kind = lines[-1].split(":")[0]
         if issubclass(getattr(builtins, kind, Exception), OSError):
             kind = REFUSED
-    return f"{kind}, reset" if result.reset and kind == NO_EFFECT else kind
+    return f"{kind}, reset" if reset and kind == NO_EFFECT else kind
 
 
 async def run_attack(sandbox: Any, attack: Attack, names: dict[str, Any]) -> Outcome:
@@ -126,12 +127,15 @@ async def run_attack(sandbox: Any, attack: Attack, names: dict[str, Any]) -> Out
     session = await sandbox.open(())
     outcome = Outcome(attack.title, "")
     try:
-        setup = await session.run("\n".join(f"{name} = {value!r}" for name, value in names.items()))
-        assert setup.ok, setup
+        setup = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+        ready = await session.run(setup)
+        assert ready.ok, ready
+        stateless = ready.reset
         start = time.monotonic()
-        result = await session.run(attack.code)
+        result = await session.run(setup + attack.code if stateless else attack.code)
         took_s = time.monotonic() - start
-        outcome.observed, outcome.text = observed(result), f"{result.stdout}{result.stderr}{result.error}"[-300:]
+        outcome.observed = observed(result, stateless=stateless)
+        outcome.text = f"{result.stdout}{result.stderr}{result.error}"[-300:]
         after = await session.run("print('next')")
         if TOKEN in f"{result.stdout}{result.stderr}{result.value}{result.error}":
             outcome.flaws.append("a secret was read, or the attack succeeded")
@@ -143,7 +147,7 @@ async def run_attack(sandbox: Any, attack: Attack, names: dict[str, Any]) -> Out
             outcome.flaws.append("the error shows a secret")
         if took_s > LIMITS.cell_s:
             outcome.flaws.append(f"it took {took_s:.0f} s")
-        if after.status != "ok" or after.stdout not in ("next\n", "") or after.stderr or after.reset:
+        if after.status != "ok" or after.stdout not in ("next\n", "") or after.stderr or after.reset != stateless:
             outcome.flaws.append(f"the next cell is disturbed: {after}")
     finally:
         await session.close()
@@ -161,7 +165,7 @@ def maker(backend: str) -> Iterator[Callable[[SandboxLimits], Any]]:
         yield partial(LocalSandbox, backend)
         return
     with FusionServer(contained=True) as server:
-        yield partial(HttpSandbox, HttpSandboxConfig(base_url=server.url, max_retries=0, repeat_s=600.0))
+        yield partial(HttpSandbox, HttpSandboxConfig(base_url=server.url, max_retries=0))
 
 
 async def run_attacks(backend: str) -> list[Outcome]:
@@ -177,14 +181,15 @@ async def run_attacks(backend: str) -> list[Outcome]:
                 chosen = short if attack.hangs else lean if attack.spins else sandbox
                 outcome = await run_attack(chosen, attack, names)
             outcome.flaws += attacked.flaws()
-            again = await neighbour.run("print(open('file').read(), secret)")
+            again = await neighbour.run(f"{keep if made.reset else ''}\nprint(open('file').read(), secret)")
             if again.stdout != f"{TOKEN} {TOKEN}\n":
                 outcome.flaws.append(f"the other session is disturbed: {again}")
             return outcome
 
         neighbour = await sandbox.open(())
         try:
-            made = await neighbour.run(f"secret = {TOKEN!r}\nopen('file', 'w').write(secret)\nimport os\nos.getcwd()")
+            keep = f"secret = {TOKEN!r}\nprint(secret, end='', file=open('file', 'w'), flush=True)"
+            made = await neighbour.run(f"{keep}\nimport os\nos.getcwd()")
             names = attacked.names | {"NEIGHBOUR": made.value.strip("'")}
             return list(await asyncio.gather(*map(attempt, ATTACKS)))
         finally:

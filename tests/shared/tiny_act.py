@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from rl_plugin_lerobot.act import Act, ActConfig
+from rl_plugin_lerobot.act.network import Act, ActConfig
 from safetensors.torch import save_file
 
 SIZES = {"chunk_size": 5, "n_action_steps": 4, "dim_model": 16, "n_heads": 2, "dim_feedforward": 24, "latent_dim": 4}

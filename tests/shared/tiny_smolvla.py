@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rl_plugin_lerobot.smolvla_folder import Sizes, vlm_config
-from rl_plugin_lerobot.smolvla_network import SmolVLANetwork
+from rl_plugin_lerobot.smolvla.folder import Sizes, vlm_config
+from rl_plugin_lerobot.smolvla.network import SmolVLANetwork
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel

@@ -13,11 +13,19 @@ from rlcore.plugins.loading import load_attribute
 gymnasium = pytest.importorskip("gymnasium", reason="the extra control is not installed")
 
 from control_environments import Counting, Hanging  # noqa: E402
-from rlcore_control.buffer import EpisodeBuffer  # noqa: E402
-from rlcore_control.environments import SyncEnvironments  # noqa: E402
-from rlcore_control.episodes import Choice, Episode, collect, transitions  # noqa: E402
+from rlcore_control.environments import (  # noqa: E402
+    Outcome,
+    Start,
+    SyncEnvironments,
+)
+from rlcore_control.episodes import (  # noqa: E402
+    Choice,
+    Episode,
+    EpisodeBuffer,
+    collect,
+    transitions,
+)
 from rlcore_control.processes import AsyncEnvironments  # noqa: E402
-from rlcore_control.steps import Outcome, Start  # noqa: E402
 from rlcore_control.vector import bounded, environments, episode_seed  # noqa: E402
 
 

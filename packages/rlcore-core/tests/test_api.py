@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import rlcore
-from rlcore.api.html import page
 from rlcore.errors import ComponentExitError
+from rlcore.report.notebook import page
 
 pytestmark = pytest.mark.usefixtures("toy")
 

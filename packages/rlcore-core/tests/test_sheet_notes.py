@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pictured_groups import groups
 from rlcore.plugins.registry import Registry
-from rlcore.sheets import Facts, Mark, TurnNote, notes_of_plugins, sheet
+from rlcore.report import Facts, Mark, TurnNote, notes_of_plugins, sheet
 from rlcore.testing import make_trajectory
 from rlcore.types import Group, ImagePart, Message, Task, TextPart, Trajectory
 
@@ -115,7 +115,7 @@ def test_hostile_notes_add_no_markup(text: str) -> None:
 
 PLUGIN = """
 from rlcore import hookimpl
-from rlcore.sheets import Mark, TurnNote
+from rlcore.report import Mark, TurnNote
 
 @hookimpl
 def rlcore_turn_notes(task, trajectory):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -15,12 +16,12 @@ from pictured_groups import group, groups
 from rlcore.config.layers import values_layer
 from rlcore.config.resolve import Resolved, resolve
 from rlcore.plugins.registry import Registry
+from rlcore.report import Facts, sheet
+from rlcore.report.answers import code_of, expected_answer, final_answer, parts_of
 from rlcore.runs.directory import Asked, RunDirectory
 from rlcore.runs.records import write_groups
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
-from rlcore.sheets import Facts, sheet
-from rlcore.sheets.answers import code_of, expected_answer, final_answer, parts_of
 from rlcore.testing import make_trajectory
 from rlcore.types import Failure, Group, ImagePart, Message, RewardResult, Task, TextPart, ToolCall, media_hash
 
@@ -144,6 +145,8 @@ def test_content_security_policy_forbids_scripts_and_other_hosts() -> None:
     (policy,) = [value for value in page.values("content") if "default-src" in value]
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-")
     assert "unsafe" not in policy
+    (style,) = [text for text in page.texts if ":root" in text]
+    assert base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() in policy
     assert not page.values("style")
 
 
@@ -151,7 +154,7 @@ def test_page_is_limited_and_says_what_is_left_out(monkeypatch: pytest.MonkeyPat
     page = Page(sheet([group(0)] * 500, FACTS))
     assert page.tags.count("article") == 60
     assert "440 tasks of 500 left out" in page.text
-    monkeypatch.setattr("rlcore.sheets.pictures.MOST_BYTES", 3000)
+    monkeypatch.setattr("rlcore.report.pictures.MOST_BYTES", 3000)
     full = Page(sheet(groups(20), FACTS))
     assert "left out to limit the size of this page" in full.text
     assert sum(map(len, full.values("src"))) <= 3000
@@ -168,7 +171,7 @@ def test_damaged_or_missing_pictures_are_named(tmp_path: Path) -> None:
 
 
 def test_large_pictures_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.sheets.pictures.LARGEST_SIDE", 64)
+    monkeypatch.setattr("rlcore.report.pictures.LARGEST_SIDE", 64)
     page = Page(sheet([group(0, side=400)], FACTS))
     assert "400 × 400" in page.text
     assert all(value.startswith("data:image/jpeg") for value in page.values("src"))

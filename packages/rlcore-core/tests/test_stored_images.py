@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from pictured_groups import groups
-from rlcore.api.html import gallery
 from rlcore.api.trajectories import Stored, Trajectories
 from rlcore.errors import DataError
+from rlcore.report.notebook import gallery
 from rlcore.runs.blobs import BlobStore
 from rlcore.runs.records import read_groups, write_groups
 from rlcore.types import media_hash

@@ -14,7 +14,7 @@ from rlcore.episodes.rewards import SelectedReward
 from rlcore.errors import DataError
 from rlcore.images import ImageProcessor, check_image, contact_sheet, message_with_images
 from rlcore.images.encoding import decode_image
-from rlcore.sheets import Facts, sheet
+from rlcore.report import Facts, sheet
 from rlcore.testing import RewardCase, check_environment, check_reward, hostile_images, make_trajectory
 from rlcore.types import Group, Message, Observation, Step, Task, ToolCall, Trajectory
 

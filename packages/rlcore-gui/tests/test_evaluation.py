@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from gui_episodes import CLICK, HOME, TOY, TYPE, episode, said
-from rlcore.sheets import Facts, TurnNote, sheet
+from rlcore.report import Facts, TurnNote, sheet
 from rlcore.testing import make_trajectory
 from rlcore.types import Boundary, Failure, Group, Stop, Task, Trajectory
 from rlcore_gui.evaluation.answered import answered

@@ -6,7 +6,7 @@ import pytest
 from rlcore.plugins.registry import Registry
 from rlcore.session.sandboxes import examine, ranked
 from rlcore.testing import check_sandbox
-from rlcore_sandbox.check import sandboxes
+from rlcore_sandbox.support import sandboxes
 
 
 def test_the_doctor_states_what_each_sandbox_guarantees() -> None:

@@ -19,12 +19,11 @@ import pytest
 from rlcore.types import SandboxLimits
 from rlcore_sandbox import support
 from rlcore_sandbox.isolation import (
-    bubblewrap,
-    checks,
     interpreter,
     kernel,
     landlock,
-    scratch,
+    limits,
+    restricted,
     seccomp,
     syscalls,
 )
@@ -197,9 +196,9 @@ limits = SimpleNamespace(memory_mb=512, processes=4, files=64, file_mb=1)
 prepared = isolation.prepare(backend, limits, scratch)
 own = os.path.join(scratch, "own")
 os.mkdir(own)
-child = isolation.fork(prepared)
+child = prepared.fork()
 if not child:
-    isolation.enter(prepared, own)
+    prepared.enter(own)
     for name in ("acme_library.py", "acme_tasks/answers.txt", "acme_single.py", "acme-1.0.dist-info/RECORD"):
         try:
             print(name, open(os.path.join(folder, name)).read(4))
@@ -245,27 +244,27 @@ def test_packages_of_third_party_plugins_are_hidden(backend: str, tmp_path: Path
 def test_the_size_of_a_hostile_folder_is_found_or_infinite(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 100_000)
     (tmp_path / "link").symlink_to("/")
-    assert 100_000 <= scratch.tree_bytes(str(tmp_path)) < 300_000
+    assert 100_000 <= limits.tree_bytes(str(tmp_path)) < 300_000
     deep = tmp_path
     for _ in range(60):
         deep = deep / "d"
         deep.mkdir()
-    assert scratch.tree_bytes(str(tmp_path)) == float("inf")
+    assert limits.tree_bytes(str(tmp_path)) == float("inf")
 
 
 def test_deleted_files_that_are_open_count(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         file.write(b"x" * 2_000_000)
         file.flush()
-        limits = SimpleNamespace(file_mb=1)
-        assert checks.files_status([os.getpid()], limits, str(tmp_path)) == checks.FILES_STATUS
+        most = SimpleNamespace(file_mb=1)
+        assert limits.files_status([os.getpid()], most, str(tmp_path)) == limits.FILES_STATUS
         (tmp_path / "file").unlink()
-        assert checks.files_status([os.getpid()], limits, str(tmp_path)) == checks.FILES_STATUS
-    assert checks.files_status([os.getpid()], limits, str(tmp_path)) == 0
+        assert limits.files_status([os.getpid()], most, str(tmp_path)) == limits.FILES_STATUS
+    assert limits.files_status([os.getpid()], most, str(tmp_path)) == 0
 
 
 def test_deleted_files_that_are_only_mapped_count(tmp_path: Path) -> None:
-    limits = SimpleNamespace(file_mb=1)
+    most = SimpleNamespace(file_mb=1)
     maps = []
     for _ in range(2):
         with (tmp_path / "file").open("w+b") as file:
@@ -275,11 +274,11 @@ def test_deleted_files_that_are_only_mapped_count(tmp_path: Path) -> None:
             maps.append(library.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 1, 1, file.fileno(), ctypes.c_long(0)))
         (tmp_path / "file").unlink()
     try:
-        assert checks.files_status([os.getpid()], limits, str(tmp_path)) == checks.FILES_STATUS
+        assert limits.files_status([os.getpid()], most, str(tmp_path)) == limits.FILES_STATUS
     finally:
         for place in maps:
             library.munmap(ctypes.c_void_p(place), ctypes.c_size_t(mmap.PAGESIZE))
-    assert checks.files_status([os.getpid()], limits, str(tmp_path)) == 0
+    assert limits.files_status([os.getpid()], most, str(tmp_path)) == 0
 
 
 def test_progress_changes_when_a_process_runs_and_not_when_it_waits() -> None:
@@ -287,14 +286,14 @@ def test_progress_changes_when_a_process_runs_and_not_when_it_waits() -> None:
         try:
             while Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").split()[2] != "S":
                 time.sleep(0.01)
-            first = checks.progress(process.pid)
+            first = limits.progress(process.pid)
             assert first
-            assert checks.progress(process.pid) == first
+            assert limits.progress(process.pid) == first
         finally:
             process.kill()
-    before = checks.progress(os.getpid())
+    before = limits.progress(os.getpid())
     time.sleep(0.01)
-    assert checks.progress(os.getpid()) != before
+    assert limits.progress(os.getpid()) != before
 
 
 @pytest.mark.parametrize("backend", ["namespaces", "landlock", "bubblewrap"])
@@ -370,5 +369,5 @@ def test_bubblewrap_that_is_not_installed_says_how_to_install_it(monkeypatch: py
     monkeypatch.setenv("PATH", "/nowhere")
     found = support.bubblewrap()
     assert not found.available
-    assert bubblewrap.PROGRAM in found.reason
+    assert restricted.BUBBLEWRAP in found.reason
     assert "apt-get install bubblewrap" in found.fix

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rl_plugin_lerobot.flow_policy import FlowPolicy
+from rl_plugin_lerobot.flow.policy import FlowPolicy
 from rlcore_control.models.action_model import ActionModel
 from safetensors.torch import save_file
 from torch import Tensor

@@ -12,9 +12,9 @@ import tiny_pi0
 import torch
 from flow_inputs import check_density_of_chain, check_golden, drawn, observed, start, write_statistics
 from made_up_weights import made_up
-from rl_plugin_lerobot import pi0_folder
-from rl_plugin_lerobot.flow_policy import FlowPolicy
-from rl_plugin_lerobot.prompt import PADDING
+from rl_plugin_lerobot.flow.policy import FlowPolicy
+from rl_plugin_lerobot.flow.prompt import PADDING
+from rl_plugin_lerobot.pi0 import folder as pi0_folder
 from rlcore.errors import DataError, UserError
 from rlcore_control.models.loading import load_action_model
 from rlcore_control.models.normalisation import Statistics

@@ -13,10 +13,10 @@ import tiny_smolvla
 import torch
 from flow_inputs import STATISTICS, check_density_of_chain, check_golden, drawn, observed, start, write_statistics
 from made_up_weights import made_up
-from rl_plugin_lerobot.flow_policy import FlowPolicy
-from rl_plugin_lerobot.prompt import PADDING
-from rl_plugin_lerobot.smolvla_folder import Sizes, vlm_config
-from rl_plugin_lerobot.smolvla_network import SmolVLANetwork
+from rl_plugin_lerobot.flow.policy import FlowPolicy
+from rl_plugin_lerobot.flow.prompt import PADDING
+from rl_plugin_lerobot.smolvla.folder import Sizes, vlm_config
+from rl_plugin_lerobot.smolvla.network import SmolVLANetwork
 from rlcore.errors import DataError, UserError
 from rlcore_control.models.loading import load_action_model
 from rlcore_control.models.normalisation import Statistics

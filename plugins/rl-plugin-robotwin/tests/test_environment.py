@@ -13,9 +13,9 @@ pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
 from gymnasium.utils.env_checker import check_env
 from rl_plugin_robotwin.config import EnvironmentConfig
-from rl_plugin_robotwin.control_modes import Mode
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.rotations import downward
+from rl_plugin_robotwin.simulation.control_modes import Mode
+from rl_plugin_robotwin.simulation.rotations import downward
 from rl_plugin_robotwin.tasks import TASKS
 from rlcore.errors import EnvironmentFailure, UserError
 

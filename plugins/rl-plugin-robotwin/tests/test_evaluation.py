@@ -18,7 +18,7 @@ from rlcore.errors import ConfigError, DataError, NotScoredError, UserError, Wri
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
 from rl_plugin_robotwin.command import robotwin
-from rl_plugin_robotwin.demonstrations import demonstrations
+from rl_plugin_robotwin.data.demonstrations import demonstrations
 from rl_plugin_robotwin.environment import BimanualEnvironment
 from rl_plugin_robotwin.evaluation.arenas import Place, open_arena
 from rl_plugin_robotwin.evaluation.cli import options_of, tasks_of, trained_options

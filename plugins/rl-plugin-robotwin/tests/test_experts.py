@@ -12,14 +12,12 @@ import pytest
 
 pytest.importorskip("sapien", reason="needs the extra sapien")
 
-from rl_plugin_robotwin.config import EnvironmentConfig
-from rl_plugin_robotwin.data_config import SHOWN, DataConfig, PrepareConfig
-from rl_plugin_robotwin.dataset import BundledTasks, recorded
-from rl_plugin_robotwin.demonstration_file import prepare, read
-from rl_plugin_robotwin.demonstrations import attempt, demonstrations
+from rl_plugin_robotwin.config import SHOWN, DataConfig, EnvironmentConfig, PrepareConfig
+from rl_plugin_robotwin.data.bundled_tasks import BundledTasks, recorded
+from rl_plugin_robotwin.data.demonstrations import attempt, demonstrations, prepare, read
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.experts.follower import follow
-from rl_plugin_robotwin.rotations import matrix_of_vector, vector_of_matrix
+from rl_plugin_robotwin.experts import follow
+from rl_plugin_robotwin.simulation.rotations import matrix_of_vector, vector_of_matrix
 from rl_plugin_robotwin.tasks import TASKS
 from rl_plugin_robotwin.tasks.plan import Aim, Move, nearest_grasp
 from rl_plugin_robotwin.tasks.state import SIDES, Measured, Tool

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rl_plugin_robotwin.kinematics import FORE, HIGH, LOW, SHOULDER, TOOL, UPPER, forward, inverse
-from rl_plugin_robotwin.rotations import downward, matrix_of, matrix_of_vector, quaternion_of
+from rl_plugin_robotwin.simulation.kinematics import FORE, HIGH, LOW, SHOULDER, TOOL, UPPER, forward, inverse
+from rl_plugin_robotwin.simulation.rotations import downward, matrix_of, matrix_of_vector, quaternion_of
 
 
 def test_quaternions_survive_matrices_and_vectors_rotate() -> None:

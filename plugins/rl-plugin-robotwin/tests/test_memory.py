@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
-from rl_plugin_robotwin.cameras import NAMES, CameraConfig
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.rendering import device_of, probe
+from rl_plugin_robotwin.simulation.cameras import NAMES, CameraConfig
+from rl_plugin_robotwin.simulation.rendering import device_of, probe
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "docs" / "results" / "robot-memory.md"

@@ -13,17 +13,17 @@ pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
 
 import torch
 from rl_plugin_robotwin.phases import checkpoints
-from rl_plugin_robotwin.phases import reward_terms as terms
+from rl_plugin_robotwin.phases import rewards as terms
 from rl_plugin_robotwin.phases.config import ExplorerConfig, NetworkConfig, PhaseConfig
 from rl_plugin_robotwin.phases.explorer import Acting, ExplorerTraining, RandomActing
 from rl_plugin_robotwin.phases.frames import PatchCode
 from rl_plugin_robotwin.phases.journal import NAME, Journal
 from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, log_probability
-from rl_plugin_robotwin.phases.normaliser import RewardNormaliser
 from rl_plugin_robotwin.phases.pictures import finite, missing, panels, write_sample
+from rl_plugin_robotwin.phases.rewards import RewardNormaliser
 from rl_plugin_robotwin.phases.sequences import Interface
 from rl_plugin_robotwin.phases.world_model import WorldModelTraining, evaluate, predictions
-from rl_plugin_robotwin.toy.environment import ToyArm, ToyConfig
+from rl_plugin_robotwin.toy import ToyArm, ToyConfig
 from rl_plugin_robotwin.videos import write_video
 from rlcore.errors import UserError, WriteError
 from rlcore_control.environments import SyncEnvironments

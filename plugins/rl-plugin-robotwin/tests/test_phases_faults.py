@@ -21,7 +21,7 @@ from rl_plugin_robotwin.phases.explorer import RandomActing
 from rl_plugin_robotwin.phases.networks import WorldModel
 from rl_plugin_robotwin.phases.sequences import Interface
 from rl_plugin_robotwin.phases.world_model import WorldModelTraining, predictions
-from rl_plugin_robotwin.toy.environment import ToyArm, ToyConfig
+from rl_plugin_robotwin.toy import ToyArm, ToyConfig
 from rlcore.cli import main
 from rlcore_control.episodes import collect
 from rlcore_control.vector import SyncEnvironments

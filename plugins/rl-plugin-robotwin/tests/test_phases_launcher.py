@@ -6,7 +6,7 @@ import shlex
 import tomllib
 
 import pytest
-from rl_plugin_robotwin.phases.published import translated
+from rl_plugin_robotwin.phases.published.translation import translated
 from rlcore.cli import main
 
 pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")

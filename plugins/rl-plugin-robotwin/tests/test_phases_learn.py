@@ -29,7 +29,7 @@ EXPLORER = {"trainer.explorer_learning_rate": 3e-3}
 ELSEWHERE = """
 import os
 from pathlib import Path
-from rl_plugin_robotwin.toy.environment import ToyArm
+from rl_plugin_robotwin.toy import ToyArm
 
 
 class Elsewhere(ToyArm):
@@ -42,7 +42,7 @@ class Elsewhere(ToyArm):
 """
 
 FAILING = """
-from rl_plugin_robotwin.toy.environment import ToyArm
+from rl_plugin_robotwin.toy import ToyArm
 
 
 class Failing(ToyArm):

@@ -34,7 +34,7 @@ SHORT = {
     "model.builder.codes": 8,
 }
 FAILING = """
-from rl_plugin_robotwin.toy.environment import ToyArm
+from rl_plugin_robotwin.toy import ToyArm
 
 resets = 0
 

@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
-from rl_plugin_robotwin.cameras import NAMES, CameraConfig
 from rl_plugin_robotwin.doctor import robots
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.randomisation import RandomisationConfig
-from rl_plugin_robotwin.rendering import device_of, probe
+from rl_plugin_robotwin.simulation.cameras import NAMES, CameraConfig
+from rl_plugin_robotwin.simulation.randomisation import RandomisationConfig
+from rl_plugin_robotwin.simulation.rendering import device_of, probe
 from rlcore.errors import UserError
 
 SMALL = CameraConfig(width=48, height=40)
@@ -44,7 +44,7 @@ def renders() -> None:
 def without_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("VK_DRIVER_FILES", "/nonexistent.json")
     monkeypatch.setenv("VK_ICD_FILENAMES", "/nonexistent.json")
-    monkeypatch.setattr("rl_plugin_robotwin.rendering.device_of", lambda: "cpu")
+    monkeypatch.setattr("rl_plugin_robotwin.simulation.rendering.device_of", lambda: "cpu")
     probe.cache_clear()
     yield
     probe.cache_clear()

@@ -183,7 +183,7 @@ print(sapien.Scene().render_system.device.name)
 
 def test_scenes_of_robotwin_are_drawn_by_the_device_that_is_named() -> None:
     pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
-    from rl_plugin_robotwin.rendering import probe
+    from rl_plugin_robotwin.simulation.rendering import probe
 
     if not probe("trivial", "cpu").works:
         pytest.skip("no Vulkan driver that draws on a CPU")

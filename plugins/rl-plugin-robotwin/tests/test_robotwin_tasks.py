@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rl_plugin_robotwin.checkout_dataset import demonstrations
-from rl_plugin_robotwin.data_config import SHOWN
+from rl_plugin_robotwin.config import SHOWN
+from rl_plugin_robotwin.data.checkout_tasks import demonstrations
 from rl_plugin_robotwin.evaluation.arenas import CheckoutArena, Place
 from rl_plugin_robotwin.evaluation.cli import BLOCKS
 from rl_plugin_robotwin.evaluation.evaluating import Request, evaluate

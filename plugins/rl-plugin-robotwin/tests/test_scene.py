@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
-from rl_plugin_robotwin.arms import GRIPPER_SPEED, JOINT_SPEED, Arm
-from rl_plugin_robotwin.randomisation import Variation
-from rl_plugin_robotwin.rotations import downward, matrix_of
-from rl_plugin_robotwin.scene import CONTROL_HZ, Scene
+from rl_plugin_robotwin.simulation.arms import GRIPPER_SPEED, JOINT_SPEED, Arm
+from rl_plugin_robotwin.simulation.randomisation import Variation
+from rl_plugin_robotwin.simulation.rotations import downward, matrix_of
+from rl_plugin_robotwin.simulation.scene import CONTROL_HZ, Scene
 from rl_plugin_robotwin.tasks.layout import Box
 
 HALF = (0.025, 0.025, 0.025)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rl_plugin_robotwin.instructions import ARMS, Phrases, block, fill
-from rl_plugin_robotwin.randomisation import RandomisationConfig, is_seen, vary
+from rl_plugin_robotwin.simulation.randomisation import RandomisationConfig, is_seen, vary
 from rl_plugin_robotwin.tasks import TASKS, bundled
 from rl_plugin_robotwin.tasks.handover import PAD
+from rl_plugin_robotwin.tasks.instructions import ARMS, Phrases, block, fill
 from rl_plugin_robotwin.tasks.layout import HALF, Box, Layout, scatter
 from rl_plugin_robotwin.tasks.lift import HANDLE
 from rl_plugin_robotwin.tasks.state import SIDES, Body, Measured, Tool

@@ -12,14 +12,22 @@ pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
-from rl_plugin_robotwin.arms import GRIPPER_SPEED, JOINT_SPEED
 from rl_plugin_robotwin.config import EnvironmentConfig
-from rl_plugin_robotwin.control_modes import Mode
-from rl_plugin_robotwin.demonstrations import attempt
+from rl_plugin_robotwin.data.demonstrations import attempt
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.rotations import downward
+from rl_plugin_robotwin.simulation.arms import GRIPPER_SPEED, JOINT_SPEED
+from rl_plugin_robotwin.simulation.control_modes import Mode
+from rl_plugin_robotwin.simulation.rotations import downward
+from rl_plugin_robotwin.simulation.time_optimal import (
+    ACCELERATION,
+    LEAST_STEPS,
+    PHYSICS_HZ,
+    Way,
+    seconds_of,
+    share_at,
+    travel,
+)
 from rl_plugin_robotwin.tasks import TASKS
-from rl_plugin_robotwin.time_optimal import ACCELERATION, LEAST_STEPS, PHYSICS_HZ, Way, seconds_of, share_at, travel
 from rlcore.cli import main
 
 MODES: tuple[Mode, ...] = ("qpos", "ee")

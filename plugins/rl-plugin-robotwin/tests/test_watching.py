@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
-from rl_plugin_robotwin.demonstrations import attempt
+from rl_plugin_robotwin.data.demonstrations import attempt
 from rl_plugin_robotwin.environment import BimanualEnvironment
-from rl_plugin_robotwin.evaluation_videos import EXECUTED, replayed
-from rl_plugin_robotwin.rendering import probe
+from rl_plugin_robotwin.evaluation.episode_videos import EXECUTED, replayed
+from rl_plugin_robotwin.simulation.rendering import probe
 from rlcore.types import Logprobs, LossMask, NumberArray, Segment, Stop, TokenIds, Trajectory
 
 

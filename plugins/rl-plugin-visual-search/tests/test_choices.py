@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rl_plugin_visual_search.choices import choice_of, with_options_apart
 from rl_plugin_visual_search.config import DataConfig
+from rl_plugin_visual_search.data.choices import choice_of, with_options_apart
+from rl_plugin_visual_search.data.rows import Row
 from rl_plugin_visual_search.dataset import VisualSearchData
 from rl_plugin_visual_search.matching import compare
-from rl_plugin_visual_search.rows import Row
 from solid_pictures import picture
 
 COLORS = ("red", "green", "blue", "yellow")

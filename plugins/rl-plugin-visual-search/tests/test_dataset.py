@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rl_plugin_visual_search.config import DataConfig
-from rl_plugin_visual_search.conversations import conversation_of
+from rl_plugin_visual_search.data.conversations import conversation_of
+from rl_plugin_visual_search.data.rows import row_of
 from rl_plugin_visual_search.dataset import VisualSearchData
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
-from rl_plugin_visual_search.rows import row_of
 from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
 from rlcore.types import Task, media_hash

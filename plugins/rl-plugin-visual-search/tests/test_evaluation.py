@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from rl_plugin_visual_search.data.rows import Row
+from rl_plugin_visual_search.data.tasks import as_task
 from rl_plugin_visual_search.evaluation.answered import answered
 from rl_plugin_visual_search.evaluation.notes import turn_notes
 from rl_plugin_visual_search.evaluation.results import Results, lines_of, metrics_of, results_of
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.observations import ERROR
-from rl_plugin_visual_search.rows import Row
-from rl_plugin_visual_search.tasks import as_task
-from rlcore.sheets import Facts, TurnNote, sheet
+from rlcore.report import Facts, TurnNote, sheet
 from rlcore.testing import make_trajectory
 from rlcore.types import (
     Boundary,

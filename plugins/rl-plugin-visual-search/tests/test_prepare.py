@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from rl_plugin_visual_search.config import DataConfig, PrepareConfig
+from rl_plugin_visual_search.data.prepare import prepare
 from rl_plugin_visual_search.dataset import VisualSearchData
-from rl_plugin_visual_search.prepare import prepare
 from rlcore.cli import main
 from rlcore.errors import DataError, UserError
 from rlcore.types import Task, media_hash

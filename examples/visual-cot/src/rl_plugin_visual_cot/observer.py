@@ -15,8 +15,8 @@ from rlcore import Group
 from rlcore.atomic_files import write_whole
 from rlcore.escaping import printable
 from rlcore.redaction import mask_arguments
+from rlcore.report import Facts, new_folder, write_sheet
 from rlcore.runs.surroundings import surroundings
-from rlcore.sheets import Facts, new_folder, write_sheet
 
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of
 

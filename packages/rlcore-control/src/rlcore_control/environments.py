@@ -9,14 +9,114 @@ is an `EnvironmentFailure`, and its next reset creates it again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
+import numpy as np
+import numpy.typing as npt
 from rlcore.errors import EnvironmentFailure, UserError
 
-from rlcore_control.episode_player import Make, Slot
-from rlcore_control.steps import Outcome, Start
+Array = npt.NDArray[Any]
+Observation = Mapping[str, Array]
+"""Arrays by key. An environment whose observation is one array has the key `SINGLE`."""
+
+SINGLE = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The result of a reset."""
+
+    observation: Observation
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a step. The observation is always the one after this action, also at the end of an episode."""
+
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over, so that the environment must be reset."""
+        return self.terminated or self.truncated
+
+
+def arrays_of(observation: Any) -> dict[str, Array]:
+    """Return copies of the arrays of an observation. Texts and other values that are not numbers are left out."""
+    found = observation if isinstance(observation, Mapping) else {SINGLE: observation}
+    arrays = {str(key): np.array(value) for key, value in found.items()}
+    return {key: value for key, value in arrays.items() if value.dtype.kind in "biuf"}
+
+
+Make = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class Slot:
+    """One environment. It is created again after a failure, and refuses to continue an episode that is over.
+
+    Attributes:
+        environment: the environment
+    """
+
+    def __init__(self, make: Make, number: int) -> None:
+        self._make, self._number = make, number
+        self.environment = make()
+        self._active = self._failed = False
+
+    def reset(self, seed: int, options: dict[str, Any] | None = None) -> Start:
+        """Begin an episode.
+
+        Raises:
+            EnvironmentFailure: the environment failed.
+        """
+        self._active = False
+        with self._watched("reset"):
+            if self._failed:
+                with suppress(Exception):
+                    self.environment.close()
+                self.environment, self._failed = self._make(), False
+            observation, info = self.environment.reset(seed=seed, options=options)
+            start = Start(arrays_of(observation), info)
+        self._active = True
+        return start
+
+    def step(self, action: Any) -> Outcome:
+        """Take an action. Raises as `reset`."""
+        if not self._active:
+            raise EnvironmentFailure(f"environment {self._number}: the episode is over; call reset before step")
+        with self._watched("step"):
+            observation, reward, terminated, truncated, info = self.environment.step(action)
+            outcome = Outcome(arrays_of(observation), float(reward), bool(terminated), bool(truncated), info)
+        self._active = not outcome.ended
+        return outcome
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.environment.close()
+
+    @contextmanager
+    def _watched(self, action: str) -> Iterator[None]:
+        """Convert what an environment raises. Bad input stays what it is."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:
+            self._active, self._failed = False, True
+            if isinstance(error, EnvironmentFailure):
+                raise
+            text = f"{type(error).__name__}: {error}"
+            raise EnvironmentFailure(f"environment {self._number} failed in {action}: {text}") from error
+
 
 Calls = Mapping[int, tuple[str, tuple[Any, ...]]]
 """The name of a method of `Slot` and its arguments, by the number of the environment."""
@@ -127,6 +227,3 @@ def _without_user_errors(answers: dict[int, Any]) -> dict[int, Any]:
         if isinstance(found, UserError):
             raise found
     return answers
-
-
-__all__ = ["Environments", "SyncEnvironments"]

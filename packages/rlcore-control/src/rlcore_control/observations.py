@@ -13,8 +13,8 @@ from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
 from rlcore.wording import counted
 
 from rlcore_control.config import INPUTS, Inputs
+from rlcore_control.environments import SINGLE, Array
 from rlcore_control.models.spaces import IMAGES, Spaces
-from rlcore_control.steps import SINGLE, Array
 
 STATE = "state"
 CAMERA = "camera"

@@ -34,11 +34,10 @@ from rlcore.types.checking import is_finite
 from torch import Tensor
 
 from rlcore_control.config import Inputs
-from rlcore_control.environments import Environments
+from rlcore_control.environments import Array, Environments, Observation, Outcome, Start
 from rlcore_control.models.action_model import ActionModel
 from rlcore_control.observations import View
 from rlcore_control.policy import ACTION, OBSERVATION
-from rlcore_control.steps import Array, Observation, Outcome, Start
 from rlcore_control.vector import bounded
 
 BLOCK = 16

@@ -11,10 +11,8 @@ import numpy as np
 from rlcore.errors import UserError
 from rlcore.runs.surroundings import usable_cores
 
-from rlcore_control.environments import Environments, SyncEnvironments
-from rlcore_control.episode_player import Make, Slot
+from rlcore_control.environments import Array, Environments, Make, Slot, SyncEnvironments
 from rlcore_control.processes import AsyncEnvironments
-from rlcore_control.steps import Array
 
 if TYPE_CHECKING:
     from rlcore.session.components import RunComponents

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from rlcore.sheets.notes import TurnNote
+    from rlcore.report.notes import TurnNote
     from rlcore.specs import (
         CheckSpec,
         CommandSpec,

@@ -32,9 +32,6 @@ class HttpSandboxConfig(Table):
     """Number of retries after a failure of the service. Code that fails is a result, and is not retried."""
     wait_s: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     """Seconds that a request may take in addition to the time limits of its code."""
-    repeat_s: Annotated[float, Field(gt=0)] = 10.0
-    """Seconds that the cells of a session may take in all. The service keeps no state, so earlier cells are repeated
-    before each new one. A session that takes longer is reset."""
 
     def key(self) -> str | None:
         """The key; None for a service without keys.

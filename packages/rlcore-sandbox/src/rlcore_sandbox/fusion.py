@@ -1,7 +1,7 @@
-"""The sandbox ``http``: sessions on a service with the interface of SandboxFusion.
+"""The sandbox ``http``: cells on a service with the interface of SandboxFusion.
 
-The service keeps nothing between requests. Each request contains all cells of the session: the earlier ones run again,
-without their output, and then the new one. A cell that was killed is not repeated, so it leaves nothing behind.
+The service keeps nothing between requests, and each request runs one cell. A session is therefore reset after each
+cell, and each result says so.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rlcore.json_files import parse_json
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 
 from rlcore_sandbox.config import HttpSandboxConfig
-from rlcore_sandbox.inside.texts import cut
-from rlcore_sandbox.pictures import check_pictures
+from rlcore_sandbox.inside.output import cut
+from rlcore_sandbox.results import check_pictures, checked_text, reply_fields
 
 if TYPE_CHECKING:
-    from rlcore_sandbox.service import Ran
+    from rlcore_sandbox.service import Ran, SandboxService
 
 PROGRAM = """\
 import os, sys
@@ -39,18 +39,15 @@ main()
 """
 PACKAGE = "rlcore_sandbox"
 SENT = {
-    "inside": (
-        *("cells", "figures", "frames", "notebook", "output", "processes", "remote", "session", "texts"),
-        "tracebacks",
-    ),
-    "isolation": ("checks", "limits", "scratch"),
+    "inside": ("cells", "figures", "frames", "output", "processes", "remote", "session"),
+    "isolation": ("limits",),
 }
 """The modules that run at the service."""
 REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
 STARTED, READY = "rlcore driver started", "rlcore session ready"
 """As in `rlcore_sandbox.inside.remote`, which this process never imports."""
 OVERHEAD_S = 30.0
-"""Time for the start of the program, in addition to the limits of its cells."""
+"""Time for the start of the program, in addition to the limits of its cell."""
 LONGEST_REASON = 1000
 DAMAGED = "The code damaged its session, which was stopped."
 PROBE_S = 15.0
@@ -65,7 +62,7 @@ LACKS = (
     "code that kills the process which checks them, or writes outside of its folder, meets only the service's limits",
     "shared memory is not limited",
     "CPU time is limited for each process, not for their sum",
-    "state is rebuilt by repeating earlier cells",
+    "variables do not persist: each cell runs in a new process with the initial images",
 )
 
 
@@ -74,7 +71,7 @@ class HttpSandbox:
 
     def __init__(self, config: HttpSandboxConfig, limits: SandboxLimits) -> None:
         self._config, self._limits = config, limits
-        self._service: Any = None
+        self._service: SandboxService | None = None
         self._closed = False
 
     async def open(self, images: Sequence[bytes]) -> HttpSession:
@@ -97,7 +94,7 @@ class HttpSandbox:
                 self._service = SandboxService(self._config)
             except UserError as error:
                 raise SandboxFailure(str(error)) from error
-        return HttpSession(self._service, self._config, self._limits, tuple(images))
+        return HttpSession(self._service, self._limits, tuple(images))
 
     async def close(self) -> None:
         """Close all connections. A second call does nothing."""
@@ -110,93 +107,72 @@ class HttpSandbox:
 class HttpSession:
     """A `rlcore.contracts.SandboxSession` at a service."""
 
-    def __init__(
-        self, service: Any, config: HttpSandboxConfig, limits: SandboxLimits, images: tuple[bytes, ...]
-    ) -> None:
-        self._service, self._config, self._limits, self._images = service, config, limits, images
-        self._earlier: list[tuple[str, int]] = []
-        """The cells to repeat, each with the number of its first image."""
-        self._earlier_s = 0.0
+    def __init__(self, service: SandboxService, limits: SandboxLimits, images: tuple[bytes, ...]) -> None:
+        self._service, self._limits, self._images = service, limits, images
         self._next_image = len(images)
-        self._turn = asyncio.Lock()
         self._closed = False
 
     async def run(self, code: str) -> CodeResult:
-        """Run a cell; see `rlcore.contracts.SandboxSession`. Concurrent calls run one after the other."""
-        async with self._turn:
-            return await self._run(code)
-
-    async def _run(self, code: str) -> CodeResult:
+        """Run a cell; see `rlcore.contracts.SandboxSession`. Images are numbered on from cell to cell."""
         if self._closed:
             raise SandboxFailure("the session of the sandbox is closed")
-        cell = (code.encode("utf-8", "replace").decode("utf-8"), self._next_image)
-        repeat_s = 2 * self._earlier_s + 5.0
         request = {
-            "cells": [*self._earlier, cell],
+            "code": code.encode("utf-8", "replace").decode("utf-8"),
+            "first": self._next_image,
             "images": [base64.b64encode(image).decode("ascii") for image in self._images],
             "limits": asdict(self._limits),
-            "repeat_s": repeat_s,
         }
         content = {**_modules(), REQUEST: json.dumps(request).encode("ascii")}
-        timeout_s = OVERHEAD_S + repeat_s + self._limits.cell_s
+        timeout_s = OVERHEAD_S + self._limits.cell_s
         ran = await self._service.run(PROGRAM, content, fetch=RESULT, timeout_s=timeout_s)
         if ran.status == "too long":
-            return self._reset(status="killed", error=DAMAGED)
+            return CodeResult(status="killed", error=DAMAGED, reset=True)
         if not ran.stdout.startswith(f"{STARTED}\n{READY}\n"):  # no code has run
             raise SandboxFailure(_why_not_ready(ran, timeout_s))
         if ran.status == "timeout":
-            return self._reset(status="timeout", error="The session took too long and was stopped.")
+            return CodeResult(status="timeout", error="The cell took too long and was stopped.", reset=True)
         try:
             if ran.status == "failed":  # the code has ended the process that writes the result
                 raise ValueError("no result")
-            return await asyncio.to_thread(self._result, cell, _object(ran.files.get(RESULT)))
+            return await asyncio.to_thread(self._result, _object(ran.files.get(RESULT)))
         except (DataError, LookupError, TypeError, ValueError):  # code may do this: the service has not failed
-            return self._reset(status="killed", error=DAMAGED)
+            return CodeResult(status="killed", error=DAMAGED, reset=True)
 
     async def close(self) -> None:
         """End the session. A second call does nothing."""
         self._closed = True
-        self._earlier.clear()
 
-    def _result(self, cell: tuple[str, int], found: dict[str, Any]) -> CodeResult:
-        """The result of the last cell.
+    def _result(self, found: dict[str, Any]) -> CodeResult:
+        """The result of the cell.
 
         Raises:
             ValueError: it is none.
             DataError: an image is damaged.
         """
-        outcome, reason = found.get("outcome"), self._text(found.get("error"))
-        if outcome == "lost":
-            text = f"The earlier cells of the session could not be repeated: {reason}. The cell was not run."
-            return self._reset(status="killed", error=text)
-        stdout, stderr = self._text(found.get("stdout")), self._text(found.get("stderr"))
-        seconds = float(found["seconds"])
-        texts: dict[str, Any] = {"stdout": stdout, "stderr": stderr, "seconds": seconds}
-        if outcome in ("timeout", "killed"):
-            error = f"The cell was stopped: {reason}. It has left nothing behind."
+        limits, outcome, seconds = self._limits, found.get("outcome"), found.get("seconds")
+        fields: dict[str, Any]
+        images: tuple[bytes, ...] = ()
+        if outcome == "reply":
+            fields, images = reply_fields(found, limits), self._pictures(found.get("images"))
+        elif outcome in ("timeout", "killed"):
+            error = f"The cell was stopped: {checked_text(found.get('error'), limits)}."
             if outcome == "timeout":
-                error += f" The limits are {self._limits.cell_s:g} s, and {self._limits.cpu_s:g} s of CPU time."
-            return CodeResult(status=outcome, error=error, **texts)
-        omitted, value, ok = found.get("omitted"), self._text(found.get("value")), found.get("ok")
-        if outcome != "reply" or type(ok) is not bool or type(omitted) is not int or omitted < 0 or ok == bool(reason):
+                error += f" The limits are {limits.cell_s:g} s, and {limits.cpu_s:g} s of CPU time."
+            fields = {"status": outcome, "error": error}
+        else:
             raise ValueError("no result of a cell")
-        images = self._pictures(found["images"])
+        if type(seconds) is not float or not 0 <= seconds < float("inf"):
+            raise ValueError("the time of a cell")
         names = tuple(f"image_clue_{self._next_image + index}" for index in range(len(images)))
         self._next_image += len(images)
-        self._earlier.append(cell)
-        self._earlier_s += seconds
-        reset = found.get("left") is True or self._earlier_s > self._config.repeat_s
-        if reset:
-            self._forget()
         return CodeResult(
-            status="ok" if ok else "error",
-            value=value,
-            error=reason,
+            stdout=checked_text(found.get("stdout"), limits),
+            stderr=checked_text(found.get("stderr"), limits),
             images=images,
             image_names=names,
-            omitted_images=omitted,
-            reset=reset,
-            **texts,
+            seconds=seconds,
+            reset=True,
+            **fields,
         )
 
     def _pictures(self, encoded: object) -> tuple[bytes, ...]:
@@ -205,19 +181,6 @@ class HttpSession:
         found = tuple(base64.b64decode(image, validate=True) for image in encoded)
         check_pictures(found, self._limits.image_pixels)
         return found
-
-    def _text(self, text: object) -> str:
-        if not isinstance(text, str):
-            raise ValueError("a text of a result")
-        return cut(text.encode("utf-8", "replace").decode("utf-8"), self._limits.output_characters)
-
-    def _reset(self, **fields: Any) -> CodeResult:
-        self._forget()
-        return CodeResult(reset=True, **fields)
-
-    def _forget(self) -> None:
-        self._earlier.clear()
-        self._earlier_s = 0.0
 
 
 def available(config: HttpSandboxConfig | None) -> SandboxSupport:

@@ -11,9 +11,8 @@ from typing import Any, Literal
 from rlcore.errors import DataError, SandboxFailure
 from rlcore.types import CodeResult, SandboxLimits
 
-from rlcore_sandbox.inside.texts import cut
-from rlcore_sandbox.pictures import check_pictures
 from rlcore_sandbox.process import Ended, SessionProcess
+from rlcore_sandbox.results import check_pictures, reply_fields
 from rlcore_sandbox.starting import ZygoteProcess
 
 
@@ -132,7 +131,9 @@ class LocalSession:
         images: Sequence[bytes] = ()
         try:
             message, images = await process.run(request)
-            fields = self._checked(message, images)
+            fields = reply_fields(message, self._limits)
+            if message.get("left") is True:
+                fields["reset"] = True
             if images:
                 await asyncio.to_thread(check_pictures, images, self._limits.image_pixels)
         except Ended as ended:
@@ -179,28 +180,26 @@ class LocalSession:
         assert self._process is not None
         return self._process
 
-    def _checked(self, message: dict[str, Any], images: Sequence[bytes]) -> dict[str, Any]:
-        """The fields of a reply.
 
-        Raises:
-            ValueError: they are not those that a session sends.
-        """
-        ok, value, error, omitted = (message.get(name) for name in ("ok", "value", "error", "omitted"))
-        if type(ok) is not bool or not isinstance(value, str) or not isinstance(error, str) or ok == bool(error):
-            raise ValueError("the texts of a reply")
-        if type(omitted) is not int or not 0 <= omitted < 2**31:
-            raise ValueError("the number of omitted images")
-        return {
-            "status": "ok" if ok else "error",
-            "value": self._text(value),
-            "error": self._text(error),
-            "omitted_images": omitted,
-            **({"reset": True} if message.get("left") is True else {}),
-        }
+class NamespacesSandbox(LocalSandbox):
+    """Each session has namespaces of its own."""
 
-    def _text(self, text: str) -> str:
-        """A text without lone surrogates, within the limit."""
-        return cut(text.encode("utf-8", "replace").decode("utf-8"), self._limits.output_characters)
+    def __init__(self, config: object, limits: SandboxLimits) -> None:
+        super().__init__("namespaces", limits)
 
 
-__all__ = ["LocalSandbox", "LocalSession"]
+class BubblewrapSandbox(LocalSandbox):
+    """All sessions share the namespaces that bubblewrap creates."""
+
+    def __init__(self, config: object, limits: SandboxLimits) -> None:
+        super().__init__("bubblewrap", limits)
+
+
+class LandlockSandbox(LocalSandbox):
+    """Sessions without namespaces."""
+
+    def __init__(self, config: object, limits: SandboxLimits) -> None:
+        super().__init__("landlock", limits)
+
+
+__all__ = ["BubblewrapSandbox", "LandlockSandbox", "LocalSandbox", "LocalSession", "NamespacesSandbox"]

@@ -11,7 +11,7 @@ from rlcore.specs import CheckSpec, SandboxSpec
 @hookimpl
 def rlcore_checks() -> Iterable[CheckSpec]:
     """The check of ``rlcore doctor``."""
-    yield CheckSpec(id="sandbox", target="rlcore_sandbox.check:sandboxes", summary="Sandboxes for code of a model.")
+    yield CheckSpec(id="sandbox", target="rlcore_sandbox.support:sandboxes", summary="Sandboxes for code of a model.")
 
 
 @hookimpl
@@ -19,21 +19,21 @@ def rlcore_sandboxes() -> Iterable[SandboxSpec]:
     """The sandboxes on this machine, from the strongest to the weakest, and the one of a service."""
     yield SandboxSpec(
         id="namespaces",
-        target="rlcore_sandbox.backends:NamespacesSandbox",
+        target="rlcore_sandbox.local:NamespacesSandbox",
         summary="Each session has Linux namespaces of its own.",
         strength=100,
         available="rlcore_sandbox.support:namespaces",
     )
     yield SandboxSpec(
         id="bubblewrap",
-        target="rlcore_sandbox.backends:BubblewrapSandbox",
+        target="rlcore_sandbox.local:BubblewrapSandbox",
         summary="Sessions share Linux namespaces that the program bubblewrap creates.",
         strength=75,
         available="rlcore_sandbox.support:bubblewrap",
     )
     yield SandboxSpec(
         id="landlock",
-        target="rlcore_sandbox.backends:LandlockSandbox",
+        target="rlcore_sandbox.local:LandlockSandbox",
         summary="Sessions are restricted by landlock and a filter of system calls, without namespaces.",
         strength=50,
         available="rlcore_sandbox.support:landlock",

@@ -20,7 +20,7 @@ from rlcore.types import SandboxLimits
 from rlcore_sandbox.inside.frames import BrokenFrame, Decoder, encode
 from rlcore_sandbox.inside.output import MOST_BYTES, Output
 from rlcore_sandbox.inside.session import BROKEN_STATUS, FULL_STATUS
-from rlcore_sandbox.isolation.checks import FILES_STATUS, MEMORY_STATUS
+from rlcore_sandbox.isolation.limits import FILES_STATUS, MEMORY_STATUS
 from rlcore_sandbox.starting import ZygoteProcess
 
 CHUNK = 65_536

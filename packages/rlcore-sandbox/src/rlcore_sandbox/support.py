@@ -1,4 +1,4 @@
-"""Whether the local backends can be used on this machine, and what they guarantee. Found by trying them."""
+"""Which sandboxes can be used on this machine, and what the local ones guarantee. Found by trying them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rlcore.checks import Finding
+from rlcore.plugins.registry import Registry
+from rlcore.session.sandboxes import examine, ranked
 from rlcore.types import SandboxSupport
 
-from rlcore_sandbox.isolation import bubblewrap as bubblewrap_command
+from rlcore_sandbox.isolation import restricted
 from rlcore_sandbox.starting import create_sessions_folder
 
 PROBE = "rlcore_sandbox.isolation.probe"
 TIMEOUT_S = 60.0
+SERVICE = "use a sandbox service: sandbox.id=http sandbox.base_url=http://HOST:8080"
 _NO_NETWORK = "no network and no sockets"
 _ONLY_INTERPRETER = "of the host's files, only the interpreter and its packages can be read"
 _SINGLE = "no further processes or threads, and no signals to other processes"
@@ -53,8 +58,8 @@ def namespaces(config: Any = None) -> SandboxSupport:
 
 def bubblewrap(config: Any = None) -> SandboxSupport:
     """Of the backend ``bubblewrap``."""
-    if shutil.which(bubblewrap_command.PROGRAM) is None:
-        return _unavailable("bubblewrap", {"error": f"the program {bubblewrap_command.PROGRAM} is not installed"})
+    if shutil.which(restricted.BUBBLEWRAP) is None:
+        return _unavailable("bubblewrap", {"error": f"the program {restricted.BUBBLEWRAP} is not installed"})
     found = facts("bubblewrap")
     if "error" in found:
         return _unavailable("bubblewrap", found)
@@ -93,6 +98,28 @@ def landlock(config: Any = None) -> SandboxSupport:
     )
 
 
+def sandboxes() -> Iterator[Finding]:
+    """What each sandbox guarantees here, the strongest first. One that is weaker than another is not missed."""
+    registry = Registry()
+    missed = True
+    for choice in [examine(registry, spec.id) for spec in ranked(registry)]:
+        support = choice.support
+        if support.available:
+            used = " (auto)" if missed else ""
+            missed = False
+            yield Finding(status="ok", text=choice.line().replace(":", f"{used}:", 1))
+        else:
+            text = f"{choice.spec.id} cannot be used: {support.reason}"
+            fix = support.fix or SERVICE
+            yield Finding(status="warn" if missed else "ok", text=text, fix=fix if missed else "")
+    if missed:
+        yield Finding(
+            status="warn",
+            text="no sandbox can be used: runs that execute code of the model are refused",
+            fix=SERVICE,
+        )
+
+
 @functools.cache
 def facts(backend: str) -> dict[str, Any]:
     """What `rlcore_sandbox.isolation.probe` finds, once for each backend and process."""
@@ -102,7 +129,7 @@ def facts(backend: str) -> dict[str, Any]:
         folder = str(create_sessions_folder(Path(parent)))
         command = [sys.executable, "-s", "-P", "-m", PROBE, backend, folder]
         if backend == "bubblewrap":
-            command = bubblewrap_command.command(command, folder)
+            command = restricted.bubblewrap_command(command, folder)
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

@@ -9,7 +9,7 @@ from rlcore.hookspecs import hookimpl
 from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 if TYPE_CHECKING:
-    from rlcore.sheets import TurnNote
+    from rlcore.report import TurnNote
     from rlcore.types import Group, Task, Trajectory
 
 _PACKAGE = "rl_plugin_mind2web"

@@ -1,16 +1,17 @@
-"""The configuration of the environment."""
+"""The configuration of the environment and of the datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from rlcore.config.schema import Table
+from rlcore.config.schema import LARGEST, Table
 
-from rl_plugin_robotwin.cameras import NAMES, CameraConfig
-from rl_plugin_robotwin.control_modes import Mode, Scales
-from rl_plugin_robotwin.randomisation import RandomisationConfig
+from rl_plugin_robotwin.simulation.cameras import NAMES, CameraConfig
+from rl_plugin_robotwin.simulation.control_modes import Mode, Scales
+from rl_plugin_robotwin.simulation.randomisation import RandomisationConfig
 
 
 class EnvironmentConfig(Table):
@@ -64,3 +65,38 @@ class EnvironmentConfig(Table):
         if self.render == "none" and (self.cameras or self.watch):
             raise ValueError("cameras need a renderer: remove render=none, or the cameras")
         return self
+
+
+HELD_OUT = 2**30
+"""First seed of the evaluation tasks."""
+SHOWN = 2**29
+"""First seed of the demonstrations."""
+MOST = 2**20
+"""Largest number of tasks."""
+
+
+class SeedsConfig(Table):
+    """``[data]``: seeds of the environment's task. Training, evaluation and demonstrations never share a seed."""
+
+    train: Annotated[int, Field(ge=1, le=MOST)] = 4096
+    """Number of training tasks, with the seeds from 0."""
+    evaluation: Annotated[int, Field(ge=1, le=MOST)] = 64
+    """Number of held-out tasks, with the seeds from 2³⁰."""
+
+
+class DataConfig(SeedsConfig):
+    """``[data]`` of a bundled task: seeds, and demonstrations of its expert."""
+
+    demonstrations: Path | None = None
+    """A file of ``rlcore data prepare robotwin``; none to record demonstrations of the expert at the start of a run."""
+
+
+class PrepareConfig(EnvironmentConfig):
+    """Options of ``rlcore data prepare robotwin``: the environment, and what is recorded."""
+
+    out: Path
+    """The file to write, which ends in ``.npz``."""
+    count: Annotated[int, Field(ge=1, le=LARGEST)] = 50
+    """Number of successful episodes of the expert."""
+    first_seed: Annotated[int, Field(ge=0, le=2**31)] = SHOWN
+    """Seed of the first episode."""

@@ -13,8 +13,8 @@ from rlcore.checks import Finding
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.plugins.loading import pip_line
 
-from rl_plugin_robotwin.rendering import HOW_TO_GET_VULKAN, device_of, probe
 from rl_plugin_robotwin.robotwin_checkout.checkout import HOW_TO_GET, VARIABLE, find_checkout
+from rl_plugin_robotwin.simulation.rendering import HOW_TO_GET_VULKAN, device_of, probe
 
 OLDEST = Version("3.0.3")
 """SAPIEN 3.0.0 has physics, but draws nothing on a CPU."""
@@ -32,7 +32,7 @@ def robots() -> Iterator[Finding]:
             yield Finding(status="warn", text=f"SAPIEN {found} does not draw on a CPU", fix=f"{INSTALL} --upgrade")
         else:
             try:
-                importlib.import_module("rl_plugin_robotwin.simulator")
+                importlib.import_module("rl_plugin_robotwin.simulation.simulator")
             except NotInstalledError as error:
                 yield Finding(status="warn", text=f"{error.message}: {error.found}", fix=error.fix or INSTALL)
             else:

@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from rlcore.errors import EnvironmentFailure, UserError
 
-from rl_plugin_robotwin.cameras import WATCH, CameraConfig
 from rl_plugin_robotwin.config import EnvironmentConfig
-from rl_plugin_robotwin.control_modes import WIDTH, checked, executed, goal, limits
-from rl_plugin_robotwin.kinematics import JOINTS
-from rl_plugin_robotwin.randomisation import vary
-from rl_plugin_robotwin.rendering import renderer_for
-from rl_plugin_robotwin.scene import BASES, CONTROL_HZ, Scene
+from rl_plugin_robotwin.simulation.cameras import WATCH, CameraConfig
+from rl_plugin_robotwin.simulation.control_modes import WIDTH, checked, executed, goal, limits
+from rl_plugin_robotwin.simulation.kinematics import JOINTS
+from rl_plugin_robotwin.simulation.randomisation import vary
+from rl_plugin_robotwin.simulation.rendering import renderer_for
+from rl_plugin_robotwin.simulation.scene import BASES, CONTROL_HZ, Scene
+from rl_plugin_robotwin.simulation.time_optimal import Way, travel
 from rl_plugin_robotwin.tasks import bundled
 from rl_plugin_robotwin.tasks.layout import Layout
 from rl_plugin_robotwin.tasks.state import SIDES, Measured
 from rl_plugin_robotwin.tasks.task import BundledTask, features, instruction
-from rl_plugin_robotwin.time_optimal import Way, travel
 
 Observation: TypeAlias = dict[str, NDArray[Any]]
 

@@ -49,8 +49,8 @@ def rlcore_environments() -> Iterable[EnvironmentSpec]:
     )
     yield EnvironmentSpec(
         id="robotwin-toy",
-        target=f"{_PACKAGE}.toy.environment:ToyArm",
-        config=f"{_PACKAGE}.toy.environment:ToyConfig",
+        target=f"{_PACKAGE}.toy:ToyArm",
+        config=f"{_PACKAGE}.toy:ToyConfig",
         summary="A flat two-joint arm over a coloured floor; needs neither SAPIEN nor a GPU.",
         action="control",
     )
@@ -84,16 +84,16 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
     )
     yield DatasetSpec(
         id="robotwin-checkout",
-        target=f"{_PACKAGE}.checkout_dataset:CheckoutTasks",
-        config=f"{_PACKAGE}.data_config:SeedsConfig",
+        target=f"{_PACKAGE}.data.checkout_tasks:CheckoutTasks",
+        config=f"{_PACKAGE}.config:SeedsConfig",
         summary="Seeds of a task of a RoboTwin checkout, and demonstrations of RoboTwin's expert.",
     )
     yield DatasetSpec(
         id="robotwin",
-        target=f"{_PACKAGE}.dataset:BundledTasks",
-        config=f"{_PACKAGE}.data_config:DataConfig",
-        prepare=f"{_PACKAGE}.demonstration_file:prepare",
-        prepare_config=f"{_PACKAGE}.data_config:PrepareConfig",
+        target=f"{_PACKAGE}.data.bundled_tasks:BundledTasks",
+        config=f"{_PACKAGE}.config:DataConfig",
+        prepare=f"{_PACKAGE}.data.demonstrations:prepare",
+        prepare_config=f"{_PACKAGE}.config:PrepareConfig",
         summary="Seeds of a bundled task, and demonstrations of its expert.",
         needs=("sapien>=3.0.3",),
     )
@@ -111,7 +111,7 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         tables = () if phase == "teacher" else (("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),)
         yield TrainerSpec(
             id=f"robotwin-{phase}",
-            target=f"{_PACKAGE}.phases.{phase}:{phase.title()}Trainer",
+            target=f"{_PACKAGE}.phases.trainers:{phase.title()}Trainer",
             config=f"{_PACKAGE}.phases.config:{phase.title()}Config",
             summary=summary,
             needs=_TRAINING,
@@ -144,7 +144,7 @@ def rlcore_reward_terms() -> Iterable[Spec]:
         "task_success": "1 at the end of a successful episode.",
     }
     for id, summary in summaries.items():
-        yield Spec(id=id, target=f"{_PACKAGE}.phases.reward_terms:{id}", summary=summary)
+        yield Spec(id=id, target=f"{_PACKAGE}.phases.rewards:{id}", summary=summary)
 
 
 @hookimpl
@@ -161,6 +161,6 @@ def rlcore_recipes() -> Iterable[RecipeSpec]:
 def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[Group]) -> None:
     """Film episodes of evaluations, in runs with ``observers = ["robotwin"]``."""
     if purpose == "evaluation":
-        from rl_plugin_robotwin.evaluation_videos import film
+        from rl_plugin_robotwin.evaluation.episode_videos import film
 
         film(run, step, groups)

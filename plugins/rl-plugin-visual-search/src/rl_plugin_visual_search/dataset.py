@@ -15,14 +15,14 @@ from rlcore import DataError, Demonstration, Task
 from rlcore.data.row_images import ImageReader
 from rlcore.types import thaw
 
-from rl_plugin_visual_search.choices import choice_of
 from rl_plugin_visual_search.config import DataConfig
-from rl_plugin_visual_search.conversations import conversation_of, is_conversation
+from rl_plugin_visual_search.data.choices import choice_of
+from rl_plugin_visual_search.data.conversations import conversation_of, is_conversation
+from rl_plugin_visual_search.data.files import files_of, folder_of, rows_in
+from rl_plugin_visual_search.data.rows import Reason, Row, UnusableRow, row_of
+from rl_plugin_visual_search.data.tasks import as_task
 from rl_plugin_visual_search.drawn.source import drawn_demonstrations, drawn_rows
-from rl_plugin_visual_search.files import files_of, folder_of, rows_in
 from rl_plugin_visual_search.prompts import MODULES
-from rl_plugin_visual_search.rows import Reason, Row, UnusableRow, row_of
-from rl_plugin_visual_search.tasks import as_task
 
 GENERATED = "generated"
 SPLITS = ("train", "evaluation")

@@ -10,7 +10,7 @@ from rlcore.hookspecs import hookimpl
 from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 if TYPE_CHECKING:
-    from rlcore.sheets import TurnNote
+    from rlcore.report import TurnNote
     from rlcore.types import Group, Task, Trajectory
 
 _PACKAGE = "rl_plugin_visual_search"
@@ -88,7 +88,7 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
         id="visual-search",
         target=f"{_PACKAGE}.dataset:VisualSearchData",
         config=f"{_PACKAGE}.config:DataConfig",
-        prepare=f"{_PACKAGE}.prepare:prepare",
+        prepare=f"{_PACKAGE}.data.prepare:prepare",
         prepare_config=f"{_PACKAGE}.config:PrepareConfig",
         summary="Questions about pictures from parquet, JSON or JSONL files, or drawn pictures.",
     )

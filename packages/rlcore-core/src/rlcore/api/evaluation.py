@@ -9,7 +9,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.html import gallery, page
 from rlcore.api.overrides import override_texts
 from rlcore.api.process import calling_process_kept
 from rlcore.api.runs import Run
@@ -20,8 +19,9 @@ from rlcore.config.layers import PYTHON
 from rlcore.config.write import toml_value
 from rlcore.episodes.evaluation import Summary
 from rlcore.plugins.registry import Registry
+from rlcore.report import notes_of_plugins, write_sheet
+from rlcore.report.notebook import gallery, page
 from rlcore.runs.output import Output
-from rlcore.sheets import notes_of_plugins, write_sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Evaluation:
         return f"Evaluation(accuracy={self.accuracy}, interval={self.interval}, model={self.model!r})"
 
     def _repr_html_(self) -> str:
-        return page(f"Evaluation of {self.model}", summary_rows(self.summary), gallery(self._found.groups))
+        return page(f"Evaluation of {self.model}", summary_rows(self.summary), [gallery(self._found.groups)])
 
     def write_sheet(self, path: str | PathLike[str]) -> None:
         """Write a page with the images, reasoning, answers and verdicts, like ``rlcore eval --sheet``.

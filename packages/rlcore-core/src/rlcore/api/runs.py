@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.api.html import curve, page
 from rlcore.api.metrics import Metrics
 from rlcore.api.trajectories import Stored, Trajectories
 from rlcore.errors import UserError
+from rlcore.report.notebook import curve, page
 from rlcore.runs.directory import (
     best_checkpoint,
     checkpoints_of,
@@ -94,7 +94,7 @@ class Run:
         if best is not None:
             rows.append(("best checkpoint", str(best)))
         drawn = [name for name in CURVES if len(metrics.get(name, {})) > 1][:2]
-        return page(f"Run {self.path}", rows, *(curve(name, metrics[name]) for name in drawn))
+        return page(f"Run {self.path}", rows, [curve(name, metrics[name]) for name in drawn])
 
 
 def load_run(path: str | Path) -> Run:

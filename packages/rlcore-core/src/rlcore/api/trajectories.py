@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.api.frames import pandas_frame, polars_frame
-from rlcore.api.html import gallery
+from rlcore.report.notebook import gallery
 from rlcore.types import Group, Trajectory
 
 if TYPE_CHECKING:

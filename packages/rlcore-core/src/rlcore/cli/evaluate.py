@@ -22,6 +22,7 @@ from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.registry import Registry
+from rlcore.report import Facts, notes_of_plugins, write_sheet
 from rlcore.runs.directory import config_layer, recipe_of, run_of
 from rlcore.runs.output import Output
 from rlcore.runs.records import write_groups
@@ -29,7 +30,6 @@ from rlcore.session.checks import check_run
 from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
-from rlcore.sheets import Facts, notes_of_plugins, write_sheet
 from rlcore.terminal import say
 from rlcore.types import Group
 from rlcore.wording import counted

@@ -10,10 +10,10 @@ from rlcore.cli.rescore import newest_rollouts, purpose_and_step
 from rlcore.config.schema import EvaluationTable
 from rlcore.errors import DataError, UserError
 from rlcore.plugins.registry import Registry
+from rlcore.report import Facts, notes_of_plugins, write_sheet
 from rlcore.runs.directory import config_layer, recipe_of
 from rlcore.runs.records import read_groups
 from rlcore.session.exits import exits_reported
-from rlcore.sheets import Facts, notes_of_plugins, write_sheet
 from rlcore.terminal import say
 from rlcore.wording import counted
 

@@ -15,6 +15,7 @@ from rlcore.errors import UserError
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
+from rlcore.report import Facts, has_images, notes_of_plugins, write_sheet
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.layout import SHEETS
 from rlcore.runs.output import Output
@@ -22,7 +23,6 @@ from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
 from rlcore.runs.records import write_groups
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
-from rlcore.sheets import Facts, has_images, notes_of_plugins, write_sheet
 
 if TYPE_CHECKING:
     from rlcore.types import Group

@@ -32,7 +32,8 @@ class CodeResult:
     omitted_images: int = 0
     """The number of shown images that are not returned, because there were more than `SandboxLimits.images`."""
     reset: bool = False
-    """Whether the session has lost its state and was restarted with its initial images."""
+    """Whether the session has lost its state and was restarted with its initial images. A sandbox that keeps no state
+    sets it in each result."""
     seconds: float = 0.0
     """Wall time."""
 

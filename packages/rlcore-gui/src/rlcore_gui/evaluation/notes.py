@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.sheets import Mark, TurnNote
+from rlcore.report import Mark, TurnNote
 from rlcore.types import Message, Task, Trajectory
 
 from rlcore_gui.actions import Action

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlcore.sheets import Facts, write_results
+from rlcore.report import Facts, write_results
 from rlcore.types import Group
 
 from rlcore_gui.benchmark import Benchmark

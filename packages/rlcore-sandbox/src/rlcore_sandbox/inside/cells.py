@@ -5,18 +5,19 @@ from __future__ import annotations
 import ast
 import builtins
 import io
+import linecache
 import mmap
 import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
-from types import CodeType, ModuleType, SimpleNamespace
+from types import CodeType, FrameType, ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
 from rlcore_sandbox.inside.figures import Shown, decoded
-from rlcore_sandbox.inside.texts import cut
-from rlcore_sandbox.inside.tracebacks import CELL, remember, short_traceback
+from rlcore_sandbox.inside.output import cut
 
 NAMES = {
     "np": "numpy",
@@ -32,6 +33,13 @@ _identity, _frames = threading.get_ident, sys._current_frames
 _compile, _exec, _eval, _repr, _mmap = compile, exec, eval, repr, mmap.mmap
 RESERVE = 4 * 2**20
 """Address space that a cell cannot use, in bytes. It lets a session reply and read when code has used all the rest."""
+
+CELL = "<cell "
+FIRST_FRAMES, LAST_FRAMES = 3, 7
+"""Frames that are kept of a deep recursion."""
+LONGEST_LINE = 160
+_lines: dict[str, list[str]] = {}
+_walk, _format_last = traceback.walk_tb, traceback.format_exception_only
 
 
 class Stream(io.TextIOWrapper):
@@ -115,7 +123,7 @@ class Cells:
     def _execute(self, code: str) -> str:
         """Run the code, and return its last expression as a text."""
         name = f"{CELL}{self._cell}>"
-        remember(name, code)
+        _remember(name, code)
         reserve = _reserved()
         try:
             body, last = _compiled(code, name)
@@ -130,7 +138,7 @@ class Cells:
                 reserve.close()
 
     def _explained(self, error: BaseException) -> str:
-        text = short_traceback(error, self._limits.output_characters)
+        text = _short_traceback(error, self._limits.output_characters)
         error.__traceback__ = None  # its frames hold the variables of the cell
         return text
 
@@ -193,3 +201,60 @@ def _reserved() -> mmap.mmap | None:
         return _mmap(-1, RESERVE, flags=mmap.MAP_PRIVATE)
     except OSError:
         return None
+
+
+def _remember(name: str, code: str) -> None:
+    """Keep the source of a cell, for tracebacks and `inspect`."""
+    lines = code.splitlines()
+    _lines[name] = lines
+    if type(linecache.cache) is dict:  # code can replace it
+        linecache.cache[name] = (len(code), None, [f"{line}\n" for line in lines], name)
+
+
+def _short_traceback(error: BaseException, characters: int) -> str:
+    """The traceback of an exception that code of a cell raised. Also for one whose message cannot be read."""
+    try:
+        frames = list(_walk(_first_of_a_cell(error.__traceback__)))
+    except BaseException:
+        frames = []
+    lines = _frame_lines(frames)
+    head = ["Traceback (most recent call last):", *lines] if lines else []
+    return cut("\n".join([*head, _last_line(error)]), characters)
+
+
+def _first_of_a_cell(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and not _is_cell(trace.tb_frame):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_cell(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(CELL)
+
+
+def _frame_lines(frames: list[tuple[FrameType, int]]) -> list[str]:
+    shown = [(frame, line) for frame, line in frames if _is_cell(frame)]
+    if frames and not _is_cell(frames[-1][0]):
+        shown.append(frames[-1])
+    lines = []
+    for index, (frame, line) in enumerate(shown):
+        if FIRST_FRAMES <= index < len(shown) - LAST_FRAMES:
+            if index == FIRST_FRAMES:
+                lines.append(f"  ... {len(shown) - FIRST_FRAMES - LAST_FRAMES} frames ...")
+            continue
+        name = frame.f_code.co_filename
+        short = name if _is_cell(frame) else "/".join(name.split("/")[-2:])
+        lines.append(f'  File "{short}", line {line}, in {frame.f_code.co_name}')
+        if _is_cell(frame) and name in _lines and line <= len(_lines[name]):
+            lines.append(f"    {_lines[name][line - 1].strip()[:LONGEST_LINE]}")
+    return lines
+
+
+def _last_line(error: BaseException) -> str:
+    try:
+        text = "".join(_format_last(type(error), error)).rstrip("\n")
+    except BaseException:
+        return f"{type(error).__name__} (its message cannot be read)"
+    if isinstance(error, SystemExit):
+        text += "\nThe session goes on: code cannot end it."
+    return text

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from rlcore_sandbox.inside.notebook import EncodedImage, notebook_modules
-
 EXTREME = 200
 """An image whose sides differ by more than this factor is not shown: vision-language models reject it."""
 
@@ -50,7 +48,7 @@ class Shown:
     def install(self) -> None:
         """Replace the functions of the libraries. Repeated before each cell, as code may replace them too."""
         builtins.display = self.display  # type: ignore[attr-defined]
-        sys.modules.update(notebook_modules(self.display))
+        sys.modules.update(_notebook_modules(self.display))
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.show = self._show  # type: ignore[attr-defined]
             sys.modules["matplotlib.figure"].Figure.show = lambda figure, warn=True: self.figure(figure)
@@ -60,7 +58,7 @@ class Shown:
     def add(self, value: object) -> bool:
         """Show a value if it is an image or a figure, and return whether it is one."""
         pillow, figures = sys.modules.get("PIL.Image"), sys.modules.get("matplotlib.figure")
-        if isinstance(value, EncodedImage):
+        if isinstance(value, _EncodedImage):
             value = decoded(value.read())
         if pillow is not None and isinstance(value, pillow.Image):
             self.image(value)
@@ -183,3 +181,52 @@ def _reduced(image: Any, pixels: int) -> Any:
         return image
     scale = (pixels / (width * height)) ** 0.5
     return image.resize((max(1, int(width * scale)), max(1, int(height * scale))))
+
+
+class _EncodedImage:
+    """``IPython.display.Image``: the bytes of an image file, or its path."""
+
+    def __init__(self, data: object = None, url: object = None, filename: str | None = None, **options: object) -> None:
+        if isinstance(data, str):
+            data, filename = None, data
+        if not isinstance(data, (bytes, bytearray)) and filename is None:
+            raise ValueError("Image needs the bytes of an image file or its path. There is no network.")
+        self._data, self._filename = data, filename
+
+    def read(self) -> bytes:
+        """The bytes of the file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        if isinstance(self._data, (bytes, bytearray)):
+            return bytes(self._data)
+        assert self._filename is not None
+        with open(self._filename, "rb") as file:
+            return file.read()
+
+
+class _Markup:
+    """``HTML``, ``Markdown`` and others of ``IPython.display``: a text, which is shown as it is."""
+
+    def __init__(self, data: object = "", *arguments: object, **options: object) -> None:
+        self.data = data
+
+    def __repr__(self) -> str:
+        return str(self.data)
+
+
+def _notebook_modules(display: Callable[..., None]) -> dict[str, ModuleType]:
+    """Stand-ins for ``IPython`` and ``IPython.display``, which code that was written for notebooks imports.
+
+    They replace an installed IPython, whose functions show nothing outside of a notebook.
+    """
+    package, module = ModuleType("IPython"), ModuleType("IPython.display")
+    members = {"display": display, "clear_output": _nothing, "Image": _EncodedImage}
+    module.__dict__.update(members | dict.fromkeys(("HTML", "Markdown", "Latex", "Pretty"), _Markup))
+    package.__dict__.update(display=module, get_ipython=_nothing, version_info=(8, 24, 0))
+    return {"IPython": package, "IPython.display": module}
+
+
+def _nothing(*arguments: object, **options: object) -> None:
+    """There is no notebook."""

@@ -1,8 +1,6 @@
-"""The output of a cell: the beginning and the end of what it writes, however much that is."""
+"""Long texts and the output of a cell, cut to their beginning and their end."""
 
 from __future__ import annotations
-
-from rlcore_sandbox.inside.texts import cut, joined
 
 MOST_BYTES = 64 * 2**20
 """Bytes that a cell may write. Reading endless output would take time until the cell reaches its limit."""
@@ -44,3 +42,26 @@ class Output:
             whole = (self._head + self._tail).decode("utf-8", "replace")
             return cut(whole, self._characters)
         return joined(head, tail, self.total, self._characters, "bytes")
+
+
+def cut(text: str, characters: int) -> str:
+    """At most this many characters: of a longer text, the beginning and the end with a marker in between."""
+    if len(text) <= characters:
+        return text
+    return joined(text[:characters], text[-characters:], len(text), characters, "characters")
+
+
+def joined(head: str, tail: str, length: int, characters: int, unit: str) -> str:
+    """A text of which only the beginning and the end are known.
+
+    Args:
+        head: the beginning, at least as long as the part that is kept
+        tail: the end, likewise
+        length: of the whole text, in the given unit
+        characters: of the result at most; more than 60
+        unit: for the marker, ``characters`` or ``bytes``
+    """
+    marker = f"\n[... {length:,} {unit} in all, the middle is left out ...]\n"
+    kept = max(0, characters - len(marker))
+    end = kept // 2
+    return head[: kept - end] + marker + (tail[-end:] if end else "")

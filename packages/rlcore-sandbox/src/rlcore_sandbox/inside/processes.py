@@ -7,7 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from pathlib import Path
+
+from rlcore_sandbox.isolation.limits import children, tree
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Options of prctl(2)."""
@@ -45,17 +46,10 @@ def kill_tree(root: int) -> None:
 def kill_orphans(known: Iterable[int]) -> None:
     """Kill all children of this process, with their descendants, except the known ones, and wait for them."""
     kept = set(known)
-    if orphans := _children(os.getpid()) - kept:
+    if orphans := children(os.getpid()) - kept:
         _kill_all(orphans)
     for orphan in orphans:
         reaped(orphan)
-
-
-def kill_descendants(kept: int) -> None:
-    """Kill all descendants of this process except one of its children, whose own descendants are killed."""
-    if others := _children(kept):
-        _kill_all(others)
-    kill_orphans([kept])
 
 
 def reaped(child: int) -> bool:
@@ -69,7 +63,7 @@ def reaped(child: int) -> bool:
 def _kill_all(roots: Iterable[int]) -> None:
     found: set[int] = set()
     end = time.monotonic() + LONGEST_KILL_S
-    while new := _trees(roots) - found:
+    while new := tree(roots) - found:
         for each in new:
             _signal(each, signal.SIGSTOP)
         found |= new
@@ -77,30 +71,6 @@ def _kill_all(roots: Iterable[int]) -> None:
             break
     for each in found:
         _signal(each, signal.SIGKILL)
-
-
-def _trees(roots: Iterable[int]) -> set[int]:
-    found: set[int] = set()
-    waiting = set(roots)
-    while waiting:
-        each = waiting.pop()
-        found.add(each)
-        waiting |= _children(each) - found
-    return found
-
-
-def _children(process: int) -> set[int]:
-    try:
-        tasks = list(Path(f"/proc/{process}/task").iterdir())
-    except OSError:
-        return set()
-    found: set[int] = set()
-    for task in tasks:
-        try:
-            found.update(map(int, (task / "children").read_text(encoding="ascii").split()))
-        except OSError:
-            continue
-    return found
 
 
 def _signal(process: int, number: int) -> None:

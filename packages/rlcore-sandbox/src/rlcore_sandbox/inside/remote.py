@@ -1,4 +1,4 @@
-"""Runs a session on the machine of a service that keeps nothing between requests: all its cells, the last one for real.
+"""Runs a cell on the machine of a service that keeps nothing between requests.
 
 The service gets this module and those that it imports as files, and runs `main`. A process that never runs code of the
 model forks one that does, limits its time, collects what it prints, and writes the result to a file at the end.
@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from rlcore_sandbox.inside.cells import NAMES, Cells
+from rlcore_sandbox.inside import session
+from rlcore_sandbox.inside.cells import NAMES
 from rlcore_sandbox.inside.figures import preload
 from rlcore_sandbox.inside.frames import BrokenFrame, Decoder, encode
 from rlcore_sandbox.inside.output import MOST_BYTES, Output
-from rlcore_sandbox.inside.processes import adopt_orphans, kill_descendants, kill_orphans, kill_tree
-from rlcore_sandbox.inside.session import CPU_STATUS, THREADS_NOTE, limit_cpu, seed, threads_left
-from rlcore_sandbox.isolation import checks, limits
+from rlcore_sandbox.inside.processes import adopt_orphans, kill_orphans, kill_tree
+from rlcore_sandbox.isolation import limits
 
 REQUEST, RESULT = "rlcore-request.json", "rlcore-result.json"
 """Files in the working directory."""
@@ -35,7 +35,7 @@ READY = "rlcore session ready"
 """Printed before any code of the model runs. What goes wrong later may be its work."""
 CHUNK = 262_144
 START_S = 60.0
-"""Time for the process that runs the cells to load the images."""
+"""Time for the process that runs the cell to load the images."""
 MODULES = (*NAMES.values(), "matplotlib.backends.backend_agg", "PIL.PngImagePlugin")
 
 
@@ -48,18 +48,17 @@ class TooMuch(Exception):
 
 
 class Driver:
-    """Runs the cells of one request in a child process.
+    """Runs the cell of one request in a child process, which serves it as `inside.session`.
 
     Args:
-        request: ``cells`` (pairs of code and the number of its first image), ``images`` in base64, ``limits``,
-            ``repeat_s`` (wall time of all cells but the last)
+        request: ``code``, ``first`` (the number of its first image), ``images`` in base64, ``limits``
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
-        self._cells: list[tuple[str, int]] = [(code, first) for code, first in request["cells"]]
+        self._code: str = request["code"]
+        self._first: int = request["first"]
         self._images = [base64.b64decode(image) for image in request["images"]]
         self._limits = SimpleNamespace(**request["limits"])
-        self._repeat_s: float = request["repeat_s"]
         characters = self._limits.output_characters
         self._decoder = Decoder(
             longest_text=16 * (characters + 1024),
@@ -68,17 +67,13 @@ class Driver:
         )
         self._scratch = tempfile.mkdtemp(prefix="cells-")
         self._baseline = 0
-        """Memory of the session before its first cell, in bytes."""
+        """Memory of the child before the cell, in bytes."""
         self._messages: list[tuple[dict[str, Any], list[bytes]]] = []
         self._outputs: dict[int, Output] = {}
 
     def run(self) -> dict[str, Any]:
-        """The result.
-
-        Its ``outcome`` is ``reply``, ``timeout``, ``killed``, ``lost`` (the earlier cells did not run as before) or
-        ``failed`` (no code has run).
-        """
-        preload(_needed("\n".join(code for code, _ in self._cells)))
+        """The result. Its ``outcome`` is ``reply``, ``timeout``, ``killed`` or ``failed`` (no code has run)."""
+        preload(_needed(self._code))
         adopt_orphans()
         connection, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
@@ -102,21 +97,14 @@ class Driver:
         stage = "failed"
         start = time.monotonic()
         try:
+            self._connection.sendall(encode({}, self._images))
             message, _ = self._message(START_S)
             if "unreadable" in message:
                 return {"outcome": "failed", "error": message["unreadable"]}
             self._baseline = limits.private_bytes(f"/proc/{process}")
             print(READY, flush=True)
-            stage = "lost"
-            if len(self._cells) > 1:
-                self._connection.sendall(b"g")
-                self._message(self._repeat_s)
-                kill_descendants(process)
-            self._drain()
-            for output in self._outputs:
-                self._outputs[output] = Output(self._limits.output_characters)
             stage, start = "killed", time.monotonic()
-            self._connection.sendall(b"g")
+            self._connection.sendall(encode({"id": 0, "code": self._code, "first": self._first}))
             reply, images = self._message(self._limits.cell_s)
         except TooLate:
             stage = "timeout" if stage == "killed" else stage
@@ -127,9 +115,9 @@ class Driver:
             return self._ended(stage, "its result is damaged", start)
         except (OSError, EOFError):
             return self._ended(*_told(stage, process), start)
-        found = self._ended("reply", "", start)
+        told = {name: reply.get(name) for name in ("ok", "value", "error", "omitted")}
         encoded = [base64.b64encode(image).decode("ascii") for image in images]
-        return {**found, **reply, "outcome": "reply", "images": encoded}
+        return {**self._ended("reply", "", start), **told, "images": encoded}
 
     def _ended(self, outcome: str, reason: str, start: float) -> dict[str, Any]:
         self._drain()
@@ -147,7 +135,7 @@ class Driver:
             BrokenFrame: it is damaged.
         """
         now = time.monotonic()
-        end, check_at = now + timeout_s, now + checks.INTERVAL_S
+        end, check_at = now + timeout_s, now + limits.INTERVAL_S
         while not self._messages:
             waiting = [self._connection.fileno(), *self._outputs]
             ready, _, _ = select.select(waiting, [], [], max(0.0, min(end, check_at) - time.monotonic()))
@@ -159,7 +147,7 @@ class Driver:
                 raise TooLate
             if now > check_at:
                 self._check()
-                check_at = time.monotonic() + checks.INTERVAL_S
+                check_at = time.monotonic() + limits.INTERVAL_S
         return self._messages.pop(0)
 
     def _check(self) -> None:
@@ -169,14 +157,14 @@ class Driver:
             TooMuch: one is exceeded.
         """
         most, own = self._limits, os.getpid()
-        processes = checks.tree(own) - {own}
+        processes = limits.tree([own]) - {own}
         if any(output.total > MOST_BYTES for output in self._outputs.values()):
             raise TooMuch(f"it printed more than {MOST_BYTES // 2**20} MiB")
-        if checks.threads(processes) > most.processes:
+        if limits.threads(processes) > most.processes:
             raise TooMuch(f"it had more than {most.processes} processes and threads")
-        if checks.memory_status(processes, most, self._baseline):
+        if limits.memory_status(processes, most, self._baseline):
             raise TooMuch(f"it needed more than {most.memory_mb} MiB in all its processes")
-        if checks.files_status(processes, most, self._scratch):
+        if limits.files_status(processes, most, self._scratch):
             raise TooMuch(f"it wrote more than {most.file_mb} MiB of files, or too many of them")
 
     def _read(self, ready: Sequence[int]) -> None:
@@ -207,7 +195,6 @@ class Driver:
             os.set_blocking(descriptor, True)
 
     def _become_session(self, connection: socket.socket, outputs: list[int]) -> NoReturn:
-        status = 70
         try:
             os.setsid()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -216,46 +203,12 @@ class Driver:
             own = os.dup2(connection.fileno(), 3, inheritable=False)
             connection.detach()
             os.closerange(4, 4096)
-            self._serve(own)
-            status = 0
+            os.chdir(self._scratch)
+            os.environ.update(dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), self._scratch))
+            limits.apply_limits(self._limits, processes=None)
+            session.serve(own, self._limits)
         finally:
-            os._exit(status)
-
-    def _serve(self, connection: int) -> None:
-        scratch = self._scratch
-        os.chdir(scratch)
-        os.environ.update(HOME=scratch, TMPDIR=scratch, MPLCONFIGDIR=scratch)
-        seed()
-        own = os.getpid()
-        try:
-            cells = Cells(self._images, self._limits)
-        except ValueError as error:
-            os.write(connection, encode({"unreadable": str(error)}))
-            return
-        limits.apply_limits(self._limits, processes=None)
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing raises OSError instead
-        signal.signal(signal.SIGXCPU, lambda *_: os._exit(CPU_STATUS))
-        os.write(connection, encode({"ready": True}))
-        *earlier, (last, first) = self._cells
-        if earlier:
-            os.read(connection, 1)
-            limit_cpu(self._repeat_s)
-            for code, number in earlier:
-                cells.run(code, number)
-                if os.getpid() != own:
-                    return
-            os.write(connection, encode({"repeated": len(earlier)}))
-        os.read(connection, 1)
-        limit_cpu(self._limits.cpu_s)
-        reply, images = cells.run(last, first)
-        if os.getpid() != own:
-            return
-        left = threads_left()
-        if left:
-            os.write(2, THREADS_NOTE)
-        data = memoryview(encode({**reply, "left": left}, images))
-        while data:
-            data = data[os.write(connection, data) :]
+            os._exit(session.BROKEN_STATUS)
 
 
 def main() -> None:
@@ -287,7 +240,7 @@ def _told(stage: str, process: int) -> tuple[str, str]:
             status = os.waitstatus_to_exitcode(found)
         else:
             time.sleep(0.005)
-    if status in (CPU_STATUS, -signal.SIGXCPU):
+    if status in (session.CPU_STATUS, -signal.SIGXCPU):
         return ("timeout" if stage == "killed" else stage), "it used too much CPU time"
     if status is None:
         return stage, "it closed its connection"

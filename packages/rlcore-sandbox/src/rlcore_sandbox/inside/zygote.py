@@ -35,7 +35,7 @@ from rlcore_sandbox import isolation
 from rlcore_sandbox.inside import processes, session
 from rlcore_sandbox.inside.figures import preload
 from rlcore_sandbox.inside.frames import encode
-from rlcore_sandbox.isolation.checks import INTERVAL_S
+from rlcore_sandbox.isolation.limits import INTERVAL_S
 
 PRELOADED = (
     "base64",
@@ -158,12 +158,12 @@ class Zygote:
     def _check(self) -> None:
         """Kill the sessions that exceed limits which the kernel does not check."""
         for each in self._sessions.values():
-            progress = isolation.progress(self._prepared, each.process)
+            progress = self._prepared.progress(each.process)
             idle = progress and progress == self._checked.get(each.process)
             if idle or each.process in self._exceeded:
                 continue
             self._checked[each.process] = progress
-            if status := isolation.exceeded(self._prepared, each.process, each.scratch):
+            if status := self._prepared.exceeded(each.process, each.scratch):
                 self._exceeded[each.process] = status
                 processes.kill_tree(each.process)
 
@@ -173,7 +173,7 @@ class Zygote:
         parent = os.getpid()
         try:
             os.mkdir(scratch, 0o700)
-            process = isolation.fork(self._prepared)
+            process = self._prepared.fork()
         except OSError as error:  # the machine has no more processes or namespaces
             os.write(connection, encode({"failed": str(error)}))
             for descriptor in descriptors:
@@ -204,7 +204,7 @@ class Zygote:
             os.environ.clear()
             os.environ.update(environment(scratch))
             tempfile.tempdir = None
-            isolation.enter(self._prepared, scratch)
+            self._prepared.enter(scratch)
             os.chdir(scratch)
         except BaseException as error:
             os.write(connection, encode({"failed": f"{type(error).__name__}: {error}"}))

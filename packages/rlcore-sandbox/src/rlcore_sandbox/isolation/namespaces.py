@@ -45,6 +45,38 @@ class Prepared:
     group: int
     """Of sessions, as the host sees them."""
 
+    def fork(self) -> int:
+        """Fork as `os.fork`, into namespaces of its own, in which the child has process id 1."""
+        return kernel.fork_into(_ALL)
+
+    def enter(self, scratch: str) -> None:
+        """Confine this single-threaded process, a child from `fork`, for good.
+
+        Args:
+            scratch: a path below the folder of `prepare`, the only one in which the session may write
+        """
+        _map(INSIDE, self.user, INSIDE, self.group)
+        view.cover(self.folder, megabytes=self.limits.file_mb, files=FILES)
+        os.mkdir(scratch, 0o700)
+        os.chdir(scratch)
+        limits.apply_limits(self.limits, processes=self.limits.processes)
+        view.mount_proc()
+        kernel.set_host_name("sandbox")
+        confinement.confine([] if self.ruleset is None else [self.ruleset], self.program)
+
+    def exceeded(self, process: int, scratch: str) -> int:
+        """The status with which a session must be ended because it exceeds a limit that is checked, otherwise 0.
+
+        Args:
+            process: the first process of the session
+            scratch: as for `enter`
+        """
+        return limits.memory_status(limits.tree([process]), self.limits, self.baseline)
+
+    def progress(self, process: int) -> str:
+        """What changes whenever a session runs, so that idle ones are not checked; empty if it must be checked."""
+        return ""
+
 
 def prepare(limits_: Any, folder: str) -> Prepared:
     """Enter the view, as an unprivileged user.
@@ -75,28 +107,6 @@ def prepare(limits_: Any, folder: str) -> Prepared:
     baseline = limits.private_bytes("/proc/self")
     program = seccomp.program(processes=True, process_id=1)
     return Prepared(limits_, folder, ruleset, baseline, program, os.geteuid(), os.getegid())
-
-
-def fork() -> int:
-    """Fork into namespaces of its own, in which the child has process id 1."""
-    return kernel.fork_into(_ALL)
-
-
-def enter(prepared: Prepared, scratch: str) -> None:
-    """Confine this process, a child from `fork`.
-
-    Args:
-        prepared: by `prepare`
-        scratch: a path below the folder of `prepare`
-    """
-    _map(INSIDE, prepared.user, INSIDE, prepared.group)
-    view.cover(prepared.folder, megabytes=prepared.limits.file_mb, files=FILES)
-    os.mkdir(scratch, 0o700)
-    os.chdir(scratch)
-    limits.apply_limits(prepared.limits, processes=prepared.limits.processes)
-    view.mount_proc()
-    kernel.set_host_name("sandbox")
-    confinement.confine([] if prepared.ruleset is None else [prepared.ruleset], prepared.program)
 
 
 def _map(inside_user: int, user: int, inside_group: int, group: int) -> None:

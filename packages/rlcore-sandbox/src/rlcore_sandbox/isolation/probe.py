@@ -11,7 +11,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from . import enter, fork, landlock, namespaces, prepare, restricted, seccomp
+from . import landlock, namespaces, prepare, restricted, seccomp
 
 LIMITS = SimpleNamespace(memory_mb=64, processes=4, files=64, file_mb=1)
 
@@ -28,7 +28,7 @@ def facts(backend: str, folder: str) -> dict[str, Any]:
         answer, theirs = os.pipe()
         scratch = os.path.join(folder, "probe")
         os.mkdir(scratch, 0o700)
-        child = fork(prepared)
+        child = prepared.fork()
         if not child:
             _report(prepared, scratch, theirs)
         os.close(theirs)
@@ -44,7 +44,7 @@ def facts(backend: str, folder: str) -> dict[str, Any]:
 def _report(prepared: Any, scratch: str, descriptor: int) -> None:
     """Confine this process, and write what it finds."""
     try:
-        enter(prepared, scratch)
+        prepared.enter(scratch)
         with open(os.path.join(scratch, "file"), "w", encoding="ascii") as file:
             file.write("text")
         os.remove(file.name)

@@ -1,13 +1,17 @@
 """Sessions without namespaces of their own: landlock, seccomp and resource limits.
 
-A session is one process with one thread, which can signal only itself. It sees the files of the machine, or of
-bubblewrap, but opens only the interpreter and its scratch folder.
+A session is one process with one thread, which can signal only itself. It sees the files of the machine, but opens only
+the interpreter and its scratch folder. On systems where only bubblewrap may create namespaces, it can surround the
+process that starts sessions: all of them share these namespaces.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +19,13 @@ from . import confinement, interpreter, kernel, landlock, limits, namespaces, se
 
 NEEDED_LANDLOCK = 3
 """The first version that checks the truncation of files: Linux 6.2."""
+BUBBLEWRAP = "bwrap"
+MODULES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""The folder of the package, for the process that starts sessions."""
+MEGABYTES = 4096
+"""Size of the scratch folders of all sessions together."""
+_DELETING = ("/bin/sh", "/usr/bin/chmod", "/usr/bin/rm", "/bin/chmod", "/bin/rm")
+"""Programs that delete the folders of sessions. Sessions cannot start programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +37,33 @@ class Prepared:
     """For the interpreter and the folder of all scratch folders."""
     user: int | None
     """To which root changes in a session; None to keep the user."""
+
+    def fork(self) -> int:
+        """Fork as `os.fork`."""
+        return os.fork()
+
+    def enter(self, scratch: str) -> None:
+        """As `namespaces.Prepared.enter`, in an empty folder."""
+        if self.user is not None:
+            os.chown(scratch, self.user, self.user)
+            confinement.become(self.user)
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user clears it
+        os.chdir(scratch)
+        limits.apply_limits(self.limits, processes=None)
+        own = landlock.create_ruleset(_roots())
+        for device in interpreter.DEVICES:
+            landlock.allow(own, device, landlock.READ_FILE | landlock.WRITE_FILE)
+        landlock.allow_scratch(own, scratch)
+        confinement.confine([self.ruleset, own], seccomp.program(processes=False, process_id=os.getpid()))
+        os.close(own)
+
+    def exceeded(self, process: int, scratch: str) -> int:
+        """As `namespaces.Prepared.exceeded`."""
+        return limits.files_status([process], self.limits, scratch)
+
+    def progress(self, process: int) -> str:
+        """As `namespaces.Prepared.progress`."""
+        return limits.progress(process)
 
 
 def prepare(limits_: Any, folder: str) -> Prepared:
@@ -56,27 +94,34 @@ def session_user() -> int | None:
     return namespaces.UNPRIVILEGED if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 else None
 
 
-def enter(prepared: Prepared, scratch: str) -> None:
-    """Confine this process.
-
-    Args:
-        prepared: by `prepare`
-        scratch: an empty folder of its own in the folder of `prepare`
-    """
-    if prepared.user is not None:
-        os.chown(scratch, prepared.user, prepared.user)
-        confinement.become(prepared.user)
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user clears it
-    os.chdir(scratch)
-    limits.apply_limits(prepared.limits, processes=None)
-    own = landlock.create_ruleset(_roots())
-    for device in interpreter.DEVICES:
-        landlock.allow(own, device, landlock.READ_FILE | landlock.WRITE_FILE)
-    landlock.allow_scratch(own, scratch)
-    confinement.confine([prepared.ruleset, own], seccomp.program(processes=False, process_id=os.getpid()))
-    os.close(own)
-
-
 def _roots() -> list[str]:
     """Few folders that contain everything readable, so that the rules of a session are quickly made."""
     return [*interpreter.package_folders(), *interpreter.library_folders()]
+
+
+def bubblewrap_command(arguments: Sequence[str], folder: str) -> list[str]:
+    """The command that runs `arguments` in a view of its own with an empty, writable `folder`."""
+    binds: list[str] = []
+    for path in (*interpreter.library_folders(), *interpreter.package_folders(), *_start_files()):
+        binds += ["--ro-bind", path, path]
+    devices = [word for path in interpreter.DEVICES for word in ("--dev-bind", path, path)]
+    return [
+        shutil.which(BUBBLEWRAP) or BUBBLEWRAP,
+        *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+        *("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--hostname", "sandbox"),
+        "--new-session",
+        *binds,
+        *devices,
+        *("--proc", "/proc"),
+        *("--size", str(MEGABYTES << 20), "--tmpfs", folder),
+        *("--chdir", folder, "--"),
+        *arguments,
+    ]
+
+
+def _start_files() -> list[str]:
+    """What starting the interpreter needs beyond what sessions may read."""
+    executables = {sys.executable, os.path.realpath(sys.executable)}
+    settings = os.path.join(sys.prefix, "pyvenv.cfg")
+    loaders = ["/lib/ld-linux-aarch64.so.1"]
+    return [path for path in (*executables, settings, *loaders, *_DELETING, MODULES) if os.path.exists(path)]

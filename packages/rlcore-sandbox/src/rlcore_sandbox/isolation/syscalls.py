@@ -109,4 +109,3 @@ setpriority 141 140, ioprio_set 251 30, sync 162 81, syncfs 306 267
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 SECCOMP = {"x86_64": 317, "aarch64": 277}.get(kernel.MACHINE, 317)
 PIVOT_ROOT = REFUSED["pivot_root"]
-PIDFD_OPEN = REFUSED["pidfd_open"]

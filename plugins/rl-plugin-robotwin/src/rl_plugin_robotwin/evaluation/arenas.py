@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, SupportsFloat, TypeVar
+from typing import Any, Literal, SupportsFloat, TypeVar
 
 import gymnasium
 import numpy as np
@@ -15,7 +16,7 @@ from rlcore.config.schema import Table
 from rlcore.config.tables import TableValidator
 from rlcore.errors import EnvironmentFailure
 
-from rl_plugin_robotwin.checkout_dataset import expert_of, repeated
+from rl_plugin_robotwin.data.checkout_tasks import expert_of, repeated
 from rl_plugin_robotwin.evaluation.results import Candidate
 from rl_plugin_robotwin.robotwin_checkout.environment import FIXED_STEPS, RoboTwinEnv
 
@@ -53,33 +54,33 @@ class Place:
     """Whether pictures are drawn for videos."""
 
 
-class Arena(Protocol):
+class Arena(ABC):
     """A task."""
 
     environment: gymnasium.Env[Any, Any]
 
+    @abstractmethod
     def expert(self, seed: int) -> Candidate:
         """Let the expert try a seed."""
-        ...
 
+    @abstractmethod
     def begin(self, candidate: Candidate) -> tuple[dict[str, Any], dict[str, Any]]:
         """Reset to exactly this seed. Raises EnvironmentFailure if that cannot be."""
-        ...
 
+    @abstractmethod
     def script(self, candidate: Candidate) -> Iterator[NDArray[Any]]:
         """What the expert does with a seed. Call it before `begin`, and ask for a part after `begin`, one per step."""
-        ...
 
     def step(self, action: NDArray[Any]) -> Stepped:
         """Take an action of the environment, or do a part of the expert's `script`."""
-        ...
+        return self.environment.step(action)
 
     def close(self) -> None:
         """Free everything."""
-        ...
+        self.environment.close()
 
 
-class BundledArena:
+class BundledArena(Arena):
     """A bundled task."""
 
     def __init__(self, task: str, place: Place) -> None:
@@ -97,11 +98,11 @@ class BundledArena:
         }
         config = _validated(EnvironmentConfig, given)
         self._environment = BimanualEnvironment(config, render_mode="rgb_array" if place.watched else None)
-        self.environment: gymnasium.Env[Any, Any] = self._environment
+        self.environment = self._environment
 
     def expert(self, seed: int) -> Candidate:
         """As `Arena.expert`."""
-        from rl_plugin_robotwin.experts.expert import expert_actions
+        from rl_plugin_robotwin.experts import expert_actions
 
         try:
             self._environment.reset(seed=seed)
@@ -121,20 +122,12 @@ class BundledArena:
 
     def script(self, candidate: Candidate) -> Iterator[NDArray[Any]]:
         """As `Arena.script`."""
-        from rl_plugin_robotwin.experts.expert import expert_actions
+        from rl_plugin_robotwin.experts import expert_actions
 
         yield from expert_actions(self._environment)
 
-    def step(self, action: NDArray[Any]) -> Stepped:
-        """As `Arena.step`."""
-        return self._environment.step(action)
 
-    def close(self) -> None:
-        """As `Arena.close`."""
-        self._environment.close()
-
-
-class CheckoutArena:
+class CheckoutArena(Arena):
     """A task of a RoboTwin checkout."""
 
     def __init__(self, task: str, place: Place) -> None:
@@ -151,9 +144,7 @@ class CheckoutArena:
             "render_mode": "rgb_array" if place.watched else None,
         }
         _validated(CheckoutConfig, {key: value for key, value in given.items() if key != "render_mode"})
-        self.environment: gymnasium.Env[Any, Any] = (
-            _elsewhere(place.python, given) if place.python else RoboTwinEnv(**given)
-        )
+        self.environment = _elsewhere(place.python, given) if place.python else RoboTwinEnv(**given)
 
     def expert(self, seed: int) -> Candidate:
         """As `Arena.expert`."""
@@ -174,10 +165,6 @@ class CheckoutArena:
         if action.ndim == 1:
             return self.environment.step(action)
         return repeated(self.environment, action)
-
-    def close(self) -> None:
-        """As `Arena.close`."""
-        self.environment.close()
 
 
 def open_arena(task: str, place: Place) -> Arena:

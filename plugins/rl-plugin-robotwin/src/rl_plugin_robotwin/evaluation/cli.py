@@ -12,7 +12,6 @@ from rlcore.errors import ConfigError, NotScoredError, UserError
 from rlcore.terminal import say
 
 BLOCKS = ("stack_blocks_two", "stack_blocks_three", "blocks_ranking_rgb", "blocks_ranking_size")
-GROUPS = ("bundled", "blocks")
 NOT_OPTIONS = ("id", "task", "python", "variables", "instructions", "looks", "domain_randomization", "reset_attempts")
 """Keys of a run's environment that the evaluation itself decides."""
 INPUTS = "sampler.inputs."

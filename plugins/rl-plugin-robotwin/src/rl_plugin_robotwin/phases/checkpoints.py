@@ -14,16 +14,24 @@ and step.
 
 from __future__ import annotations
 
+import io
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from rlcore.atomic_files import beside, flush
 from rlcore.errors import UserError, WriteError
 from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest, write_manifest
+from rlcore.wording import counted
+from rlcore_control.episodes import EpisodeBuffer
+from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
+
+from rl_plugin_robotwin.phases.config import NetworkConfig
+from rl_plugin_robotwin.phases.sequences import Interface
 
 MODEL, STATE = "model.pt", "training_state.pt"
 KEYS = {
@@ -138,3 +146,69 @@ def restore(module: nn.Module, state: Mapping[str, Any], *, what: str, where: st
             fix = "give an earlier checkpoint"
             raise UserError(f"the {what} cannot be used", found=f"NaN or infinity in {name}", where=where, fix=fix)
     module.load_state_dict(dict(state))
+
+
+def stored_episodes(buffers: Sequence[EpisodeBuffer], strategy: Strategy) -> dict[str, Any]:
+    """Return the stored episodes of all processes, by slot."""
+    mine = {}
+    for i, buffer in enumerate(buffers):
+        torch.save(buffer.state_dict(), found := io.BytesIO())
+        packed = torch.frombuffer(found.getbuffer(), dtype=torch.uint8)
+        mine[strategy.processes.rank.index * len(buffers) + i] = packed
+    return {str(slot): packed.cpu() for slot, packed in strategy.processes.union(mine).items()}
+
+
+def restore_episodes(
+    buffers: Sequence[EpisodeBuffer], state: Mapping[str, Any], strategy: Strategy, *, where: str
+) -> None:
+    """Restore the buffers of this process from `stored_episodes`.
+
+    Raises:
+        UserError: the run had another number of slots.
+    """
+    rank = strategy.processes.rank
+    if len(state) != rank.world_size * len(buffers):
+        raise UserError(
+            f"the run has {counted(len(state), 'environment')} in all processes together",
+            found=f"strategy.processes × trainer.num_envs = {rank.world_size} × {len(buffers)}",
+            where=where,
+            fix="resume with as many environments in all",
+        )
+    for i, buffer in enumerate(buffers):
+        packed = io.BytesIO(state[str(rank.index * len(buffers) + i)].cpu().numpy().tobytes())
+        buffer.load_state_dict(torch.load(packed, weights_only=True))
+
+
+def loaded_model(folder: str, *, where: str, device: torch.device) -> tuple[dict[str, Any], NetworkConfig]:
+    """Return ``model.pt`` of a checkpoint, with its configuration. Raises `UserError`."""
+    model = read(Path(folder).expanduser(), MODEL, where=where, device=device)
+    try:
+        return model, NetworkConfig(**model["network"])
+    except (ValidationError, TypeError) as error:
+        fix = "give a checkpoint of a phase"
+        raise UserError(
+            "a checkpoint of a phase is needed", found=f"{folder}: {error}", where=where, fix=fix
+        ) from error
+
+
+def check_environment(model: Mapping[str, Any], interface: Interface, *, where: str) -> None:
+    """Check that the networks of ``model.pt`` are those of an environment like the present one.
+
+    Raises:
+        UserError: the environment has other actions, another state or pictures of another size.
+    """
+    patch, (height, width) = model["network"]["patch"], model["world_model"]["code.marginal_hwK"].shape[:2]
+    told = [
+        f"actions of {sizes[0]} numbers, a state of {sizes[1]} and pictures of {size[1]} x {size[0]}"
+        for sizes, size in (
+            (model["sizes"], (height * patch, width * patch)),
+            (interface.sizes, interface.picture),
+        )
+    ]
+    if told[0] != told[1]:
+        raise UserError(
+            "the checkpoint is from another environment",
+            found=f"{told[0]}; this environment has {told[1]}",
+            where=where,
+            fix="give a checkpoint of the same environment, or its keys of [environment]",
+        )

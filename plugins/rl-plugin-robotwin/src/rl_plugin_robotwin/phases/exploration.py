@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlcore.config.schema import Table
 from rlcore.errors import UserError
 from rlcore.types import Task
 
 from rl_plugin_robotwin.phases.config import NetworkConfig
-
-
-class ExplorationConfig(Table):
-    """``[data]`` without rows."""
-
-    id: str = "robotwin-exploration"
-    """Id of the dataset."""
 
 
 class Exploration:

@@ -66,13 +66,8 @@ class Acting:
         return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
-def random_actions(interface: Interface, seed: int, *, scale: float = 1.0, hold: int = 1) -> RandomActing:
-    """Return a policy of uniformly random actions, each of which is held for ``hold`` steps."""
-    return RandomActing(interface, seed, scale, hold)
-
-
 class RandomActing:
-    """Uniformly random actions, keyed like those of the explorer."""
+    """Uniformly random actions, keyed like those of the explorer. Each is held for ``hold`` steps."""
 
     def __init__(self, interface: Interface, seed: int, scale: float, hold: int) -> None:
         self._interface, self._seed, self._scale, self._hold = interface, seed, scale, hold

@@ -19,17 +19,16 @@ import torch
 from rlcore.errors import DivergenceError, UserError
 from rlcore.runs.metrics import STEPS_COVERED
 from rlcore.types import derive_seed
-from rlcore_control.buffer import EpisodeBuffer
-from rlcore_control.episodes import Collected, Decide, Episode, collect
+from rlcore_control.episodes import Collected, Decide, Episode, EpisodeBuffer, collect
 from rlcore_control.vector import environments_of_run
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
 
-from rl_plugin_robotwin.phases import buffers, checkpoints
+from rl_plugin_robotwin.phases import checkpoints
+from rl_plugin_robotwin.phases.checkpoints import check_environment
 from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
 from rl_plugin_robotwin.phases.explorer import RandomActing
 from rl_plugin_robotwin.phases.journal import Journal
-from rl_plugin_robotwin.phases.loading import check_environment
 from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, enough_memory
 from rl_plugin_robotwin.phases.pictures import finite, panels, write_sample
 from rl_plugin_robotwin.phases.sequences import Interface, Sequences, coverage, no_episode, note_on_length
@@ -357,7 +356,7 @@ class PhaseTrainer(ABC):
         return found | ({"explorer": self.explorer} if self.explorer is not None else {})
 
     def _save(self) -> None:
-        stored, self._saved = buffers.gathered(self._buffers, self._strategy), self._done
+        stored, self._saved = checkpoints.stored_episodes(self._buffers, self._strategy), self._done
         if self._folder is None:
             return
         model: dict[str, Any] = {name: module.state_dict() for name, module in self._modules().items()}
@@ -389,7 +388,7 @@ class PhaseTrainer(ABC):
         self._done, self._steps, self._updates = (state[name] for name in ("episode", "total_steps", "updates"))
         self._saved = self._logged = self._done
         self._training.optimisation.restore(state["optimiser"])
-        buffers.restore(self._buffers, state["buffers"], self._strategy, where=str(folder))
+        checkpoints.restore_episodes(self._buffers, state["buffers"], self._strategy, where=str(folder))
         self._load_state(state)
 
     @enough_memory()

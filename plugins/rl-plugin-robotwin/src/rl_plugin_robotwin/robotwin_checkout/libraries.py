@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rlcore.errors import UserError
 
-from rl_plugin_robotwin.rendering import device_of
 from rl_plugin_robotwin.robotwin_checkout.checkout import Checkout
 from rl_plugin_robotwin.robotwin_checkout.stand_ins import inside, install, working_folder
+from rl_plugin_robotwin.simulation.rendering import device_of
 
 NEEDED = ("toppra", "transforms3d", "trimesh", "imageio", "h5py", "cv2", "scipy", "yaml", "PIL")
 HOW_TO_INSTALL = (

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rl_plugin_robotwin.instructions import Phrases
+from rl_plugin_robotwin.tasks.instructions import Phrases
 from rl_plugin_robotwin.tasks.layout import BLUE, RED, Box, Layout
 from rl_plugin_robotwin.tasks.plan import CLEAR, SHUT, Look, Plan, above, one_arm
 from rl_plugin_robotwin.tasks.state import Measured, within

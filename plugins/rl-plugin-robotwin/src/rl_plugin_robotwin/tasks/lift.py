@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rl_plugin_robotwin.instructions import Phrases
+from rl_plugin_robotwin.tasks.instructions import Phrases
 from rl_plugin_robotwin.tasks.layout import YELLOW, Box, Layout
 from rl_plugin_robotwin.tasks.plan import SHUT, WIDE, Aim, Look, Move, Plan, above
 from rl_plugin_robotwin.tasks.state import Array, Body, Measured

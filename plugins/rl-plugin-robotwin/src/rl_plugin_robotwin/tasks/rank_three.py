@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rl_plugin_robotwin.instructions import Phrases, block
+from rl_plugin_robotwin.tasks.instructions import Phrases, block
 from rl_plugin_robotwin.tasks.layout import BLUE, GREEN, HALF, RED, Layout, cube, scatter
 from rl_plugin_robotwin.tasks.plan import Look, Plan, pick, place, side_of
 from rl_plugin_robotwin.tasks.state import SIDES, Array, Measured

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rl_plugin_robotwin.instructions import ARMS, Phrases, block
+from rl_plugin_robotwin.tasks.instructions import ARMS, Phrases, block
 from rl_plugin_robotwin.tasks.layout import GREEN, HALF, RED, Layout, cube
 from rl_plugin_robotwin.tasks.plan import Look, Plan, pick, place, side_of
 from rl_plugin_robotwin.tasks.state import Measured, within

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from rl_plugin_robotwin.instructions import Phrases, Split, fill
+from rl_plugin_robotwin.tasks.instructions import Phrases, Split, fill
 from rl_plugin_robotwin.tasks.layout import Layout
 from rl_plugin_robotwin.tasks.plan import Look, Plan
 from rl_plugin_robotwin.tasks.state import SIDES, Array, Measured

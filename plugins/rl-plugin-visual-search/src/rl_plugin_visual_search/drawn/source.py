@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from rlcore import CodeResult, DataError, Demonstration, ImagePart, Message, Task, TextPart, ToolCall
 
+from rl_plugin_visual_search.data.rows import Row
+from rl_plugin_visual_search.data.tasks import as_task
 from rl_plugin_visual_search.drawn.marks import ROWS
 from rl_plugin_visual_search.drawn.pictures import encoded, picture, reduced
 from rl_plugin_visual_search.drawn.scenes import CELLS, SIDE, Box, Scene, cell_box, draw_scene
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.observations import result_observation, shown_pictures
 from rl_plugin_visual_search.prompts import clue
-from rl_plugin_visual_search.rows import Row
-from rl_plugin_visual_search.tasks import as_task
 from rl_plugin_visual_search.zoom import NAME, Zoom, corners_of, zoom_schema
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rlcore.sheets import TurnNote
+from rlcore.report import TurnNote
 from rlcore.types import Task, Trajectory, Turn
 
 from rl_plugin_visual_search.evaluation.answered import is_question

@@ -1,0 +1,1 @@
+"""ACT of LeRobot."""

@@ -1,0 +1,1 @@
+"""What policies that follow a learned velocity share."""

@@ -1,0 +1,1 @@
+"""Seeds as tasks, and demonstrations of experts."""

@@ -1,1 +1,0 @@
-"""Scripted experts, which act only through the action space of the environment."""

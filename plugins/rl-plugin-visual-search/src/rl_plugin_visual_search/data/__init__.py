@@ -1,0 +1,1 @@
+"""Questions from files: rows, conversations and choices as tasks."""
