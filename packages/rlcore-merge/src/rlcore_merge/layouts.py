@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rlcore.errors import UserError, did_you_mean
 
-from rlcore_merge.source_files import inside
+from rlcore_merge.checkpoint import inside
 from rlcore_merge.specs import MergerSpec
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OWN = (
     MergerSpec(
         id="peft",
-        target="rlcore_merge.sources.peft:open_folder",
+        target="rlcore_merge.sources.huggingface:open_adapter",
         summary="peft adapters: LoRA, rsLoRA, DoRA.",
         looked_for="adapter_config.json (a peft adapter)",
     ),
@@ -43,7 +43,7 @@ OWN = (
     ),
     MergerSpec(
         id="torch-dcp",
-        target="rlcore_merge.sources.dcp:open_folder",
+        target="rlcore_merge.sources.fsdp:open_dcp",
         summary="torch.distributed.checkpoint, and accelerate's FSDP folders.",
         looked_for=".metadata with *.distcp (torch.distributed.checkpoint, accelerate's FSDP)",
     ),

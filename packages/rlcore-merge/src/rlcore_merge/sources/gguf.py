@@ -1,15 +1,19 @@
-"""Read GGUF files of llama.cpp: the decoders of `rlcore_merge.gguf_models`, dequantised to float32.
+"""Read GGUF files of llama.cpp: decoders, dequantised to float32 by the gguf library range by range.
 
 The values are those of transformers' ``from_pretrained(..., gguf_file=)``. transformers also converts the tokenizer,
 for which it needs torch.
+
+Legend: ``_RB`` bytes of the stored rows, ``_RC`` elements of rows, ``_E`` elements of a tensor in row-major order.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -17,18 +21,52 @@ from typing import Any
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.plugins.loading import pip_line
 
-from rlcore_merge import gguf_files
 from rlcore_merge.checkpoint import Checkpoint, Request
-from rlcore_merge.dequantised import Dequantised
-from rlcore_merge.dtypes import KINDS
-from rlcore_merge.gguf_models import FREQUENCIES, Model, model_of
-from rlcore_merge.provenance import digest
-from rlcore_merge.tensors import Stored, Tensor
+from rlcore_merge.sources import gguf_header
+from rlcore_merge.sources.gguf_header import FREQUENCIES, Described, Header, Model, model_of
+from rlcore_merge.tensors import KINDS, Array, Kind, Shape, Stored, Tensor
 
 _LINK = "model.gguf"
+
+
+@dataclass(frozen=True, slots=True)
+class Dequantised:
+    """A tensor in float32, computed from rows of blocks as it is read."""
+
+    stored: Stored
+    """The bytes of the rows, as a matrix."""
+    type: gguf.GGMLQuantizationType
+    shape: Shape
+    order_R: npt.NDArray[np.int64] | None = None
+    """The stored row of each row; None if they are stored in order."""
+    offset: float = 0.0
+    """Subtracted from each element."""
+
+    @property
+    def kind(self) -> Kind:
+        """See `Tensor.kind`."""
+        return KINDS["F32"]
+
+    def leaves(self) -> Iterable[Stored]:
+        """See `Tensor.leaves`."""
+        return (self.stored,)
+
+    def read(self, start: int, count: int) -> Array:
+        """See `Tensor.read`. Dequantises the rows that the range touches."""
+        width = self.shape[-1]
+        first, end = start // width, -(-(start + count) // width)
+        stored_RB = self.stored.array()
+        rows_RB = stored_RB[first:end] if self.order_R is None else stored_RB[self.order_R[first:end]]
+        with np.errstate(all="ignore"):  # scales of damaged blocks may be infinite or NaN
+            values_RC = gguf.dequantize(np.ascontiguousarray(rows_RB), self.type)
+            if self.offset:
+                values_RC = values_RC - np.float32(self.offset)
+        values_E: Array = values_RC.reshape(-1)[start - first * width :][:count]
+        return values_E
 
 
 def open_file(path: Path, request: Request) -> Checkpoint:
@@ -37,7 +75,7 @@ def open_file(path: Path, request: Request) -> Checkpoint:
     Raises:
         UserError: the file is damaged, its architecture is not supported, or its tokenizer cannot be converted.
     """
-    header = gguf_files.read(path)
+    header = gguf_header.read(path)
     try:
         model = model_of(header)
         tensors = _tensors(header, model)
@@ -54,13 +92,13 @@ def open_file(path: Path, request: Request) -> Checkpoint:
         tensors=tensors,
         companions=[folder],
         inputs=[path],
-        identity={path.name: digest(bytes(header.file.buffer[: header.data]))},
+        identity={path.name: hashlib.sha256(header.file.buffer[: header.data]).hexdigest()},
         notes=list(model.notes) if made is not None else [],
         holds=made,
     )
 
 
-def _tensors(header: gguf_files.Header, model: Model) -> dict[str, Tensor]:
+def _tensors(header: Header, model: Model) -> dict[str, Tensor]:
     """The tensors under the names of transformers. Raises `ValueError` unless they are those of the model."""
     if header.data > header.file.size:
         raise ValueError(f"it ends after the header, at {header.file.size:,} bytes")
@@ -91,9 +129,12 @@ def _tensors(header: gguf_files.Header, model: Model) -> dict[str, Tensor]:
     return tensors
 
 
-def _stored(header: gguf_files.Header, name: str, described: gguf_files.Described) -> Stored:
+def _stored(header: Header, name: str, described: Described) -> Stored:
     """The bytes of a tensor as a matrix of rows."""
-    block, size = _block(described.type, name)
+    try:
+        block, size = _block(described.type)
+    except ValueError as error:
+        raise ValueError(f"{name} has {error}") from None
     *outer, width = described.shape
     if width % block:
         raise ValueError(f"{name} has rows of {width:,} elements, which is not a multiple of {block}")
@@ -113,24 +154,19 @@ def _check_apart(stored: Mapping[str, Stored]) -> None:
         at, last = tensor.position + prod(tensor.shape), name
 
 
-def _block(number: int, name: str) -> tuple[int, int]:
+@cache
+def _block(number: int) -> tuple[int, int]:
     """The elements and the bytes of a block. Raises `ValueError` for types that gguf cannot dequantise."""
     try:
-        found = _block_of(number)
+        kind = gguf.GGMLQuantizationType(number)
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        gguf.dequantize(np.zeros((1, size), np.uint8), kind)
     except (ValueError, KeyError, RuntimeError) as error:  # RuntimeError: gguf cannot dequantise it
-        raise ValueError(f"{name} has the unsupported type {number}: {error}") from None
-    return found
-
-
-@cache
-def _block_of(number: int) -> tuple[int, int]:
-    kind = gguf.GGMLQuantizationType(number)
-    elements, size = gguf.GGML_QUANT_SIZES[kind]
-    gguf.dequantize(np.zeros((1, size), np.uint8), kind)  # raises for types that it cannot dequantise
+        raise ValueError(f"the unsupported type {number}: {error}") from None
     return elements, size
 
 
-def _first_halves_first(rows: int, heads: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _first_halves_first(rows: int, heads: int) -> npt.NDArray[np.int64]:
     """The stored row of each row.
 
     llama.cpp stores the two rows of a rotated pair side by side, and transformers the first rows of all pairs of a head
