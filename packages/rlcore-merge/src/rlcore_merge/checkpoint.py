@@ -63,12 +63,8 @@ class Adapter:
     def __post_init__(self) -> None:
         wrong = list(_wrong_settings(self.settings))
         if wrong:
-            raise UserError(
-                "the adapter settings are invalid",
-                found="; ".join(wrong[:3]),
-                where=self.where,
-                fix="restore adapter_config.json as written by peft",
-            )
+            fix = "restore adapter_config.json as written by peft"
+            raise UserError("the adapter settings are invalid", found="; ".join(wrong[:3]), where=self.where, fix=fix)
 
     @property
     def fingerprint(self) -> str | None:
@@ -85,12 +81,8 @@ class Adapter:
             if value and (key in _UNSUPPORTED or (_VARIANT.fullmatch(key) and key not in _NO_VARIANT))
         ]
         if wrong:
-            raise UserError(
-                "this type of adapter cannot be merged",
-                found=", ".join(wrong),
-                where=self.where,
-                fix="merge it with peft's merge_and_unload, or serve it unmerged if peft cannot merge it either",
-            )
+            fix = "merge it with peft's merge_and_unload, or serve it unmerged if peft cannot merge it either"
+            raise UserError("this type of adapter cannot be merged", found=", ".join(wrong), where=self.where, fix=fix)
 
     def check_base_unmodified(self) -> None:
         """Raise `UserError` if peft modified the base at initialisation: the matrices fit only the modified base."""
@@ -136,7 +128,7 @@ def _wrong_settings(settings: Mapping[str, Any]) -> Iterable[str]:
         yield f"peft_type is {settings['peft_type']!r}, expected a string"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, weakref_slot=True)
 class Checkpoint:
     """A checkpoint of any layout. Tensors are described, not loaded."""
 
@@ -155,8 +147,6 @@ class Checkpoint:
     notes: list[str] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
     """Keys of config.json to change in the output."""
-    holds: object = None
-    """Kept as long as the checkpoint: the owner of a temporary folder in ``companions``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +156,6 @@ class Request:
     base: Path | None = None
     alpha: float | None = None
     """``lora_alpha`` for a checkpoint that does not record it."""
-    adapter_only: bool = False
 
 
 def plain_names(names: Iterable[str], where: str) -> dict[str, str]:
@@ -257,12 +246,9 @@ def separate(tensors: Mapping[str, Tensor], where: str) -> tuple[dict[str, Tenso
         if ".original_module." in short:
             into, short = base, short.replace(".original_module.", ".")
         if short in into:
-            raise UserError(
-                "the checkpoint contains more than one adapter",
-                found=f"{short} twice",
-                where=where,
-                fix="save one adapter, or merge them with peft first",
-            )
+            found = f"{short} twice"
+            fix = "save one adapter, or merge them with peft first"
+            raise UserError("the checkpoint contains more than one adapter", found=found, where=where, fix=fix)
         into[short] = tensor
     return base, adapter
 
@@ -293,12 +279,8 @@ def _settings(folder: Path, tensors: Mapping[str, Tensor], alpha: float | None) 
     if alpha is not None:
         settings["lora_alpha"] = alpha
     if not settings.get("lora_alpha"):
-        raise UserError(
-            "the scale of the adapter is unknown",
-            found="no lora_alpha: neither lora_train_meta.json nor adapter_config.json sets it",
-            where=str(folder),
-            fix=ALPHA,
-        )
+        found = "no lora_alpha: neither lora_train_meta.json nor adapter_config.json sets it"
+        raise UserError("the scale of the adapter is unknown", found=found, where=str(folder), fix=ALPHA)
     ranks = sorted(
         tensor.shape[0] for name, tensor in tensors.items() if ".lora_A." in name or name.endswith("lora_embedding_A")
     )
@@ -332,12 +314,9 @@ def inside(path: Path, folder: Path) -> Path:
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise UserError("a file cannot be read", found=str(error), where=str(path)) from None
     if target != root and root not in target.parents:
-        raise UserError(
-            "a link leads out of the source folder",
-            found=f"{path.name} refers to {target}",
-            where=str(path),
-            fix=f"replace the link with a copy, or pass a folder that contains {target}",
-        )
+        found = f"{path.name} refers to {target}"
+        fix = f"replace the link with a copy, or pass a folder that contains {target}"
+        raise UserError("a link leads out of the source folder", found=found, where=str(path), fix=fix)
     return path
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,7 +132,7 @@ def merge(
     if out is not None:
         from rlcore_merge.merging import merge as run
 
-        with _Progress() as progress:
+        with _progress() as progress:
             merged = run(
                 source,
                 out,
@@ -155,11 +156,8 @@ def merge(
 
 def _source(source: Path | None, local_dir: Path | None, backend: str | None, without_effect: dict[str, bool]) -> Path:
     if backend not in (None, "fsdp"):
-        raise UserError(
-            "this backend is not supported",
-            found=f"--backend {backend}",
-            fix="merge Megatron checkpoints with verl's own merger: python -m verl.model_merger",
-        )
+        fix = "merge Megatron checkpoints with verl's own merger: python -m verl.model_merger"
+        raise UserError("this backend is not supported", found=f"--backend {backend}", fix=fix)
     for option, given in without_effect.items():
         if given:
             why = "only the weights are read, no model is built"
@@ -220,12 +218,9 @@ def _check_upload(repository: str, out: Path) -> None:
         validate_repo_id(repository)
         api.whoami()
     except Exception as error:  # the boundary to the network: every failure needs the same advice
-        raise UserError(
-            "nothing can be uploaded, and nothing was merged",
-            found=_first_line(error),
-            where=repository,
-            fix=f"run hf auth login, or merge without --upload and later run hf upload {repository} {out}",
-        ) from None
+        message = "nothing can be uploaded, and nothing was merged"
+        fix = f"run hf auth login, or merge without --upload and later run hf upload {repository} {out}"
+        raise UserError(message, found=_first_line(error), where=repository, fix=fix) from None
 
 
 def _upload(folder: Path, repository: str, *, private: bool) -> str:
@@ -240,12 +235,8 @@ def _upload(folder: Path, repository: str, *, private: bool) -> str:
         api.create_repo(repository, private=private, exist_ok=True)
         answer = api.upload_folder(repo_id=repository, folder_path=folder)
     except Exception as error:  # as above
-        raise UserError(
-            "the upload failed",
-            found=_first_line(error),
-            where=repository,
-            fix=f"the merged folder is complete; run hf upload {repository} {folder}",
-        ) from None
+        fix = f"the merged folder is complete; run hf upload {repository} {folder}"
+        raise UserError("the upload failed", found=_first_line(error), where=repository, fix=fix) from None
     return str(answer)
 
 
@@ -261,21 +252,20 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-class _Progress:
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
     """A progress line on stderr; nothing is printed if stderr is not a terminal."""
+    shown = -1
 
-    def __init__(self) -> None:
-        self._percent = -1
-
-    def __enter__(self) -> Callable[[int, int], None] | None:
-        return self._show if sys.stderr.isatty() else None
-
-    def __exit__(self, *_: object) -> None:
-        if self._percent >= 0:
-            overwrite()
-
-    def _show(self, done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
+        nonlocal shown
         percent = 100 * done // max(total, 1)
-        if percent != self._percent:
-            self._percent = percent
+        if percent != shown:
+            shown = percent
             overwrite(f"{percent:3d} % of {total / 1e9:.2f} GB")
+
+    try:
+        yield show if sys.stderr.isatty() else None
+    finally:
+        if shown >= 0:
+            overwrite()

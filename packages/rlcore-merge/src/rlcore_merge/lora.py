@@ -70,19 +70,13 @@ def apply(base: Checkpoint, adapter: Adapter, *, allow_zero_delta: bool = False)
             _same_shape(f"{module}.lora_B.bias", parts["lora_B.bias"], tensors[bias], adapter)
             tensors[bias] = Changed(tensors[bias], BiasDelta(parts["lora_B.bias"], delta.scale))
     if broken:
-        raise UserError(
-            "the adapter contains infinities or NaN",
-            found=f"in {len(broken)} of {counted(len(modules), 'module')}, such as {broken[0]}",
-            where=adapter.where,
-            fix="use an earlier checkpoint: the training diverged",
-        )
+        found = f"in {len(broken)} of {counted(len(modules), 'module')}, such as {broken[0]}"
+        fix = "use an earlier checkpoint: the training diverged"
+        raise UserError("the adapter contains infinities or NaN", found=found, where=adapter.where, fix=fix)
     if empty and not allow_zero_delta:
-        raise UserError(
-            "the adapter changes nothing",
-            found=f"B·A is zero in {len(empty)} of {counted(len(modules), 'module')}, such as {empty[0]}",
-            where=adapter.where,
-            fix="use a trained checkpoint, or pass --allow-zero-delta if this is intended",
-        )
+        found = f"B·A is zero in {len(empty)} of {counted(len(modules), 'module')}, such as {empty[0]}"
+        fix = "use a trained checkpoint, or pass --allow-zero-delta if this is intended"
+        raise UserError("the adapter changes nothing", found=found, where=adapter.where, fix=fix)
     return tensors
 
 
@@ -103,12 +97,9 @@ def _find(name: str, base: Checkpoint, tensors: dict[str, Tensor], adapter: Adap
             tensors[name] = base.tensors[embedding]
             return name
     near = did_you_mean(name, tensors)
-    raise UserError(
-        "the adapter changes a weight that is missing from the base",
-        found=f"{name}" + (f"; {near}" if near else ""),
-        where=f"{adapter.where}, base {base.folder}",
-        fix=_FIX,
-    )
+    message = "the adapter changes a weight that is missing from the base"
+    found = f"{name}" + (f"; {near}" if near else "")
+    raise UserError(message, found=found, where=f"{adapter.where}, base {base.folder}", fix=_FIX)
 
 
 def tied(checkpoint: Checkpoint) -> bool:
@@ -170,12 +161,9 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
     if not rank or (rows, size_of(weight) // max(rows, 1)) != wanted or rank != size_of(up) // max(outputs, 1):
         raise _misfit(module, f"B {list(up.shape)} · A {list(down.shape)}", weight, adapter)
     if weight.kind.name not in {"F64", "F32", "F16", "BF16"}:
-        raise UserError(
-            "the base is quantised",
-            found=f"{module}.weight is {weight.kind.name}",
-            where=adapter.where,
-            fix="pass the unquantised base: --base FOLDER",
-        )
+        message = "the base is quantised"
+        fix = "pass the unquantised base: --base FOLDER"
+        raise UserError(message, found=f"{module}.weight is {weight.kind.name}", where=adapter.where, fix=fix)
     for name, part in parts.items():
         if not part.kind.floating:
             found = f"{module}.{name} is {part.kind.name}"
@@ -183,12 +171,9 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
     if magnitude is not None and size_of(magnitude) != rows:
         raise _misfit(module, f"{size_of(magnitude)} magnitudes", weight, adapter)
     if magnitude is not None and (embedding or len(weight.shape) != 2 or transposed):
-        raise UserError(
-            f"DoRA on {module} cannot be merged",
-            found="DoRA is supported for plain linear layers only",
-            where=adapter.where,
-            fix="merge it with peft's merge_and_unload",
-        )
+        message = f"DoRA on {module} cannot be merged"
+        fix = "merge it with peft's merge_and_unload"
+        raise UserError(message, found="DoRA is supported for plain linear layers only", where=adapter.where, fix=fix)
     return Delta(down, up, scale(module, rank, adapter), transposed, magnitude)
 
 
@@ -206,18 +191,12 @@ def scale(module: str, rank: int, adapter: Adapter) -> float:
     settings = adapter.settings
     expected = _pattern(settings.get("rank_pattern"), module, settings.get("r"))
     if expected is not None and int(expected) != rank:
-        raise UserError(
-            f"the adapter settings contradict the tensors of {module}",
-            found=f"r = {expected}, but A has {counted(rank, 'row')}",
-            where=adapter.where,
-        )
+        found = f"r = {expected}, but A has {counted(rank, 'row')}"
+        raise UserError(f"the adapter settings contradict the tensors of {module}", found=found, where=adapter.where)
     alpha = _pattern(settings.get("alpha_pattern"), module, settings.get("lora_alpha"))
     if alpha is None:
         raise UserError(
-            "the scale of the adapter is unknown",
-            found="no lora_alpha in its settings",
-            where=adapter.where,
-            fix=ALPHA,
+            "the scale of the adapter is unknown", found="no lora_alpha in its settings", where=adapter.where, fix=ALPHA
         )
     return float(alpha) / sqrt(rank) if settings.get("use_rslora") else float(alpha) / rank
 
@@ -232,12 +211,9 @@ def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> A
 
 def _same_shape(name: str, tensor: Tensor, weight: Tensor, adapter: Adapter) -> None:
     if tensor.shape != weight.shape:
-        raise UserError(
-            f"the adapter's {name} does not have the shape of the base's",
-            found=f"{list(tensor.shape)}, expected {list(weight.shape)}",
-            where=adapter.where,
-            fix=_FIX,
-        )
+        message = f"the adapter's {name} does not have the shape of the base's"
+        found = f"{list(tensor.shape)}, expected {list(weight.shape)}"
+        raise UserError(message, found=found, where=adapter.where, fix=_FIX)
 
 
 def vector_of(tensor: Tensor) -> Float32:

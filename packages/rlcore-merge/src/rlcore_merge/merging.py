@@ -103,7 +103,7 @@ def merge(
         raise UserError("unknown dtype", found=repr(dtype), fix=f"use one of {', '.join(DTYPES)}")
     limit = max_shard_size if isinstance(max_shard_size, int) else bytes_of(max_shard_size)
     layouts = layouts or Layouts()
-    request = Request(base=_folder(base), alpha=lora_alpha, adapter_only=adapter)
+    request = Request(base=_folder(base), alpha=lora_alpha)
     folder, _ = layouts.find(source)  # before numpy is imported, so that a wrong folder is reported quickly
     from rlcore_merge import model_config, writing
 
@@ -295,12 +295,9 @@ def _adapter_alone(checkpoint: Checkpoint, base: Path | None) -> tuple[Ready, Ma
     """The adapter of a checkpoint, with the settings that peft needs, and the metadata about its base."""
     adapter = checkpoint.adapter
     if adapter is None:
-        raise UserError(
-            "the checkpoint has no adapter",
-            found=f"a full model ({checkpoint.layout})",
-            where=str(checkpoint.folder),
-            fix="omit --adapter",
-        )
+        found = f"a full model ({checkpoint.layout})"
+        fix = "omit --adapter"
+        raise UserError("the checkpoint has no adapter", found=found, where=str(checkpoint.folder), fix=fix)
     adapted = {match["module"] for name in adapter.tensors if (match := PART.match(name))}
     other = {name.rpartition(".")[0] for name in adapter.tensors if not PART.match(name)}
     task = str(adapter.settings.get("task_type") or "CAUSAL_LM").removeprefix("TaskType.")

@@ -98,12 +98,8 @@ def check_consistent(tensors: Mapping[str, Tensor], config: Mapping[str, Any], w
             wrong.append(f"{embedding} is {width} wide, hidden_size is {expected}")
     wrong += [*_layers(tensors, text), *_projections(tensors, text)]
     if wrong:
-        raise UserError(
-            "the tensors contradict config.json",
-            found="; ".join(wrong[:3]),
-            where=where,
-            fix="use the config.json that the model was trained with, or a complete checkpoint",
-        )
+        fix = "use the config.json that the model was trained with, or a complete checkpoint"
+        raise UserError("the tensors contradict config.json", found="; ".join(wrong[:3]), where=where, fix=fix)
 
 
 def _check_names(tensors: Mapping[str, Tensor], config: Mapping[str, Any], where: str) -> None:
@@ -190,12 +186,9 @@ def check_complete(names: Iterable[str], config: Mapping[str, Any], where: str, 
     missing = [] if quantised else _of_siblings(stack, by_index, text)
     missing += _outside(stack, outside, config, text)
     if missing:
-        raise UserError(
-            "tensors are missing from the checkpoint",
-            found="; ".join(missing[:3]) + (f"; and {len(missing) - 3} more" if len(missing) > 3 else ""),
-            where=where,
-            fix="copy all weight files again, or save the checkpoint again",
-        )
+        found = "; ".join(missing[:3]) + (f"; and {len(missing) - 3} more" if len(missing) > 3 else "")
+        fix = "copy all weight files again, or save the checkpoint again"
+        raise UserError("tensors are missing from the checkpoint", found=found, where=where, fix=fix)
 
 
 def _of_siblings(stack: str, layers: Mapping[int, set[str]], text: Mapping[str, Any]) -> list[str]:

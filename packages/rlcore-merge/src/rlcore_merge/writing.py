@@ -143,14 +143,10 @@ def write(plan: Plan, folder: Path, *, threads: int, on_written: Callable[[int],
         }
         stem = plan.files[0].name.partition("-")[0]
         (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    return _without_checksums(verification.unverified)
-
-
-def _without_checksums(paths: Collection[Path]) -> list[str]:
-    if not paths:
+    if not (paths := verification.unverified):
         return []
-    first = min(paths)
-    return [f"{counted(len(paths), 'file')} saved without checksums, such as {first.name}: damage cannot be detected"]
+    files = counted(len(paths), "file")
+    return [f"{files} saved without checksums, such as {min(paths).name}: damage cannot be detected"]
 
 
 def _in_threads(work: Iterator[Callable[[], int]], threads: int, on_written: Callable[[int], None]) -> None:
@@ -211,11 +207,8 @@ def _check_overflow(key: str, stored: Array, converted: Array, kind: Kind) -> No
     values = to_float32(stored, kind)
     beyond = np.isinf(converted) & np.isfinite(values)
     if beyond.any():
-        raise UserError(
-            f"{key} overflows fp16",
-            found=f"{float(np.abs(values[beyond]).max()):g}, but the largest fp16 number is 65504",
-            fix="pass --dtype bf16 or --dtype fp32",
-        )
+        found = f"{float(np.abs(values[beyond]).max()):g}, but the largest fp16 number is 65504"
+        raise UserError(f"{key} overflows fp16", found=found, fix="pass --dtype bf16 or --dtype fp32")
 
 
 class Verification:
@@ -282,20 +275,14 @@ def check_new(out: Path) -> None:
     if out.is_dir() and not out.is_symlink() and not any(out.iterdir()):
         if not os.path.ismount(out) and out.resolve() != Path.cwd():
             return
-        raise UserError(
-            "the output folder cannot be replaced",
-            found="a mount point" if os.path.ismount(out) else "the current folder",
-            where=str(out),
-            fix=f"pass a folder inside it, such as {out / 'merged'}",
-        )
+        found = "a mount point" if os.path.ismount(out) else "the current folder"
+        fix = f"pass a folder inside it, such as {out / 'merged'}"
+        raise UserError("the output folder cannot be replaced", found=found, where=str(out), fix=fix)
     if out.exists() or out.is_symlink():
         entries = f"{sum(1 for _ in out.iterdir())} entries" if out.is_dir() else "a link"
-        raise UserError(
-            "the output folder already exists",
-            found="a file" if out.is_file() else entries,
-            where=str(out),
-            fix="pass another --out, or remove the folder first",
-        )
+        found = "a file" if out.is_file() else entries
+        fix = "pass another --out, or remove the folder first"
+        raise UserError("the output folder already exists", found=found, where=str(out), fix=fix)
 
 
 def check_room(out: Path, size: int) -> None:
@@ -303,12 +290,9 @@ def check_room(out: Path, size: int) -> None:
     existing = next(folder for folder in out.absolute().parents if folder.is_dir())
     usage = shutil.disk_usage(existing)
     if usage.total and usage.free < size:  # a file system of size 0 is no disk: creating the folder raises its error
-        raise UserError(
-            "there is not enough disk space",
-            found=f"{usage.free / 1e9:,.2f} GB free, but the output needs {size / 1e9:,.2f} GB",
-            where=str(existing),
-            fix="free disk space, or pass an --out on another disk",
-        )
+        found = f"{usage.free / 1e9:,.2f} GB free, but the output needs {size / 1e9:,.2f} GB"
+        fix = "free disk space, or pass an --out on another disk"
+        raise UserError("there is not enough disk space", found=found, where=str(existing), fix=fix)
 
 
 @contextmanager
@@ -349,12 +333,9 @@ def _take(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise UserError(
-            "another process is writing this output",
-            found=f"{folder.name} is locked",
-            where=str(folder),
-            fix="wait for it to finish, or pass another --out",
-        ) from None
+        found = f"{folder.name} is locked"
+        fix = "wait for it to finish, or pass another --out"
+        raise UserError("another process is writing this output", found=found, where=str(folder), fix=fix) from None
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

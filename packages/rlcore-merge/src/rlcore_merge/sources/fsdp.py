@@ -107,24 +107,18 @@ def _accelerate_files(folder: Path) -> list[Path]:
     """The files of the first model, by rank. A missing last file is noticed by the missing part of the tensors."""
     files = {int(match[1]): path for path in folder.iterdir() if (match := ACCELERATE.fullmatch(path.name))}
     if not files:
-        raise UserError(
-            "the files have no complete tensors",
-            found="files of LOCAL_STATE_DICT, which do not contain the shapes of the parameters",
-            where=str(folder),
-            fix="set fsdp_state_dict_type to SHARDED_STATE_DICT or FULL_STATE_DICT and save the checkpoint again",
-        )
+        found = "files of LOCAL_STATE_DICT, which do not contain the shapes of the parameters"
+        fix = "set fsdp_state_dict_type to SHARDED_STATE_DICT or FULL_STATE_DICT and save the checkpoint again"
+        raise UserError("the files have no complete tensors", found=found, where=str(folder), fix=fix)
     return _all_ranks(files, max(files) + 1, "pytorch_model_fsdp_0_rank{}.bin", folder)
 
 
 def _all_ranks(files: Mapping[int, Path], size: int, pattern: str, folder: Path) -> list[Path]:
     missing = [pattern.format(rank) for rank in range(size) if rank not in files]
     if missing:
-        raise UserError(
-            f"{len(missing)} of the {size} processes' files {'is' if len(missing) == 1 else 'are'} missing",
-            found=f"no {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""),
-            where=str(folder),
-            fix=_ALL_NODES,
-        )
+        message = f"{len(missing)} of the {size} processes' files {'is' if len(missing) == 1 else 'are'} missing"
+        found = f"no {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")
+        raise UserError(message, found=found, where=str(folder), fix=_ALL_NODES)
     return [files[rank] for rank in range(size)]
 
 
@@ -159,12 +153,8 @@ def _configured_world(folder: Path) -> int | None:
         return None
     world = read_object(path, folder).get("world_size")
     if type(world) is not int:
-        raise UserError(
-            "fsdp_config.json cannot be read",
-            found=f"world_size is {world!r}",
-            where=str(path),
-            fix="remove it: the file names contain the number of processes",
-        )
+        fix = "remove it: the file names contain the number of processes"
+        raise UserError("fsdp_config.json cannot be read", found=f"world_size is {world!r}", where=str(path), fix=fix)
     return world
 
 
@@ -179,12 +169,9 @@ def _open(path: Path) -> TorchFile:
 def _check_same_names(names: Mapping[str, Any], content: Mapping[str, Any], first: Path, path: Path) -> None:
     if difference := sorted(content.keys() ^ names.keys(), key=str):
         has = path.name if difference[0] in content else first.name
-        raise UserError(
-            "the processes disagree about the names of the tensors",
-            found=f"{difference[0]} is only in {has}" + (f", and {len(difference) - 1} more" if difference[1:] else ""),
-            where=str(path),
-            fix="merge files of one run and one step; pipeline parallelism is not supported",
-        )
+        found = f"{difference[0]} is only in {has}" + (f", and {len(difference) - 1} more" if difference[1:] else "")
+        fix = "merge files of one run and one step; pipeline parallelism is not supported"
+        raise UserError("the processes disagree about the names of the tensors", found=found, where=str(path), fix=fix)
 
 
 def _tensor(name: str, values: Sequence[Any], processes: Sequence[_Process]) -> Tensor:
@@ -258,12 +245,9 @@ def _dtensor_box(name: str, value: Distributed, process: _Process) -> tuple[Shap
     offsets, lengths = box(value.shape, placements, mesh)
     stored = process.file.stored(local)
     if stored.shape != lengths:
-        raise UserError(
-            f"the shape of the shard of {name} does not match its placement",
-            found=f"{list(stored.shape)}, expected {list(lengths)} of {list(value.shape)}",
-            where=str(process.path),
-            fix=_FIX,
-        )
+        message = f"the shape of the shard of {name} does not match its placement"
+        found = f"{list(stored.shape)}, expected {list(lengths)} of {list(value.shape)}"
+        raise UserError(message, found=found, where=str(process.path), fix=_FIX)
     return offsets, stored
 
 
@@ -380,9 +364,6 @@ def _chunk(file: MappedFile, begin: int, length: int, kind: Kind, shape: Shape, 
     tensor = archive.content
     if not isinstance(tensor, Strided) or tensor.shape != shape or tensor.kind is not kind:
         found = f"{list(tensor.shape)} {tensor.kind.name}" if isinstance(tensor, Strided) else type(tensor).__name__
-        raise UserError(
-            f"{key} does not match the metadata",
-            found=f"{found}, expected {list(shape)} {kind.name}",
-            where=str(file.path),
-        )
+        message = f"{key} does not match the metadata"
+        raise UserError(message, found=f"{found}, expected {list(shape)} {kind.name}", where=str(file.path))
     return archive.stored(tensor)

@@ -82,20 +82,21 @@ def open_file(path: Path, request: Request) -> Checkpoint:
     except ValueError as error:
         fix = "convert the original model, or use a file of a supported architecture"
         raise UserError("a GGUF file cannot be converted", found=str(error), where=str(path), fix=fix) from None
-    made, folder = None, request.base
-    if folder is None:
-        made = _Made(model, path)
-        folder = made.folder
-    return Checkpoint(
+    checkpoint = Checkpoint(
         layout="gguf",
         folder=path,
         tensors=tensors,
-        companions=[folder],
+        companions=[request.base] if request.base is not None else [],
         inputs=[path],
         identity={path.name: hashlib.sha256(header.file.buffer[: header.data]).hexdigest()},
-        notes=list(model.notes) if made is not None else [],
-        holds=made,
     )
+    if request.base is None:
+        folder = Path(tempfile.mkdtemp(prefix="rlcore-gguf-"))
+        weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
+        _convert(model, path, folder)
+        checkpoint.companions.append(folder)
+        checkpoint.notes.extend(model.notes)
+    return checkpoint
 
 
 def _tensors(header: Header, model: Model) -> dict[str, Tensor]:
@@ -176,40 +177,37 @@ def _first_halves_first(rows: int, heads: int) -> npt.NDArray[np.int64]:
     return np.asarray(order_R, np.int64)
 
 
-class _Made:
-    """A temporary folder with configuration and tokenizer, which exists as long as the object."""
+def _convert(model: Model, path: Path, folder: Path) -> None:
+    """Write the configuration and the tokenizer of a file into a folder."""
+    try:
+        _write(model, path, folder)
+    except ImportError as error:
+        fix = pip_line(["rlcore-merge[gguf]"])
+        message = "converting a GGUF file needs transformers and torch"
+        raise NotInstalledError(message, found=str(error), where=str(path), fix=fix) from None
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the tokenizers library raises BaseException where its own code fails
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise UserError(
+            "the tokenizer of a GGUF file cannot be converted",
+            found=lines[0][:200],
+            where=str(path),
+            fix="pass the folder that has the original tokenizer and config.json: --base FOLDER",
+        ) from error
 
-    def __init__(self, model: Model, path: Path) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="rlcore-gguf-"))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        try:
-            self._write(model, path)
-        except ImportError as error:
-            fix = pip_line(["rlcore-merge[gguf]"])
-            message = "converting a GGUF file needs transformers and torch"
-            raise NotInstalledError(message, found=str(error), where=str(path), fix=fix) from None
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # the tokenizers library raises BaseException where its own code fails
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise UserError(
-                "the tokenizer of a GGUF file cannot be converted",
-                found=lines[0][:200],
-                where=str(path),
-                fix="pass the folder that has the original tokenizer and config.json: --base FOLDER",
-            ) from error
 
-    def _write(self, model: Model, path: Path) -> None:
-        from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast
+def _write(model: Model, path: Path, folder: Path) -> None:
+    from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerFast
 
-        config = AutoConfig.for_model(model.architecture.model_type, **model.config)
-        config.architectures = [model.architecture.class_name]
-        config.save_pretrained(self.folder)
-        GenerationConfig.from_model_config(config).save_pretrained(self.folder)
-        with tempfile.TemporaryDirectory() as alone:  # so that no other file of the source's folder is read
-            (Path(alone) / _LINK).symlink_to(path.resolve())
-            here: dict[str, Any] = {"gguf_file": _LINK, "local_files_only": True}
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, trust_remote_code=False, **here)
-        for key in ("is_local", "local_files_only", "trust_remote_code"):
-            tokenizer.init_kwargs.pop(key, None)
-        tokenizer.save_pretrained(self.folder)
+    config = AutoConfig.for_model(model.architecture.model_type, **model.config)
+    config.architectures = [model.architecture.class_name]
+    config.save_pretrained(folder)
+    GenerationConfig.from_model_config(config).save_pretrained(folder)
+    with tempfile.TemporaryDirectory() as alone:  # so that no other file of the source's folder is read
+        (Path(alone) / _LINK).symlink_to(path.resolve())
+        here: dict[str, Any] = {"gguf_file": _LINK, "local_files_only": True}
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, trust_remote_code=False, **here)
+    for key in ("is_local", "local_files_only", "trust_remote_code"):
+        tokenizer.init_kwargs.pop(key, None)
+    tokenizer.save_pretrained(folder)

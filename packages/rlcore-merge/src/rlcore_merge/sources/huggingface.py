@@ -23,11 +23,7 @@ _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 
 def open_folder(folder: Path, request: Request) -> Checkpoint:
-    """Read the headers of all files.
-
-    Raises:
-        UserError: a shard in the index is missing, or a file is damaged.
-    """
+    """Read the headers of all files. Raises `UserError` if a shard in the index is missing, or a file is damaged."""
     paths, expected = _files(folder)
     tensors: dict[str, Tensor] = {}
     identities = {}
@@ -113,12 +109,8 @@ def read_safetensors(path: Path) -> tuple[dict[str, Stored], Mapping[str, str]]:
         tensors = {name: _tensor(file, 8 + length, name, entry) for name, entry in header.items()}
         _check_contiguous(tensors, 8 + length, file.size)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(
-            "a safetensors file cannot be read",
-            found=f"it is truncated or damaged: {error}",
-            where=str(path),
-            fix=COPY_AGAIN,
-        ) from None
+        found = f"it is truncated or damaged: {error}"
+        raise UserError("a safetensors file cannot be read", found=found, where=str(path), fix=COPY_AGAIN) from None
     return tensors, metadata
 
 
@@ -159,12 +151,8 @@ def open_adapter(folder: Path, request: Request) -> Checkpoint:
     places = [folder / f"adapter_model.{suffix}" for suffix in ("safetensors", "bin")]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise UserError(
-            "the adapter has no weights",
-            found="only adapter_config.json",
-            where=str(folder),
-            fix="copy adapter_model.safetensors as well",
-        )
+        fix = "copy adapter_model.safetensors as well"
+        raise UserError("the adapter has no weights", found="only adapter_config.json", where=str(folder), fix=fix)
     tensors, metadata, identity = _read(path, folder)
     if path.suffix == ".safetensors":  # the digest of its header does not change with the weights
         with path.open("rb") as file:

@@ -27,6 +27,8 @@ from rlcore_merge.tensors import Array, Kind, Shape, Stored
 
 MOST_SPLITS = 8
 """Axes that may be split into parts: the cost of `tile` is exponential in their number."""
+_PLACEMENTS = {"Replicate": (), "Shard": ("dim",), "_StridedShard": ("dim", "split_factor")}
+"""The numbers of each placement of torch."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class Assembled:
 class Placement:
     """The placement of one mesh dimension: the axis that it splits or None for a replica, and the strided factor."""
 
-    axis: int | None
+    axis: int | None = None
     split_factor: int | None = None
 
 
@@ -229,29 +231,19 @@ def _order(axis: int, placements: Sequence[Placement], sizes: Shape) -> list[int
 
 
 def placements_of(records: Sequence[Object], name: str, where: str) -> list[Placement]:
-    """The placements in a pickle.
-
-    Raises:
-        UserError: a placement is a pending reduction (``Partial``) or unknown.
-    """
+    """The placements in a pickle. Raises `UserError` if a placement is a pending reduction (``Partial``) or unknown."""
     found = []
     for record in records:
-        placement_type = record.name.rpartition(".")[2]
-        if placement_type == "Replicate":
-            found.append(Placement(None))
-        elif placement_type == "Shard":
-            found.append(Placement(whole_number(record.get("dim"))))
-        elif placement_type == "_StridedShard":
-            found.append(Placement(whole_number(record.get("dim")), whole_number(record.get("split_factor"))))
-        else:
+        placement = record.name.rpartition(".")[2]
+        if placement not in _PLACEMENTS:
+            pending = ", a pending reduction over processes" if "Partial" in placement else ""
             raise UserError(
                 f"{name} cannot be merged",
-                found=f"the placement {placement_type}, a pending reduction over processes"
-                if "Partial" in placement_type
-                else f"the placement {placement_type}",
+                found=f"the placement {placement}{pending}",
                 where=where,
                 fix="redistribute it to Replicate or Shard before saving",
             )
+        found.append(Placement(*(whole_number(record.get(key)) for key in _PLACEMENTS[placement])))
     return found
 
 

@@ -68,11 +68,8 @@ class TorchFile:
         except Exception as error:  # a damaged archive raises anything
             raise _damaged_archive(file, error) from None
         if order != b"little":
-            raise UserError(
-                "checkpoints of big-endian machines are not supported",
-                found=order[:20].decode("ascii", "replace"),
-                where=where,
-            )
+            found = order[:20].decode("ascii", "replace")
+            raise UserError("checkpoints of big-endian machines are not supported", found=found, where=where)
         self.content: Any = pickles.load(pickled, where)
 
     def stored(self, tensor: Strided) -> Stored:
@@ -107,12 +104,9 @@ class TorchFile:
         others = ((name, value) for name, value in content.items() if not isinstance(value, Strided))
         lost = [str(name)[:100] for name, value in others if _has_tensors(value, seen)]
         if lost:
-            raise UserError(
-                "the file is not a complete, flat state dict",
-                found=f"{lost[0]} is a part of a tensor or contains several tensors",
-                where=where,
-                fix="save model.state_dict(), or pass the folder with the files of all processes",
-            )
+            found = f"{lost[0]} is a part of a tensor or contains several tensors"
+            fix = "save model.state_dict(), or pass the folder with the files of all processes"
+            raise UserError("the file is not a complete, flat state dict", found=found, where=where, fix=fix)
         return {name: self.stored(value) for name, value in content.items() if isinstance(value, Strided)}
 
     @property
@@ -171,12 +165,9 @@ def _record(file: MappedFile, info: zipfile.ZipInfo, start: int, *, recorded: bo
 
 def _not_an_archive(file: MappedFile, beginning: bytes) -> UserError:
     old = beginning[:1] == b"\x80"
-    return UserError(
-        "a checkpoint file cannot be read",
-        found="the format of torch before 1.6" if old else "not a torch.save archive",
-        where=str(file.path),
-        fix="load it with torch and save it again" if old else COPY_AGAIN,
-    )
+    found = "the format of torch before 1.6" if old else "not a torch.save archive"
+    fix = "load it with torch and save it again" if old else COPY_AGAIN
+    return UserError("a checkpoint file cannot be read", found=found, where=str(file.path), fix=fix)
 
 
 def _damaged_archive(file: MappedFile, error: Exception) -> UserError:
