@@ -303,6 +303,7 @@ def _adapter_alone(checkpoint: Checkpoint, base: Path | None) -> tuple[Ready, Ma
     task = str(adapter.settings.get("task_type") or "CAUSAL_LM").removeprefix("TaskType.")
     given = {**adapter.settings, "task_type": "CAUSAL_LM" if task == "None" else task}
     settings = {
+        **given,
         "peft_type": "LORA",
         "target_modules": _short_names(adapted, checkpoint.tensors),
         "modules_to_save": sorted({name.rpartition(".")[2] for name in other - adapted}) or None,
