@@ -16,8 +16,8 @@ from peft import PeftModel
 from preloaded import rlcore_command
 from rlcore.models.fingerprint import fingerprint_of_folder
 from rlcore.runs.checkpoint_folder import write_manifest
-from rlcore_merge.fingerprint import fingerprint
-from rlcore_merge.safetensors_files import read
+from rlcore_merge.lora import fingerprint
+from rlcore_merge.sources.huggingface import read_safetensors
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -158,7 +158,7 @@ def test_adapter_with_another_base_is_rejected(trained: Path, tmp_path: Path) ->
 
 def test_fingerprint_matches_merge(trained: Path) -> None:
     folder = trained / "runs/low/model"
-    assert fingerprint_of_folder(folder) == fingerprint(read(folder / "model.safetensors")[0])
+    assert fingerprint_of_folder(folder) == fingerprint(read_safetensors(folder / "model.safetensors")[0])
 
 
 @pytest.mark.parametrize(

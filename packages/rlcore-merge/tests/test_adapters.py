@@ -13,8 +13,8 @@ import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import FINGERPRINT, QUANTIZATION
 from rlcore_merge import merge
-from rlcore_merge.fingerprint import fingerprint
-from rlcore_merge.safetensors_files import read
+from rlcore_merge.lora import fingerprint
+from rlcore_merge.sources.huggingface import read_safetensors
 from safetensors.torch import load_file, save_file
 
 Write = Callable[..., Path]
@@ -234,7 +234,7 @@ def test_missing_base_raises(peft_adapter: Write, tmp_path: Path) -> None:
 def test_wrong_base_raises(huggingface: Write, peft_adapter: Write, tmp_path: Path) -> None:
     right = huggingface(BASE)
     other = huggingface({**BASE, f"{Q}.weight": BASE[f"{Q}.weight"] + 1}, name="other")
-    name = fingerprint(read(right / "model.safetensors")[0])
+    name = fingerprint(read_safetensors(right / "model.safetensors")[0])
     adapter = peft_adapter(LORA, {"rlcore_base_fingerprint": name})
     with pytest.raises(UserError) as caught:
         merge(adapter, tmp_path / "out", base=other)
@@ -299,11 +299,11 @@ def test_exported_adapter_keeps_the_base_fingerprint(huggingface: Write, peft_ad
     base = huggingface(BASE)
     other = huggingface({**BASE, f"{Q}.weight": BASE[f"{Q}.weight"] + 1}, name="other")
     adapter = peft_adapter(LORA, {})
-    about_base = {FINGERPRINT: fingerprint(read(base / "model.safetensors")[0]), QUANTIZATION: "nf4"}
+    about_base = {FINGERPRINT: fingerprint(read_safetensors(base / "model.safetensors")[0]), QUANTIZATION: "nf4"}
     tensors = load_file(adapter / "adapter_model.safetensors")
     save_file(tensors, adapter / "adapter_model.safetensors", metadata={**about_base, "author": "example"})
     merge(adapter, tmp_path / "exported", adapter=True, dtype="bf16")
-    assert read(tmp_path / "exported" / "adapter_model.safetensors")[1] == {"format": "pt", **about_base}
+    assert read_safetensors(tmp_path / "exported" / "adapter_model.safetensors")[1] == {"format": "pt", **about_base}
     with pytest.raises(UserError) as caught:
         merge(tmp_path / "exported", tmp_path / "out", base=other)
     assert about_base[FINGERPRINT] in str(caught.value.found)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from rlcore.errors import UserError
 from rlcore_merge import merge
-from rlcore_merge.completeness import check_complete
+from rlcore_merge.model_config import check_complete
 from safetensors.torch import load_file
 
 CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 8, "hidden_size": 4}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import pickle
 import struct
 import zipfile
@@ -20,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import UserError
 from rlcore_merge import merge
-from rlcore_merge.mapped_file import MappedFile
-from rlcore_merge.torch_files import TorchFile
+from rlcore_merge.sources.torch_files import TorchFile
+from rlcore_merge.tensors import MappedFile
 from safetensors.torch import load_file
 
 NAME = "pytorch_model.bin"
@@ -204,12 +203,12 @@ def test_nested_tensors_are_not_dropped(tmp_path: Path) -> None:
 
 
 def test_a_pickle_that_asks_for_all_memory_raises() -> None:
-    from rlcore_merge import pickles
+    from rlcore_merge.sources import pickles
 
     huge = b"\x80\x02Nr" + struct.pack("<I", 2**31 - 1) + b"."
     assert pickle.loads(b"\x80\x02Nr\x00\x01\x00\x00.") is None
     with pytest.raises(UserError) as caught:
-        pickles.load(io.BytesIO(huge), "here")
+        pickles.load(huge, "here")
     assert caught.value.where == "here"
     assert "2,147,483,647" in str(caught.value.found)
 

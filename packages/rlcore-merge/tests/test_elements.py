@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from rlcore_merge.dtypes import KINDS, convert
+from rlcore_merge.tensors import KINDS, convert
 
 SPECIAL = [0.0, -0.0, float("inf"), float("-inf"), 1e-40, 3.4028235e38, 1.00390625, 1.01171875, -65504.0, 65519.9]
 

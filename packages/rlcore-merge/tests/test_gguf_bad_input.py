@@ -14,8 +14,9 @@ import gguf_models
 import pytest
 from gguf import GGMLQuantizationType
 from rlcore.errors import UserError
-from rlcore_merge import gguf_files, merge
+from rlcore_merge import merge
 from rlcore_merge.checkpoint import Request
+from rlcore_merge.sources import gguf_header
 from rlcore_merge.sources.gguf import open_file
 
 LARGEST_PEAK = 8 << 20
@@ -182,7 +183,7 @@ def test_architecture_that_is_no_text_is_named(tmp_path: Path, entries: tuple[by
 
 def test_file_that_is_cut_anywhere_is_refused(valid: Path, tmp_path: Path) -> None:
     content = valid.read_bytes()
-    data = gguf_files.read(valid).data
+    data = gguf_header.read(valid).data
     cuts = {*range(0, 4000, 97), *range(data - 300, data + 300, 7), len(content) - 1, len(content) // 2}
     for cut in sorted(cuts):
         valid.write_bytes(content[:cut])
@@ -281,7 +282,7 @@ def fuzzed(content: bytes, random: Random, header: int) -> bytes:
 
 def assert_read_or_refused(valid: Path, tmp_path: Path, seeds: range) -> None:
     """A damaged file is refused, or all of its tensors can be read."""
-    content, header = valid.read_bytes(), gguf_files.read(valid).data
+    content, header = valid.read_bytes(), gguf_header.read(valid).data
     path = tmp_path / "damaged.gguf"
     read, errors = 0, []
     for seed in seeds:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from rlcore_merge import gguf_files, merge
+from rlcore_merge import merge
+from rlcore_merge.sources import gguf_header
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -42,6 +43,6 @@ def test_published_file_is_converted_to_the_bit(smollm2_gguf: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_header_of_a_published_file_is_far_below_the_limits(smollm2_gguf: Path) -> None:
-    header = gguf_files.read(smollm2_gguf)
+    header = gguf_header.read(smollm2_gguf)
     assert (len(header.metadata), len(header.tensors)) == (33, 272)
-    assert header.data < gguf_files.MOST_BYTES / 20
+    assert header.data < gguf_header.MOST_BYTES / 20

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from rlcore.errors import UserError
 from rlcore_merge import compare, merge
 from rlcore_merge.cli import merge as command
-from rlcore_merge.comparison_table import lines
+from rlcore_merge.comparison import lines
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -450,8 +450,8 @@ print((peak - start) // 1024)
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 MB of zeros in a sparse file."""
-    from rlcore_merge.dtypes import KINDS
-    from rlcore_merge.safetensors_files import header
+    from rlcore_merge.tensors import KINDS
+    from rlcore_merge.writing import header
 
     folder = tmp_path_factory.mktemp("large")
     start, _ = header({f"layer.{index}": (KINDS["F32"], (5000, 5000)) for index in range(3)}, {})

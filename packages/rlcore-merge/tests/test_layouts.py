@@ -32,8 +32,7 @@ class OnePlugin:
 
 
 def open_own(folder: Path, request: Request) -> Checkpoint:
-    from rlcore_merge.dtypes import KINDS
-    from rlcore_merge.tensors import MappedFile, Stored
+    from rlcore_merge.tensors import KINDS, MappedFile, Stored
 
     tensor = Stored(MappedFile(folder / "own.txt"), 0, KINDS["F32"], (2,))
     return Checkpoint(layout="own", folder=folder, tensors={"w": tensor}, companions=[], inputs=[folder / "own.txt"])

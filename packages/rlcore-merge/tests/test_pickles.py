@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import tracemalloc
@@ -17,7 +16,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import UserError
-from rlcore_merge import merge, pickles
+from rlcore_merge import merge
+from rlcore_merge.sources import pickles
 
 
 class Call:
@@ -63,12 +63,12 @@ def test_malicious_metadata_of_a_distributed_checkpoint_raise(tmp_path: Path) ->
 )
 def test_builtins_and_attributes_of_modules_raise(value: Any) -> None:
     with pytest.raises(pickles.ForbiddenName):
-        pickles.load(io.BytesIO(pickle.dumps(value)), "here")
+        pickles.load(pickle.dumps(value), "here")
 
 
 def test_damaged_pickle_raises() -> None:
     with pytest.raises(UserError) as caught:
-        pickles.load(io.BytesIO(b"\x80\x02}q\x00(X"), "here")
+        pickles.load(b"\x80\x02}q\x00(X", "here")
     assert "damaged" in str(caught.value.found)
     assert caught.value.where == "here"
 
@@ -116,8 +116,8 @@ def test_pickle_cannot_use_memory_by_repeated_copies(name: str, elements: int, t
     tracemalloc.start()
     try:
         with pytest.raises(UserError):
-            pickles.load(io.BytesIO(content), "x.pt")
-        assert tracemalloc.get_traced_memory()[1] < 200 * len(content)
+            pickles.load(content, "x.pt")
+        assert tracemalloc.get_traced_memory()[1] < 300 * len(content)  # a set has up to 110 bytes per element
     finally:
         tracemalloc.stop()
 
@@ -130,4 +130,4 @@ def test_pickle_cannot_use_memory_by_repeated_copies(name: str, elements: int, t
 def test_containers_are_read_in_every_protocol(value: Any) -> None:
     holder = {"a": value, "ordered": OrderedDict([("b", value)]), "set": {1, 2}, "tuple": (value, value)}
     for protocol in range(2, 6):
-        assert pickles.load(io.BytesIO(pickle.dumps(holder, protocol)), "x.pt") == holder
+        assert pickles.load(pickle.dumps(holder, protocol), "x.pt") == holder

@@ -10,12 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import UserError
-from rlcore_merge.assembled import Assembled
-from rlcore_merge.blocks import Piece, tile
-from rlcore_merge.dtypes import KINDS
-from rlcore_merge.mapped_file import MappedFile
-from rlcore_merge.sharding import Mesh, Placement, box, chunk
-from rlcore_merge.tensors import Stored, ranges
+from rlcore_merge.sources.sharding import Assembled, Mesh, Piece, Placement, box, chunk, tile
+from rlcore_merge.tensors import KINDS, MappedFile, Stored, ranges
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +37,9 @@ def test_any_range_of_any_grid_of_blocks_equals_numpy(
         lengths = tuple(end - begin for begin, end in cuts)
         stored = Stored(file, at * 4, KINDS["F32"], lengths)
         whole[tuple(slice(begin, end) for begin, end in cuts)] = stored.array()
-        pieces.append(Piece(tuple(begin for begin, _ in cuts), stored))
+        pieces.append(Piece.of(tuple(begin for begin, _ in cuts), stored))
         at += stored.array().size
-    tensor = Assembled(KINDS["F32"], shape, [piece for piece in pieces if 0 not in piece.block.shape])
+    tensor = Assembled(KINDS["F32"], shape, [piece for piece in pieces if 0 not in piece.shape])
     start = numbers[0] % whole.size
     count = numbers[1] % (whole.size - start) + 1
     assert np.array_equal(tensor.read(start, count), whole.reshape(-1)[start : start + count])

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcore_merge.comparison import Comparison, compare
-    from rlcore_merge.merged import Merged
-    from rlcore_merge.merging import merge
+    from rlcore_merge.merging import Merged, merge
 
 __all__ = ["Comparison", "Merged", "compare", "merge"]
 
-_MODULES = {"merge": "merging", "Merged": "merged", "compare": "comparison", "Comparison": "comparison"}
+_MODULES = {"merge": "merging", "Merged": "merging", "compare": "comparison", "Comparison": "comparison"}
 
 
 def __getattr__(name: str) -> Any:

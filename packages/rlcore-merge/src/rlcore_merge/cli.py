@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rlcore.errors import UserError
+from rlcore.errors import NotInstalledError, UserError
 from rlcore.terminal import overwrite, say
 from rlcore.wording import counted
 
 if TYPE_CHECKING:
-    from rlcore_merge.comparison import Comparison
-    from rlcore_merge.merged import Merged
+    from huggingface_hub import HfApi
+
+    from rlcore_merge.merging import Merged
 
 _VERBS = ("merge", "test")
 
@@ -126,13 +128,11 @@ def merge(
     if out is None and repository is not None:
         raise click.UsageError("--upload needs --out")
     if out is not None and repository is not None:
-        from rlcore_merge import upload
-
-        upload.check(repository, out)
+        _check_upload(repository, out)
     if out is not None:
         from rlcore_merge.merging import merge as run
 
-        with _Progress() as progress:
+        with _progress() as progress:
             merged = run(
                 source,
                 out,
@@ -150,17 +150,14 @@ def merge(
         _print_summary(merged)
     status = 0 if reference is None else _check(out or source, reference, base, tolerance)
     if repository is not None and out is not None and status == 0:
-        say(f"uploaded to {upload.upload(out, repository, private=private)}")
+        say(f"uploaded to {_upload(out, repository, private=private)}")
     return status
 
 
 def _source(source: Path | None, local_dir: Path | None, backend: str | None, without_effect: dict[str, bool]) -> Path:
     if backend not in (None, "fsdp"):
-        raise UserError(
-            "this backend is not supported",
-            found=f"--backend {backend}",
-            fix="merge Megatron checkpoints with verl's own merger: python -m verl.model_merger",
-        )
+        fix = "merge Megatron checkpoints with verl's own merger: python -m verl.model_merger"
+        raise UserError("this backend is not supported", found=f"--backend {backend}", fix=fix)
     for option, given in without_effect.items():
         if given:
             why = "only the weights are read, no model is built"
@@ -174,30 +171,32 @@ def _source(source: Path | None, local_dir: Path | None, backend: str | None, wi
 
 
 def _print_summary(merged: Merged) -> None:
-    from rlcore_merge.comparison_table import size
-
-    what = f"{counted(merged.tensors, 'tensor')}, {size(merged.bytes)} in {merged.seconds:.1f} s ({merged.layout})"
+    what = f"{counted(merged.tensors, 'tensor')}, {_size(merged.bytes)} in {merged.seconds:.1f} s ({merged.layout})"
     say(f"wrote {merged.folder}: {what}")
+
+
+def _size(count: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.2f} {unit}"
+    return f"{count} bytes"
 
 
 def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
     from dataclasses import replace
 
-    from rlcore_merge.comparison import compare
-    from rlcore_merge.comparison_table import lines
+    from rlcore_merge.comparison import ROUNDING, compare, lines, logits_difference
     from rlcore_merge.layouts import Layouts
-    from rlcore_merge.logits import ROUNDING, largest_difference
 
     layouts = Layouts()
-    comparison: Comparison = compare(left, right, base=base, tolerance=tolerance, layouts=layouts)
-    folders = [layouts.find(folder.expanduser()) for folder in (left, right)]
-    kinds = {layout for _, layout in folders}
+    comparison = compare(left, right, base=base, tolerance=tolerance, layouts=layouts)
+    (mine, layout), (other, other_layout) = (layouts.find(folder.expanduser()) for folder in (left, right))
+    kinds = {layout, other_layout}
+    logits, note = None, "one of the checkpoints is neither a Hugging Face folder nor an adapter"
     if kinds <= {"huggingface", "peft"}:
         dtype = "float32" if comparison.rounded_to is None else comparison.rounded_to.torch_name
         given = None if base is None else Path(base).expanduser()
-        logits, note = largest_difference(folders[0][0], folders[1][0], dtype=dtype, base=given)
-    else:
-        logits, note = None, "one of the checkpoints is neither a Hugging Face folder nor an adapter"
+        logits, note = logits_difference(mine, other, dtype=dtype, base=given)
     if logits is not None and logits <= (max(tolerance, ROUNDING) if "peft" in kinds else tolerance):
         logits = 0.0
     comparison = replace(comparison, logits=logits, logits_note=note)
@@ -205,21 +204,68 @@ def _check(left: Path, right: Path, base: str | None, tolerance: float) -> int:
     return 0 if comparison.equal else 1
 
 
-class _Progress:
+def _check_upload(repository: str, out: Path) -> None:
+    """Check the repository name and the login before the merge starts.
+
+    Raises:
+        NotInstalledError: huggingface_hub is missing.
+        UserError: the repository name is invalid, the token is missing or invalid, or the Hub is unreachable.
+    """
+    api = _api()
+    from huggingface_hub.utils._validators import validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+        api.whoami()
+    except Exception as error:  # the boundary to the network: every failure needs the same advice
+        message = "nothing can be uploaded, and nothing was merged"
+        fix = f"run hf auth login, or merge without --upload and later run hf upload {repository} {out}"
+        raise UserError(message, found=_first_line(error), where=repository, fix=fix) from None
+
+
+def _upload(folder: Path, repository: str, *, private: bool) -> str:
+    """Create the repository if it does not exist, upload the folder, and return its URL.
+
+    Raises:
+        NotInstalledError: huggingface_hub is missing.
+        UserError: the Hub rejected the upload or is unreachable.
+    """
+    api = _api()
+    try:
+        api.create_repo(repository, private=private, exist_ok=True)
+        answer = api.upload_folder(repo_id=repository, folder_path=folder)
+    except Exception as error:  # as above
+        fix = f"the merged folder is complete; run hf upload {repository} {folder}"
+        raise UserError("the upload failed", found=_first_line(error), where=repository, fix=fix) from None
+    return str(answer)
+
+
+def _api() -> HfApi:
+    try:
+        from huggingface_hub import HfApi
+    except ImportError:
+        raise NotInstalledError("--upload needs huggingface_hub", fix="pip install huggingface_hub") from None
+    return HfApi()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
     """A progress line on stderr; nothing is printed if stderr is not a terminal."""
+    shown = -1
 
-    def __init__(self) -> None:
-        self._percent = -1
-
-    def __enter__(self) -> Callable[[int, int], None] | None:
-        return self._show if sys.stderr.isatty() else None
-
-    def __exit__(self, *_: object) -> None:
-        if self._percent >= 0:
-            overwrite()
-
-    def _show(self, done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
+        nonlocal shown
         percent = 100 * done // max(total, 1)
-        if percent != self._percent:
-            self._percent = percent
+        if percent != shown:
+            shown = percent
             overwrite(f"{percent:3d} % of {total / 1e9:.2f} GB")
+
+    try:
+        yield show if sys.stderr.isatty() else None
+    finally:
+        if shown >= 0:
+            overwrite()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.errors import UserError, did_you_mean
 
-from rlcore_merge.source_files import inside
+from rlcore_merge.checkpoint import inside
 from rlcore_merge.specs import MergerSpec
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 OWN = (
     MergerSpec(
         id="peft",
-        target="rlcore_merge.sources.peft:open_folder",
+        target="rlcore_merge.sources.huggingface:open_adapter",
         summary="peft adapters: LoRA, rsLoRA, DoRA.",
         looked_for="adapter_config.json (a peft adapter)",
     ),
@@ -43,7 +44,7 @@ OWN = (
     ),
     MergerSpec(
         id="torch-dcp",
-        target="rlcore_merge.sources.dcp:open_folder",
+        target="rlcore_merge.sources.fsdp:open_dcp",
         summary="torch.distributed.checkpoint, and accelerate's FSDP folders.",
         looked_for=".metadata with *.distcp (torch.distributed.checkpoint, accelerate's FSDP)",
     ),
@@ -69,13 +70,10 @@ OWN = (
 )
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _RANK_OF_ACCELERATE = re.compile(r"pytorch_model_fsdp_(0_)?rank\d+\.bin")
-_WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "pytorch_model_fsdp.bin",
-)
+_WEIGHTS = {
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model_fsdp.bin"),
+}
 
 
 def own_layout(folder: Path) -> str | None:
@@ -96,7 +94,7 @@ def own_layout(folder: Path) -> str | None:
         return "torch-dcp"
     if any(name.endswith("_optim_states.pt") and "zero_pp_rank_" in name for name in names):
         return "deepspeed-zero"
-    if names & set(_WEIGHTS) or ("config.json" in names and any(name.endswith(".safetensors") for name in names)):
+    if names & _WEIGHTS or ("config.json" in names and any(name.endswith(".safetensors") for name in names)):
         return "huggingface"
     return None
 
@@ -110,15 +108,12 @@ class Layouts:
 
     def __init__(self, plugins: Plugins | None = None) -> None:
         self._given = plugins
-        self._loaded: Plugins | None = None
 
-    @property
+    @cached_property
     def _plugins(self) -> Plugins:
         from rlcore.plugins.installed import Plugins
 
-        if self._loaded is None:
-            self._loaded = self._given or Plugins()
-        return self._loaded
+        return self._given or Plugins()
 
     def of(self, folder: Path) -> str | None:
         """The layout of this folder or file itself. Plugins are asked only if no built-in layout matches."""
@@ -140,8 +135,8 @@ class Layouts:
         from rlcore.plugins.loading import load_attribute
 
         folder, layout = self.find(source)
-        own = {spec.id: spec for spec in OWN}
-        spec = own.get(layout) or next((spec for spec in self.specs() if spec.id == layout), None)
+        known = [spec for spec in OWN if spec.id == layout] or [spec for spec in self.specs() if spec.id == layout]
+        spec = next(iter(known), None)
         if spec is None:
             raise UserError(f"no installed plugin supports the layout {layout!r}", where=str(folder))
         opened: Checkpoint = load_attribute(spec.target, what=f"the layout {layout!r}", needs=spec.needs)(
@@ -186,12 +181,8 @@ class Layouts:
     @staticmethod
     def _raise_not_a_folder(source: Path) -> None:
         if source.is_file():
-            raise UserError(
-                "expected a folder or a .gguf file",
-                found="another file",
-                where=str(source),
-                fix=f"pass the folder that contains it: {source.parent}",
-            )
+            fix = f"pass the folder that contains it: {source.parent}"
+            raise UserError("expected a folder or a .gguf file", found="another file", where=str(source), fix=fix)
         parent = source.parent
         near = did_you_mean(source.name, [path.name for path in parent.iterdir()]) if parent.is_dir() else None
         if not parent.exists() and _HUB_ID.fullmatch(str(source)):

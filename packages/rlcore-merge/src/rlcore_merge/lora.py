@@ -1,89 +1,35 @@
-"""Low-rank adapters: tensor names, scale, and the tensor of the base that each module changes.
+"""Low-rank adapters: tensor names, scale, and the tensors of the base with the adapter applied.
 
 LoRA (Hu et al. 2021, arXiv:2106.09685, §4.1): ``W' = W + s·B·A`` with ``s = α/r``; rsLoRA (Kalajdzievski 2023,
 arXiv:2312.03732): ``s = α/√r``; DoRA (Liu et al. 2024, arXiv:2402.09353, eq. 5): ``W' = m · V / ‖V‖`` with
-``V = W + s·B·A`` and the norm of each output's row.
+``V = W + s·B·A`` and the norm of each output's row. A range is computed in float32 when it is read.
+
+Legend: ``_RO`` rows of a weight by the rest of its axes, ``_RI`` rank by inputs, ``_OR`` outputs by rank.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from math import sqrt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import frexp, prod, sqrt
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from rlcore.errors import UserError, did_you_mean
+from rlcore.models.fingerprint import Described
+from rlcore.models.fingerprint import fingerprint as fingerprint_of
 from rlcore.wording import counted
 
-from rlcore_merge import adapter_settings
-from rlcore_merge.checkpoint import Adapter, Checkpoint
-from rlcore_merge.lowrank import Delta, LowRank, Shifted
-from rlcore_merge.tensors import Tensor, size_of
+from rlcore_merge.checkpoint import ALPHA, PART, Adapter, Checkpoint, read_config
+from rlcore_merge.model_config import text_settings
+from rlcore_merge.tensors import KINDS, Array, Kind, Shape, Stored, Tensor, output_kind, ranges, size_of, to_float32
 
-PARTS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
-PART = re.compile(rf"^(?P<module>.+)\.(?P<part>{'|'.join(PARTS)})(?P<rest>\..+)?$")
-_SAVED = re.compile(r"\.modules_to_save\.[^.]+\.")
+Float32 = npt.NDArray[np.float32]
+
 _FIX = "pass the base that the adapter was trained on: --base FOLDER"
-
-
-def is_adapter_name(name: str) -> bool:
-    """Whether the name is that of an adapter's tensor."""
-    return PART.match(name) is not None or _SAVED.search(name) is not None
-
-
-def plain(name: str) -> str:
-    """A name without the prefixes and infixes that peft adds."""
-    name = re.sub(r"^(base_model\.model\.|base_model\.)", "", name)
-    name = _SAVED.sub(".", name).replace(".base_layer.", ".")
-    if match := PART.match(name):
-        rest = (match["rest"] or "").split(".")[1:]
-        last = [rest[-1]] if rest and rest[-1] in {"weight", "bias"} else []
-        if match["part"] in {"lora_A", "lora_B"} and not last:
-            last = ["weight"]
-        if match["part"] == "lora_magnitude_vector":
-            last = []
-        return ".".join([match["module"], match["part"], *last])
-    return name
-
-
-def separate(tensors: Mapping[str, Tensor], where: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Split a state dict into the tensors of the base and those of the adapter.
-
-    Raises:
-        UserError: the state dict holds more than one adapter.
-    """
-    base: dict[str, Tensor] = {}
-    adapter: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        into = adapter if is_adapter_name(name) else base
-        short = plain(name)
-        if ".original_module." in short:
-            into, short = base, short.replace(".original_module.", ".")
-        if short in into:
-            raise UserError(
-                "the checkpoint contains more than one adapter",
-                found=f"{short} twice",
-                where=where,
-                fix="save one adapter, or merge them with peft first",
-            )
-        into[short] = tensor
-    return base, adapter
-
-
-def extract(checkpoint: Checkpoint, alpha: float | None) -> None:
-    """Move low-rank matrices among the tensors of a checkpoint into its ``adapter``.
-
-    Raises:
-        UserError: α is unknown, or there is more than one adapter.
-    """
-    if not any(is_adapter_name(name) for name in checkpoint.tensors):
-        return
-    base, adapter = separate(checkpoint.tensors, str(checkpoint.folder))
-    settings = adapter_settings.from_folder(checkpoint.folder, adapter, alpha)
-    checkpoint.tensors = base
-    checkpoint.buffers = frozenset(name for name in base if name in checkpoint.buffers)
-    checkpoint.adapter = Adapter(settings=settings, tensors=adapter, where=str(checkpoint.folder))
 
 
 def apply(base: Checkpoint, adapter: Adapter, *, allow_zero_delta: bool = False) -> dict[str, Tensor]:
@@ -97,7 +43,7 @@ def apply(base: Checkpoint, adapter: Adapter, *, allow_zero_delta: bool = False)
     Raises:
         UserError: the adapter is of an unsupported type, has tensors that do not fit the base, or changes nothing.
     """
-    adapter_settings.check_kind(adapter.settings, adapter.where)
+    adapter.check_kind()
     tensors = dict(base.tensors)
     modules: dict[str, dict[str, Tensor]] = defaultdict(dict)
     saved: dict[str, Tensor] = {}
@@ -118,25 +64,19 @@ def apply(base: Checkpoint, adapter: Adapter, *, allow_zero_delta: bool = False)
             broken.append(module)
         if delta.is_zero():
             empty.append(module)
-        tensors[target] = LowRank(tensors[target], delta)
+        tensors[target] = Changed(tensors[target], delta)
         if "lora_B.bias" in parts:
             bias = _find(f"{module}.bias", base, tensors, adapter)
             _same_shape(f"{module}.lora_B.bias", parts["lora_B.bias"], tensors[bias], adapter)
-            tensors[bias] = Shifted(tensors[bias], parts["lora_B.bias"], delta.scale)
+            tensors[bias] = Changed(tensors[bias], BiasDelta(parts["lora_B.bias"], delta.scale))
     if broken:
-        raise UserError(
-            "the adapter contains infinities or NaN",
-            found=f"in {len(broken)} of {counted(len(modules), 'module')}, such as {broken[0]}",
-            where=adapter.where,
-            fix="use an earlier checkpoint: the training diverged",
-        )
+        found = f"in {len(broken)} of {counted(len(modules), 'module')}, such as {broken[0]}"
+        fix = "use an earlier checkpoint: the training diverged"
+        raise UserError("the adapter contains infinities or NaN", found=found, where=adapter.where, fix=fix)
     if empty and not allow_zero_delta:
-        raise UserError(
-            "the adapter changes nothing",
-            found=f"B·A is zero in {len(empty)} of {counted(len(modules), 'module')}, such as {empty[0]}",
-            where=adapter.where,
-            fix="use a trained checkpoint, or pass --allow-zero-delta if this is intended",
-        )
+        found = f"B·A is zero in {len(empty)} of {counted(len(modules), 'module')}, such as {empty[0]}"
+        fix = "use a trained checkpoint, or pass --allow-zero-delta if this is intended"
+        raise UserError("the adapter changes nothing", found=found, where=adapter.where, fix=fix)
     return tensors
 
 
@@ -157,21 +97,27 @@ def _find(name: str, base: Checkpoint, tensors: dict[str, Tensor], adapter: Adap
             tensors[name] = base.tensors[embedding]
             return name
     near = did_you_mean(name, tensors)
-    raise UserError(
-        "the adapter changes a weight that is missing from the base",
-        found=f"{name}" + (f"; {near}" if near else ""),
-        where=f"{adapter.where}, base {base.folder}",
-        fix=_FIX,
-    )
+    message = "the adapter changes a weight that is missing from the base"
+    found = f"{name}" + (f"; {near}" if near else "")
+    raise UserError(message, found=found, where=f"{adapter.where}, base {base.folder}", fix=_FIX)
 
 
 def tied(checkpoint: Checkpoint) -> bool:
     """Whether the configuration ties the input and output embeddings."""
-    from rlcore_merge.completeness import text_settings
-    from rlcore_merge.other_files import read_config
-
     config = read_config(checkpoint.companions) or {}
     return bool({**text_settings(config), **config}.get("tie_word_embeddings", False))
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """The fingerprint of a base model in any layout, see `rlcore.models.fingerprint`."""
+    return fingerprint_of({name: _described(tensor) for name, tensor in tensors.items()})
+
+
+def _described(tensor: Tensor) -> Described:
+    def read(start: int, count: int) -> bytes:
+        return tensor.read(start, count).tobytes()
+
+    return Described(kind=tensor.kind.name, element_bytes=tensor.kind.size, shape=tuple(tensor.shape), read=read)
 
 
 def _untie(base: Checkpoint) -> None:
@@ -211,47 +157,29 @@ def _delta(module: str, parts: Mapping[str, Tensor], weight: Tensor, adapter: Ad
     inputs = size_of(down) // max(rank, 1)
     wanted = (inputs, outputs) if transposed else (outputs, inputs)
     rows = weight.shape[0] if weight.shape else 0
+    magnitude = parts.get("lora_magnitude_vector")
     if not rank or (rows, size_of(weight) // max(rows, 1)) != wanted or rank != size_of(up) // max(outputs, 1):
-        raise UserError(
-            f"the adapter does not fit {module}",
-            found=f"B {list(up.shape)} · A {list(down.shape)}, but the weight of the base is {list(weight.shape)}",
-            where=adapter.where,
-            fix=_FIX,
-        )
+        raise _misfit(module, f"B {list(up.shape)} · A {list(down.shape)}", weight, adapter)
     if weight.kind.name not in {"F64", "F32", "F16", "BF16"}:
-        raise UserError(
-            "the base is quantised",
-            found=f"{module}.weight is {weight.kind.name}",
-            where=adapter.where,
-            fix="pass the unquantised base: --base FOLDER",
-        )
+        message = "the base is quantised"
+        fix = "pass the unquantised base: --base FOLDER"
+        raise UserError(message, found=f"{module}.weight is {weight.kind.name}", where=adapter.where, fix=fix)
     for name, part in parts.items():
         if not part.kind.floating:
-            raise UserError(
-                "the adapter is quantised", found=f"{module}.{name} is {part.kind.name}", where=adapter.where
-            )
-    magnitude = parts.get("lora_magnitude_vector")
+            found = f"{module}.{name} is {part.kind.name}"
+            raise UserError("the adapter is quantised", found=found, where=adapter.where)
     if magnitude is not None and size_of(magnitude) != rows:
-        raise UserError(
-            f"the adapter does not fit {module}",
-            found=f"{size_of(magnitude)} magnitudes, but the weight of the base is {list(weight.shape)}",
-            where=adapter.where,
-            fix=_FIX,
-        )
+        raise _misfit(module, f"{size_of(magnitude)} magnitudes", weight, adapter)
     if magnitude is not None and (embedding or len(weight.shape) != 2 or transposed):
-        raise UserError(
-            f"DoRA on {module} cannot be merged",
-            found="DoRA is supported for plain linear layers only",
-            where=adapter.where,
-            fix="merge it with peft's merge_and_unload",
-        )
-    return Delta(
-        down=down,
-        up=up,
-        scale=scale(module, rank, adapter),
-        transposed=transposed,
-        magnitude=magnitude,
-    )
+        message = f"DoRA on {module} cannot be merged"
+        fix = "merge it with peft's merge_and_unload"
+        raise UserError(message, found="DoRA is supported for plain linear layers only", where=adapter.where, fix=fix)
+    return Delta(down, up, scale(module, rank, adapter), transposed, magnitude)
+
+
+def _misfit(module: str, given: str, weight: Tensor, adapter: Adapter) -> UserError:
+    found = f"{given}, but the weight of the base is {list(weight.shape)}"
+    return UserError(f"the adapter does not fit {module}", found=found, where=adapter.where, fix=_FIX)
 
 
 def scale(module: str, rank: int, adapter: Adapter) -> float:
@@ -263,18 +191,12 @@ def scale(module: str, rank: int, adapter: Adapter) -> float:
     settings = adapter.settings
     expected = _pattern(settings.get("rank_pattern"), module, settings.get("r"))
     if expected is not None and int(expected) != rank:
-        raise UserError(
-            f"the adapter settings contradict the tensors of {module}",
-            found=f"r = {expected}, but A has {counted(rank, 'row')}",
-            where=adapter.where,
-        )
+        found = f"r = {expected}, but A has {counted(rank, 'row')}"
+        raise UserError(f"the adapter settings contradict the tensors of {module}", found=found, where=adapter.where)
     alpha = _pattern(settings.get("alpha_pattern"), module, settings.get("lora_alpha"))
     if alpha is None:
         raise UserError(
-            "the scale of the adapter is unknown",
-            found="no lora_alpha in its settings",
-            where=adapter.where,
-            fix="pass the value from the training configuration: --lora-alpha NUMBER",
+            "the scale of the adapter is unknown", found="no lora_alpha in its settings", where=adapter.where, fix=ALPHA
         )
     return float(alpha) / sqrt(rank) if settings.get("use_rslora") else float(alpha) / rank
 
@@ -289,9 +211,122 @@ def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> A
 
 def _same_shape(name: str, tensor: Tensor, weight: Tensor, adapter: Adapter) -> None:
     if tensor.shape != weight.shape:
-        raise UserError(
-            f"the adapter's {name} does not have the shape of the base's",
-            found=f"{list(tensor.shape)}, expected {list(weight.shape)}",
-            where=adapter.where,
-            fix=_FIX,
-        )
+        message = f"the adapter's {name} does not have the shape of the base's"
+        found = f"{list(tensor.shape)}, expected {list(weight.shape)}"
+        raise UserError(message, found=found, where=adapter.where, fix=_FIX)
+
+
+def vector_of(tensor: Tensor) -> Float32:
+    """All elements of a small tensor as a float32 vector."""
+    return to_float32(tensor.read(0, size_of(tensor)), tensor.kind)
+
+
+def _parts(tensor: Tensor) -> Iterator[Float32]:
+    return (to_float32(tensor.read(*part), tensor.kind) for part in ranges(tensor))
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The product that an adapter adds to a weight: ``scale · B · A``, transposed for (input, output) weights."""
+
+    down: Tensor
+    """A: rank by inputs."""
+    up: Tensor
+    """B: outputs by rank."""
+    scale: float
+    transposed: bool
+    magnitude: Tensor | None = None
+    """DoRA's m, one value per output."""
+
+    def is_zero(self) -> bool:
+        """Whether a factor is all zeros, as in an untrained adapter."""
+        return not self.scale or not all(any(map(np.any, _parts(factor))) for factor in (self.up, self.down))
+
+    def is_finite(self) -> bool:
+        """Whether all factors are free of infinities and NaN."""
+        return all(np.isfinite(part).all() for factor in self.factors() for part in _parts(factor))
+
+    def factors(self) -> list[Tensor]:
+        """The tensors of the adapter."""
+        return [self.down, self.up, *([self.magnitude] if self.magnitude is not None else [])]
+
+    def apply(self, weight_RO: Float32, begin: int, end: int) -> Float32:
+        """Rows of the weight with the scaled product added, and with DoRA's magnitudes."""
+        changed_RO = self._rows(begin, end)
+        changed_RO += weight_RO
+        if self.magnitude is not None:
+            norms = np.linalg.norm(changed_RO, axis=1)
+            changed_RO *= (vector_of(self.magnitude)[begin:end] / norms)[:, None]
+        return changed_RO
+
+    def _rows(self, begin: int, end: int) -> Float32:
+        rank, scale = self.down.shape[0], np.float32(self.scale)
+        inputs = size_of(self.down) // rank
+        down_RI = vector_of(self.down).reshape(rank, inputs)
+        product: Float32
+        if self.transposed:
+            up_OR = vector_of(self.up).reshape(-1, rank)
+            product = np.ascontiguousarray(down_RI[:, begin:end].T) @ up_OR.T
+        else:
+            part_OR = to_float32(self.up.read(begin * rank, (end - begin) * rank), self.up.kind).reshape(-1, rank)
+            if frexp(scale)[0] == 0.5:  # scaling by a power of two is exact: scale the smaller factor
+                part_OR, scale = part_OR * scale, np.float32(1)
+            product = part_OR @ down_RI
+        if scale != 1:
+            product *= scale
+        return product
+
+
+@dataclass(frozen=True, slots=True)
+class BiasDelta:
+    """The scaled bias that an adapter adds to a bias."""
+
+    difference: Tensor
+    scale: float
+
+    def factors(self) -> list[Tensor]:
+        """See `Delta.factors`."""
+        return [self.difference]
+
+    def apply(self, bias_RO: Float32, begin: int, end: int) -> Float32:
+        """See `Delta.apply`."""
+        difference_E = to_float32(self.difference.read(begin, end - begin), self.difference.kind)
+        changed_RO: Float32 = bias_RO + (difference_E * np.float32(self.scale)).reshape(bias_RO.shape)
+        return changed_RO
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A weight or bias with an adapter applied. It is read as float32 and written in the kind of the original."""
+
+    original: Tensor
+    delta: Delta | BiasDelta
+
+    @property
+    def kind(self) -> Kind:
+        """Always float32."""
+        return KINDS["F32"]
+
+    @property
+    def output_kind(self) -> Kind:
+        """See `Tensor`."""
+        return output_kind(self.original)
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the original."""
+        return self.original.shape
+
+    def read(self, start: int, count: int) -> Array:
+        """See `Tensor.read`. Full rows are computed."""
+        row = prod(self.shape[1:])
+        begin, end = start // row, -(-(start + count) // row)
+        stored = self.original.read(begin * row, (end - begin) * row)
+        changed_RO = self.delta.apply(to_float32(stored, self.original.kind).reshape(-1, row), begin, end)
+        flat: npt.NDArray[Any] = changed_RO.reshape(-1)
+        return flat[start - begin * row : start - begin * row + count]
+
+    def leaves(self) -> Iterator[Stored]:
+        """See `Tensor.leaves`."""
+        for tensor in (self.original, *self.delta.factors()):
+            yield from tensor.leaves()

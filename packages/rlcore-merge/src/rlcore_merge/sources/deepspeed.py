@@ -15,17 +15,11 @@ from typing import Any
 
 from rlcore.errors import UserError
 
-from rlcore_merge import lora
-from rlcore_merge.assembled import Assembled, Reshaped
-from rlcore_merge.blocks import Piece, Shape
-from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
-from rlcore_merge.dtypes import KINDS
-from rlcore_merge.mapped_file import MappedFile
-from rlcore_merge.pickles import DAMAGED, Record, Strided, whole_number, whole_numbers
-from rlcore_merge.provenance import identity
-from rlcore_merge.source_files import inside
-from rlcore_merge.tensors import Stored, Tensor
-from rlcore_merge.torch_files import TorchFile
+from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, extract, inside
+from rlcore_merge.sources.pickles import DAMAGED, Object, Strided, whole_number, whole_numbers
+from rlcore_merge.sources.sharding import Assembled, Piece
+from rlcore_merge.sources.torch_files import TorchFile
+from rlcore_merge.tensors import KINDS, MappedFile, Shape, Stored, Tensor
 
 _OPTIMISER = re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt")
 _FIX = "copy the files of all nodes into one folder, or use an earlier checkpoint"
@@ -49,7 +43,7 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
             for group in models[0].content["param_shapes"]
         ]
         vectors = [_vectors(file, state, stage) for file, state in zip(files, states, strict=True)]
-        tensors = _by_parameter(groups, vectors) if stage == 3 else _by_group(groups, vectors)
+        tensors = (_by_parameter if stage == 3 else _by_group)(groups, vectors)
         buffers = set(models[0].content.get("buffer_names") or ())
         module = models[0].content["module"] or {}
         # In stage 3 the parameters in this file are empty; buffers are complete.
@@ -59,25 +53,20 @@ def open_folder(folder: Path, request: Request) -> Checkpoint:
         _shared(tensors, models[0].content.get("shared_params"))
     except DAMAGED as error:
         found = f"{type(error).__name__}: {error}"
-        raise UserError(
-            "the checkpoint files do not match each other", found=found, where=str(folder), fix=_FIX
-        ) from None
+        message = "the checkpoint files do not match each other"
+        raise UserError(message, found=found, where=str(folder), fix=_FIX) from None
     order = {name: place for place, name in enumerate(module)}
     tensors = dict(sorted(tensors.items(), key=lambda item: order.get(item[0], len(order))))
-    named = dict(zip(tensors, plain_names(tensors, str(folder)), strict=True))
     checkpoint = Checkpoint(
         layout="deepspeed-zero",
         folder=folder,
-        tensors={named[name]: tensor for name, tensor in tensors.items()},
+        tensors=tensors,
         companions=config_folders(folder, request.base),
         inputs=[*model_paths, *paths],
-        buffers=frozenset(named[name] for name in buffers & set(named)),
-        identity={
-            path.name: identity(file) for path, file in zip([*paths, *model_paths], [*files, *models], strict=True)
-        },
+        buffers=frozenset(buffers),
+        identity={file.file.path.name: file.identity for file in [*files, *models]},
     )
-    lora.extract(checkpoint, request.alpha)
-    return checkpoint
+    return extract(checkpoint, request.alpha)
 
 
 def _optimiser_files(folder: Path) -> list[Path]:
@@ -85,11 +74,8 @@ def _optimiser_files(folder: Path) -> list[Path]:
     for path in sorted(folder.glob("*_optim_states.pt")):
         if match := _OPTIMISER.fullmatch(path.name):
             if int(match[2]):
-                raise UserError(
-                    "DeepSpeed checkpoints with model parallelism are not supported",
-                    found=path.name,
-                    where=str(folder),
-                )
+                message = "DeepSpeed checkpoints with model parallelism are not supported"
+                raise UserError(message, found=path.name, where=str(folder))
             found[int(match[1])] = path
     if not found:
         raise UserError(
@@ -106,9 +92,8 @@ def _optimiser_files(folder: Path) -> list[Path]:
 
 
 def _model_files(folder: Path, stage: int, world: int) -> list[Path]:
-    if stage < 3:
-        names = ["mp_rank_00_model_states.pt"]
-    else:
+    names = ["mp_rank_00_model_states.pt"]
+    if stage >= 3:
         names = [f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt" for rank in range(world)]
     for name in names:
         if not (folder / name).is_file():
@@ -122,21 +107,16 @@ def _state(file: TorchFile, path: Path, world: int) -> Mapping[str, Any]:
         count = state["partition_count"]
         counts = whole_numbers(count if isinstance(count, list | tuple) else [count]) or (0,)
     except DAMAGED:
-        raise UserError(
-            "the file is not a ZeRO optimiser state", where=str(path), fix="pass a checkpoint saved with ZeRO"
-        ) from None
+        fix = "pass a checkpoint saved with ZeRO"
+        raise UserError("the file is not a ZeRO optimiser state", where=str(path), fix=fix) from None
     if max(counts) != world:
-        raise UserError(
-            f"{max(counts)} processes saved this checkpoint",
-            found=f"files of {world}",
-            where=str(path.parent),
-            fix=_FIX,
-        )
+        message = f"{max(counts)} processes saved this checkpoint"
+        raise UserError(message, found=f"files of {world}", where=str(path.parent), fix=_FIX)
     return state
 
 
 def _number(value: Any) -> Any:
-    return value.arguments[0] if isinstance(value, Record) else value
+    return value.arguments[0] if isinstance(value, Object) else value
 
 
 def _vectors(file: TorchFile, state: Mapping[str, Any], stage: int) -> list[Stored]:
@@ -189,10 +169,9 @@ def _from_ranges(name: str, shape: Shape, ranges: Sequence[Stored]) -> Tensor:
         return ranges[0].reshaped(shape)
     pieces, at = [], 0
     for part in ranges:
-        pieces.append(Piece((at,), part))
+        pieces.append(Piece.of((at,), part))
         at += part.shape[0]
-    kind = ranges[0].kind if ranges else KINDS["F32"]
-    return Reshaped(Assembled(kind, (prod(shape),), pieces), shape)
+    return Assembled(ranges[0].kind if ranges else KINDS["F32"], shape, pieces, tiled=(at,))
 
 
 def _frozen(tensors: dict[str, Tensor], models: Sequence[TorchFile], stage: int) -> None:

@@ -1,39 +1,44 @@
-"""Read FSDP folders with one file per process, as saved by verl and by accelerate without DCP.
+"""Read FSDP checkpoints: folders with one file per process, and those of ``torch.distributed.checkpoint``.
 
-verl names them ``model_world_size_W_rank_r.pt``, accelerate ``pytorch_model_fsdp_0_rank<r>.bin``. A file maps names to
-the values of its process: a ``DTensor`` (FSDP2, and FSDP1 on a device mesh), a ``ShardedTensor`` (FSDP1), or a plain
-tensor, which is replicated on every process. verl's ``fsdp_config.json`` is optional, and any mesh is supported. If
-several processes hold the same box, their contents are compared.
+verl names the files of the processes ``model_world_size_W_rank_r.pt``, accelerate ``pytorch_model_fsdp_0_rank<r>.bin``.
+A file maps names to the values of its process: a ``DTensor`` (FSDP2, and FSDP1 on a device mesh), a ``ShardedTensor``
+(FSDP1), or a plain tensor, which is replicated on every process. verl's ``fsdp_config.json`` is optional, and any mesh
+is supported. If several processes hold the same box, their contents are compared.
+
+In a folder of ``torch.distributed.checkpoint``, ``.metadata`` lists the chunks of every tensor and, for every chunk, a
+range of a ``__R_N.distcp`` file. Each range is a small ``torch.save`` archive. Nested keys are joined with dots. Their
+original paths distinguish tensors of the model from those of the optimiser.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
 
-from rlcore_merge import lora
-from rlcore_merge.assembled import Assembled
-from rlcore_merge.blocks import Piece, Shape, tile
-from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, plain_names
-from rlcore_merge.dtypes import Array
-from rlcore_merge.json_files import read_object
-from rlcore_merge.mapped_file import MappedFile
-from rlcore_merge.pickles import DAMAGED, Distributed, Record, Strided, whole_numbers
-from rlcore_merge.provenance import identity
-from rlcore_merge.sharding import Mesh, box, mesh_of, placements_of
-from rlcore_merge.source_files import inside
-from rlcore_merge.tensors import Stored, Tensor, size_of
-from rlcore_merge.torch_files import TorchFile
+from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, extract, inside, read_object
+from rlcore_merge.sources import pickles
+from rlcore_merge.sources.pickles import DAMAGED, Distributed, Object, Strided, whole_number, whole_numbers
+from rlcore_merge.sources.sharding import Assembled, Mesh, Piece, box, mesh_of, placements_of, tile
+from rlcore_merge.sources.torch_files import TorchFile
+from rlcore_merge.tensors import COPY_AGAIN, Array, Kind, MappedFile, Shape, Stored, Tensor, identical
 
 FILE = re.compile(r"model_world_size_(\d{1,6})_rank_(\d{1,6})\.pt")
 ACCELERATE = re.compile(r"pytorch_model_fsdp_0_rank(\d{1,6})\.bin")
 _FIX = "save the checkpoint again, or use an earlier one"
+_ALL_NODES = "copy the files of all nodes into one folder"
+_MODEL = {"model", "module", "state_dict", "model_state_dict", "app", "policy"}
+_OTHERS = {
+    "optim", "optimizer", "optimizers", "optimizer_state_dict", "optim_state_dict", "lr_scheduler", "scheduler",
+    "dataloader", "train_state", "rng", "step",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,12 @@ class _Process:
     path: Path
     file: TorchFile
     meshes: dict[int, Mesh] = field(default_factory=dict)
-    """The meshes in the file by the identity of their record, which all tensors on a mesh share."""
+    """The meshes in the file by the identity of their object, which all tensors on a mesh share."""
 
-    def mesh(self, record: Record) -> Mesh:
-        if id(record) not in self.meshes:
-            self.meshes[id(record)] = mesh_of(record, self.rank, self._read)
-        return self.meshes[id(record)]
+    def mesh(self, found: Object) -> Mesh:
+        if id(found) not in self.meshes:
+            self.meshes[id(found)] = mesh_of(found, self.rank, self._read)
+        return self.meshes[id(found)]
 
     def _read(self, tensor: Strided) -> Array:
         stored = self.file.stored(tensor)
@@ -59,7 +64,7 @@ class _Process:
 
 
 def open_folder(folder: Path, request: Request) -> Checkpoint:
-    """Read the table of contents of each file and assemble the tensors.
+    """Read the table of contents of each of verl's files and assemble the tensors.
 
     Raises:
         UserError: a file is missing or damaged, or the processes disagree.
@@ -77,55 +82,44 @@ def _open_files(folder: Path, paths: Sequence[Path], layout: str, request: Reque
     contents: list[Mapping[str, Any]] = [process.file.content for process in processes]
     tensors: dict[str, Tensor] = {}
     buffers = set()
-    names = list(contents[0])
     for path, content in zip(paths, contents, strict=True):
-        _same_names(names, content, paths[0], path)
+        _check_same_names(contents[0], content, paths[0], path)
     distributed = any(isinstance(value, Distributed) for value in contents[0].values())
-    for name in names:
+    for name in contents[0]:
         values = [content[name] for content in contents]
-        if not any(isinstance(value, Strided | Distributed) for value in values):
-            continue
-        plain = isinstance(values[0], Strided)
-        tensors[name] = _tensor(name, values, processes)
-        if plain and distributed:
-            buffers.add(name)
-    plain_of = dict(zip(tensors, plain_names(tensors, str(folder)), strict=True))
+        if any(isinstance(value, Strided | Distributed) for value in values):
+            tensors[name] = _tensor(name, values, processes)
+            if distributed and isinstance(values[0], Strided):
+                buffers.add(name)
     checkpoint = Checkpoint(
         layout=layout,
         folder=folder,
-        tensors={plain_of[name]: tensor for name, tensor in tensors.items()},
+        tensors=tensors,
         companions=config_folders(folder, request.base, "huggingface"),
         inputs=list(paths),
-        buffers=frozenset(plain_of[name] for name in buffers),
-        identity={process.path.name: identity(process.file) for process in processes},
+        buffers=frozenset(buffers),
+        identity={process.path.name: process.file.identity for process in processes},
     )
-    lora.extract(checkpoint, request.alpha)
-    return checkpoint
+    return extract(checkpoint, request.alpha)
 
 
 def _accelerate_files(folder: Path) -> list[Path]:
     """The files of the first model, by rank. A missing last file is noticed by the missing part of the tensors."""
     files = {int(match[1]): path for path in folder.iterdir() if (match := ACCELERATE.fullmatch(path.name))}
     if not files:
-        raise UserError(
-            "the files have no complete tensors",
-            found="files of LOCAL_STATE_DICT, which do not contain the shapes of the parameters",
-            where=str(folder),
-            fix="set fsdp_state_dict_type to SHARDED_STATE_DICT or FULL_STATE_DICT and save the checkpoint again",
-        )
-    missing = [f"pytorch_model_fsdp_0_rank{rank}.bin" for rank in range(max(files)) if rank not in files]
+        found = "files of LOCAL_STATE_DICT, which do not contain the shapes of the parameters"
+        fix = "set fsdp_state_dict_type to SHARDED_STATE_DICT or FULL_STATE_DICT and save the checkpoint again"
+        raise UserError("the files have no complete tensors", found=found, where=str(folder), fix=fix)
+    return _all_ranks(files, max(files) + 1, "pytorch_model_fsdp_0_rank{}.bin", folder)
+
+
+def _all_ranks(files: Mapping[int, Path], size: int, pattern: str, folder: Path) -> list[Path]:
+    missing = [pattern.format(rank) for rank in range(size) if rank not in files]
     if missing:
-        raise _missing(missing, max(files) + 1, folder)
-    return [files[rank] for rank in sorted(files)]
-
-
-def _missing(names: Sequence[str], size: int, folder: Path) -> UserError:
-    return UserError(
-        f"{len(names)} of the {size} processes' files {'is' if len(names) == 1 else 'are'} missing",
-        found=f"no {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
-        where=str(folder),
-        fix="copy the files of all nodes into one folder",
-    )
+        message = f"{len(missing)} of the {size} processes' files {'is' if len(missing) == 1 else 'are'} missing"
+        found = f"no {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")
+        raise UserError(message, found=found, where=str(folder), fix=_ALL_NODES)
+    return [files[rank] for rank in range(size)]
 
 
 def _verl_files(folder: Path) -> list[Path]:
@@ -150,24 +144,17 @@ def _verl_files(folder: Path) -> list[Path]:
             fix="restore verl's names, such as model_world_size_4_rank_0.pt",
         )
     size, files = next(iter(ranks.items()))
-    missing = [f"model_world_size_{size}_rank_{rank}.pt" for rank in range(size) if rank not in files]
-    if missing:
-        raise _missing(missing, size, folder)
-    return [files[rank] for rank in range(size)]
+    return _all_ranks(files, size, f"model_world_size_{size}_rank_{{}}.pt", folder)
 
 
 def _configured_world(folder: Path) -> int | None:
     path = folder / "fsdp_config.json"
     if not path.is_file():
         return None
-    world = read_object(inside(path, folder)).get("world_size")
+    world = read_object(path, folder).get("world_size")
     if type(world) is not int:
-        raise UserError(
-            "fsdp_config.json cannot be read",
-            found=f"world_size is {world!r}",
-            where=str(path),
-            fix="remove it: the file names contain the number of processes",
-        )
+        fix = "remove it: the file names contain the number of processes"
+        raise UserError("fsdp_config.json cannot be read", found=f"world_size is {world!r}", where=str(path), fix=fix)
     return world
 
 
@@ -179,16 +166,12 @@ def _open(path: Path) -> TorchFile:
     return file
 
 
-def _same_names(names: Sequence[str], content: Mapping[str, Any], first: Path, path: Path) -> None:
-    if content.keys() != set(names):
-        difference = sorted(content.keys() ^ set(names), key=str)
+def _check_same_names(names: Mapping[str, Any], content: Mapping[str, Any], first: Path, path: Path) -> None:
+    if difference := sorted(content.keys() ^ names.keys(), key=str):
         has = path.name if difference[0] in content else first.name
-        raise UserError(
-            "the processes disagree about the names of the tensors",
-            found=f"{difference[0]} is only in {has}" + (f", and {len(difference) - 1} more" if difference[1:] else ""),
-            where=str(path),
-            fix="merge files of one run and one step; pipeline parallelism is not supported",
-        )
+        found = f"{difference[0]} is only in {has}" + (f", and {len(difference) - 1} more" if difference[1:] else "")
+        fix = "merge files of one run and one step; pipeline parallelism is not supported"
+        raise UserError("the processes disagree about the names of the tensors", found=found, where=str(path), fix=fix)
 
 
 def _tensor(name: str, values: Sequence[Any], processes: Sequence[_Process]) -> Tensor:
@@ -212,21 +195,17 @@ def _tensor(name: str, values: Sequence[Any], processes: Sequence[_Process]) -> 
             kind = stored.kind
             copies = boxes.setdefault((offsets, stored.shape), [])
             if copies and not _equal(copies[0][0], stored):
-                raise UserError(
-                    f"two processes hold different values of {name}",
-                    found=f"{copies[0][1].name} and {process.path.name} differ",
-                    where=folder,
-                    fix=_FIX,
-                )
+                found = f"{copies[0][1].name} and {process.path.name} differ"
+                raise UserError(f"two processes hold different values of {name}", found=found, where=folder, fix=_FIX)
             copies.append((stored, process.path))
     assert whole is not None
     pieces = [
-        Piece(offsets, replace(copies[0][0], copies=tuple(stored for stored, _ in copies[1:])))
+        Piece.of(offsets, replace(copies[0][0], copies=tuple(stored for stored, _ in copies[1:])))
         for (offsets, lengths), copies in boxes.items()
         if prod(lengths) or not prod(whole)
     ]
-    if kind is None or not tile(whole, [(piece.offsets, piece.block.shape) for piece in pieces]):
-        held_elements = sum(prod(piece.block.shape) for piece in pieces)
+    if kind is None or not tile(whole, [(piece.offsets, piece.shape) for piece in pieces]):
+        held_elements = sum(prod(piece.shape) for piece in pieces)
         raise UserError(
             f"the files do not contain all of {name}",
             found=f"parts with {held_elements:,} of {prod(whole):,} elements of the shape {list(whole)}"
@@ -234,9 +213,13 @@ def _tensor(name: str, values: Sequence[Any], processes: Sequence[_Process]) -> 
             where=folder,
             fix=_FIX,
         )
-    if len(pieces) == 1 and isinstance(pieces[0].block, Stored):
-        return pieces[0].block
+    if len(pieces) == 1:
+        return pieces[0].stored
     return Assembled(kind, whole, sorted(pieces, key=lambda piece: piece.offsets))
+
+
+def _equal(left: Stored, right: Stored) -> bool:
+    return (left.checksum is not None and left.checksum == right.checksum) or identical(left, right)
 
 
 def _held(name: str, value: Any, process: _Process) -> tuple[Shape, list[tuple[Shape, Stored]]]:
@@ -248,10 +231,9 @@ def _held(name: str, value: Any, process: _Process) -> tuple[Shape, list[tuple[S
             return value.shape, [_dtensor_box(name, value, process)]
         if isinstance(value, Distributed):
             return value.shape, list(_sharded_boxes(value, process.file))
+        found = f"{type(value).__name__}, but other processes have a tensor"
     except DAMAGED as error:
         found = f"{type(error).__name__}: {error}"
-        raise UserError(f"{name} cannot be read", found=found, where=str(process.path), fix=_FIX) from None
-    found = f"{type(value).__name__}, but other processes have a tensor"
     raise UserError(f"{name} cannot be read", found=found, where=str(process.path), fix=_FIX)
 
 
@@ -263,18 +245,15 @@ def _dtensor_box(name: str, value: Distributed, process: _Process) -> tuple[Shap
     offsets, lengths = box(value.shape, placements, mesh)
     stored = process.file.stored(local)
     if stored.shape != lengths:
-        raise UserError(
-            f"the shape of the shard of {name} does not match its placement",
-            found=f"{list(stored.shape)}, expected {list(lengths)} of {list(value.shape)}",
-            where=str(process.path),
-            fix=_FIX,
-        )
+        message = f"the shape of the shard of {name} does not match its placement"
+        found = f"{list(stored.shape)}, expected {list(lengths)} of {list(value.shape)}"
+        raise UserError(message, found=found, where=str(process.path), fix=_FIX)
     return offsets, stored
 
 
 def _sharded_boxes(value: Distributed, file: TorchFile) -> Iterator[tuple[Shape, Stored]]:
     for shard in value.state[0]:
-        metadata: Record = shard.get("metadata")
+        metadata: Object = shard.get("metadata")
         stored = file.stored(shard.get("tensor"))
         sizes = whole_numbers(metadata.get("shard_sizes"))
         if stored.shape != sizes:
@@ -282,11 +261,109 @@ def _sharded_boxes(value: Distributed, file: TorchFile) -> Iterator[tuple[Shape,
         yield whole_numbers(metadata.get("shard_offsets")), stored
 
 
-def _equal(left: Stored, right: Stored) -> bool:
-    if left.checksum is not None and left.checksum == right.checksum:
-        return True
-    for start in range(0, size_of(left), 1 << 20):
-        count = min(1 << 20, size_of(left) - start)
-        if left.read(start, count).tobytes() != right.read(start, count).tobytes():
-            return False
-    return True
+def open_dcp(folder: Path, request: Request) -> Checkpoint:
+    """Read ``.metadata`` and check that the chunk files are complete. Chunks are opened when they are read."""
+    path = folder / ".metadata"
+    content = inside(path, folder).read_bytes()
+    metadata = pickles.load(content, str(path))
+    if not isinstance(metadata, Object) or not metadata.name.endswith(".Metadata"):
+        raise UserError("the file is not metadata of torch.distributed.checkpoint", where=str(path))
+    files: dict[str, MappedFile] = {}
+    try:
+        tensors = _described(folder, metadata, files)
+    except DAMAGED as error:
+        found = f"{type(error).__name__}: {error}"
+        raise UserError("the checkpoint metadata cannot be read", found=found, where=str(path)) from None
+    if not tensors:
+        raise UserError("the checkpoint contains no model tensors", where=str(folder))
+    checkpoint = Checkpoint(
+        layout="torch-dcp",
+        folder=folder,
+        tensors=tensors,
+        companions=config_folders(folder, request.base, "huggingface"),
+        inputs=[path, *(file.path for file in files.values())],
+        identity={path.name: hashlib.sha256(content).hexdigest()},
+    )
+    return extract(checkpoint, request.alpha)
+
+
+def _described(folder: Path, metadata: Object, files: dict[str, MappedFile]) -> dict[str, Tensor]:
+    """The tensors of the model. The files with their chunks are added to ``files``."""
+    places = {}
+    for index, place in metadata.get("storage_data").items():
+        offset = index.get("offset")
+        places[index.get("fqn"), None if offset is None else tuple(offset)] = place
+    names = _names(metadata)
+    return {
+        names[key]: _chunked(folder, key, entry, places, files)
+        for key, entry in metadata.get("state_dict_metadata").items()
+        if key in names and entry.name.endswith(".TensorStorageMetadata")
+    }
+
+
+def _names(metadata: Object) -> dict[str, str]:
+    """The tensor name for each key of the model."""
+    paths = metadata.get("planner_data")
+    names = {}
+    for key in metadata.get("state_dict_metadata"):
+        path = paths.get(key, (key,)) if isinstance(paths, Mapping) else (key,)
+        path = tuple(str(part) for part in path)
+        if _OTHERS & set(path[:-1]) or (len(path) == 1 and path[0].partition(".")[0] in _OTHERS):
+            continue
+        while len(path) > 1 and path[0] in _MODEL:
+            path = path[1:]
+        names[key] = ".".join(path)
+    return names
+
+
+def _chunked(
+    folder: Path, key: str, entry: Object, places: Mapping[Any, Object], files: dict[str, MappedFile]
+) -> Tensor:
+    kind = entry.get("properties").state[0]
+    if not isinstance(kind, Kind):
+        raise ValueError(f"{key} has an unknown dtype")
+    shape = whole_numbers(entry.get("size"))
+    pieces = []
+    for chunk in entry.get("chunks"):
+        offsets, sizes = whole_numbers(chunk.get("offsets")), whole_numbers(chunk.get("sizes"))
+        if 0 in sizes and 0 not in shape:
+            continue
+        place = places.get((key, offsets)) or places.get((key, None))
+        if place is None:
+            raise UserError(f"the metadata have no location for {key}", where=str(folder))
+        if place.get("transform_descriptors"):
+            fix = "save the checkpoint without stream transforms"
+            raise UserError(f"{key} is compressed", where=str(folder), fix=fix)
+        name = place.get("relative_path")
+        if name not in files:
+            path = inside(folder / name, folder)
+            if not path.is_file():
+                raise UserError("a checkpoint file is missing", found=f"no {name}", where=str(folder), fix=_ALL_NODES)
+            files[name] = MappedFile(path)
+        file = files[name]
+        begin, length = whole_number(place.get("offset")), whole_number(place.get("length"))
+        if begin + length > file.size:
+            found = f"{file.size:,} bytes, but {key} ends at {begin + length:,}"
+            raise UserError("a checkpoint file is truncated", found=found, where=str(file.path), fix=COPY_AGAIN)
+        pieces.append(Piece(offsets, sizes, partial(_chunk, file, begin, length, kind, sizes, key)))
+    if not tile(shape, [(piece.offsets, piece.shape) for piece in pieces]):
+        held = sum(prod(piece.shape) for piece in pieces)
+        raise UserError(
+            f"the checkpoint does not contain all of {key}",
+            found=f"parts with {held:,} of {prod(shape):,} elements"
+            + (", which overlap or exceed its shape" if held >= prod(shape) else ""),
+            where=str(folder),
+            fix=_FIX,
+        )
+    return Assembled(kind, shape, sorted(pieces, key=lambda piece: piece.offsets))
+
+
+def _chunk(file: MappedFile, begin: int, length: int, kind: Kind, shape: Shape, key: str) -> Stored:
+    """The location of the elements in the archive that is a range of a file."""
+    archive = TorchFile(file, begin, length)
+    tensor = archive.content
+    if not isinstance(tensor, Strided) or tensor.shape != shape or tensor.kind is not kind:
+        found = f"{list(tensor.shape)} {tensor.kind.name}" if isinstance(tensor, Strided) else type(tensor).__name__
+        message = f"{key} does not match the metadata"
+        raise UserError(message, found=f"{found}, expected {list(shape)} {kind.name}", where=str(file.path))
+    return archive.stored(tensor)

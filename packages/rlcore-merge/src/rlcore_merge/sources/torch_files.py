@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -10,11 +12,9 @@ from typing import Any
 
 from rlcore.errors import UserError
 
-from rlcore_merge import pickles
-from rlcore_merge.mapped_file import MappedFile
-from rlcore_merge.pickles import Distributed, Strided
-from rlcore_merge.records import COPY_AGAIN, Record
-from rlcore_merge.tensors import Stored
+from rlcore_merge.sources import pickles
+from rlcore_merge.sources.pickles import Distributed, Strided
+from rlcore_merge.tensors import COPY_AGAIN, MappedFile, Record, Stored
 
 _LOCAL_HEADER = 30
 """Bytes of a zip member's local header before its name; it ends with the lengths of name and extra field."""
@@ -29,9 +29,6 @@ class _Window(io.RawIOBase):
 
     def __init__(self, file: MappedFile, start: int, size: int) -> None:
         self._file, self._start, self._size, self._at = file, start, size, 0
-
-    def readable(self) -> bool:
-        return True
 
     def seekable(self) -> bool:
         return True
@@ -71,12 +68,9 @@ class TorchFile:
         except Exception as error:  # a damaged archive raises anything
             raise _damaged_archive(file, error) from None
         if order != b"little":
-            raise UserError(
-                "checkpoints of big-endian machines are not supported",
-                found=order[:20].decode("ascii", "replace"),
-                where=where,
-            )
-        self.content: Any = pickles.load(io.BytesIO(pickled), where)
+            found = order[:20].decode("ascii", "replace")
+            raise UserError("checkpoints of big-endian machines are not supported", found=found, where=where)
+        self.content: Any = pickles.load(pickled, where)
 
     def stored(self, tensor: Strided) -> Stored:
         """The location of a tensor's elements.
@@ -84,22 +78,13 @@ class TorchFile:
         Raises:
             UserError: the storage is missing or has another size, or the tensor is not inside it.
         """
-        storage = tensor.storage
+        storage, where = tensor.storage, str(self.file.path)
         record = self._records.get(f"data/{storage.key}")
         if record is None:
-            raise UserError(
-                "a checkpoint file is incomplete",
-                found=f"the storage {storage.key} is missing",
-                where=str(self.file.path),
-                fix=COPY_AGAIN,
-            )
+            found = f"the storage {storage.key} is missing"
+            raise UserError("a checkpoint file is incomplete", found=found, where=where, fix=COPY_AGAIN)
         if not storage.size <= record.size < storage.size + storage.alignment:
-            raise UserError(
-                "a checkpoint file is damaged",
-                found=f"the storage {storage.key} has {record.size:,} bytes instead of {storage.size:,}",
-                where=str(self.file.path),
-                fix=COPY_AGAIN,
-            )
+            raise self.file.damaged(f"the storage {storage.key} has {record.size:,} bytes instead of {storage.size:,}")
         position = record.position + tensor.offset * tensor.kind.size
         return Stored(self.file, position, tensor.kind, tensor.shape, tensor.strides, record)
 
@@ -119,18 +104,16 @@ class TorchFile:
         others = ((name, value) for name, value in content.items() if not isinstance(value, Strided))
         lost = [str(name)[:100] for name, value in others if _has_tensors(value, seen)]
         if lost:
-            raise UserError(
-                "the file is not a complete, flat state dict",
-                found=f"{lost[0]} is a part of a tensor or contains several tensors",
-                where=where,
-                fix="save model.state_dict(), or pass the folder with the files of all processes",
-            )
+            found = f"{lost[0]} is a part of a tensor or contains several tensors"
+            fix = "save model.state_dict(), or pass the folder with the files of all processes"
+            raise UserError("the file is not a complete, flat state dict", found=found, where=where, fix=fix)
         return {name: self.stored(value) for name, value in content.items() if isinstance(value, Strided)}
 
     @property
-    def checksums(self) -> Mapping[str, int | None]:
-        """CRC-32 of every record by name. Together they identify the content."""
-        return {name: record.checksum for name, record in self._records.items()}
+    def identity(self) -> str:
+        """A digest of the checksums of all records, which changes with the content."""
+        checksums = sorted((name, record.checksum) for name, record in self._records.items())
+        return hashlib.sha256(json.dumps(checksums).encode()).hexdigest()
 
 
 def _has_tensors(value: Any, seen: set[int]) -> bool:
@@ -174,12 +157,7 @@ def _record(file: MappedFile, info: zipfile.ZipInfo, start: int, *, recorded: bo
     begin = file.buffer[header : header + _LOCAL_HEADER + len(name)]
     if begin[:4] != _SIGNATURE or begin[26:28] != struct.pack("<H", len(name)) or begin[_LOCAL_HEADER:] != name:
         # The table of contents refers to another place: the data would be wrong.
-        raise UserError(
-            "a checkpoint file is damaged",
-            found=f"the header of record {info.filename} does not match the table of contents",
-            where=str(file.path),
-            fix=COPY_AGAIN,
-        )
+        raise file.damaged(f"the header of record {info.filename} does not match the table of contents")
     (extra,) = struct.unpack("<H", begin[28:_LOCAL_HEADER])
     position = header + _LOCAL_HEADER + len(name) + extra
     return Record(file, position, info.file_size, info.CRC if recorded else None, info.filename)
@@ -187,21 +165,13 @@ def _record(file: MappedFile, info: zipfile.ZipInfo, start: int, *, recorded: bo
 
 def _not_an_archive(file: MappedFile, beginning: bytes) -> UserError:
     old = beginning[:1] == b"\x80"
-    return UserError(
-        "a checkpoint file cannot be read",
-        found="the format of torch before 1.6" if old else "not a torch.save archive",
-        where=str(file.path),
-        fix="load it with torch and save it again" if old else COPY_AGAIN,
-    )
+    found = "the format of torch before 1.6" if old else "not a torch.save archive"
+    fix = "load it with torch and save it again" if old else COPY_AGAIN
+    return UserError("a checkpoint file cannot be read", found=found, where=str(file.path), fix=fix)
 
 
 def _damaged_archive(file: MappedFile, error: Exception) -> UserError:
     if isinstance(error, zipfile.BadZipFile) and str(error) == "File is not a zip file":
         found = f"the end of the archive is missing after {file.size:,} bytes"
         return UserError("a checkpoint file is truncated", found=found, where=str(file.path), fix=COPY_AGAIN)
-    return UserError(
-        "a checkpoint file is damaged",
-        found=f"its table of contents cannot be read: {type(error).__name__}: {error}",
-        where=str(file.path),
-        fix=COPY_AGAIN,
-    )
+    return file.damaged(f"its table of contents cannot be read: {type(error).__name__}: {error}")

@@ -1,9 +1,9 @@
 """Read pickles of tensors without running code that they name.
 
 A pickle is a program that imports and calls functions. This reader imports nothing: each name on a fixed allowlist
-maps to a function of this module or to an inert record of its arguments and state. Any other name raises an error. This
-is stricter than ``torch.load(weights_only=True)``, which imports and calls the names on its allowlist, and it needs
-neither torch nor a process group.
+maps to a function of this module or to an inert object with its arguments and state. Any other name raises an error.
+This is stricter than ``torch.load(weights_only=True)``, which imports and calls the names on its allowlist, and it
+needs neither torch nor a process group.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, NoReturn, Self
+from typing import Any, Self
 
 from rlcore.errors import UserError
 
-from rlcore_merge.blocks import Shape
-from rlcore_merge.dtypes import BY_TORCH_NAME, Kind, refuse_state
+from rlcore_merge.tensors import BY_TORCH_NAME, COPY_AGAIN, Kind, Shape, refuse_state
 
 MOST_NUMBERS = 64
 """Numbers in a shape."""
@@ -32,18 +31,18 @@ class ForbiddenName(UserError):
     """A pickle names something other than checkpoint data."""
 
 
-class Record:
+class Object:
     """An inert object of a pickle: its constructor arguments and its state."""
 
     name = ""
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
         """Keep the constructor arguments."""
-        if len(arguments) > MOST_NUMBERS:  # each record has a copy of them
+        if len(arguments) > MOST_NUMBERS:  # each object has a copy of them
             raise ValueError(f"an object with {len(arguments)} arguments")
-        record = object.__new__(cls)
-        record.arguments, record.state = arguments, named
-        return record
+        made = object.__new__(cls)
+        made.arguments, made.state = arguments, named
+        return made
 
     arguments: tuple[Any, ...]
     state: Any
@@ -57,7 +56,7 @@ class Record:
     def __setitem__(self, key: Any, value: Any) -> None: ...
 
     def append(self, item: Any) -> None:
-        """Ignore items: a record does not act as a list."""
+        """Ignore items: an object does not act as a list."""
 
     def extend(self, items: Any) -> None:
         """See `append`."""
@@ -131,7 +130,7 @@ def _kind(value: Any) -> str:
     return type(value).__name__  # not its text, which can be exponentially longer than the pickle
 
 
-def whole_numbers(values: Any) -> Shape:
+def whole_numbers(values: Any = ()) -> Shape:
     """A shape or strides. Raises `ValueError` for any other value."""
     if not isinstance(values, tuple | list) or len(values) > MOST_NUMBERS:
         raise ValueError(f"{_kind(values)} instead of at most {MOST_NUMBERS} whole numbers")
@@ -195,17 +194,18 @@ def _typed(function: Any, type_: Any, arguments: Any, state: Any) -> Any:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    if isinstance(owner, type) and issubclass(owner, Record):
-        return _record(f"{owner.name}.{name}")
-    raise ForbiddenName(
+    if isinstance(owner, type) and issubclass(owner, Object):
+        return _object(f"{owner.name}.{name}")
+    raise _forbidden(f"getattr of {_kind(owner)}")
+
+
+def _forbidden(found: str) -> ForbiddenName:
+    return ForbiddenName(
         "the checkpoint was rejected: its pickle contains more than data",
-        found=f"getattr of {_kind(owner)}",
-        fix=_DISTRUST,
+        found=found,
+        fix="do not trust this file; if you wrote it yourself, save only the state dict: "
+        "torch.save(model.state_dict(), FILE)",
     )
-
-
-def _size(values: Any = ()) -> Shape:
-    return whole_numbers(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,27 +221,15 @@ class Function:
         return self.call(*arguments)
 
 
-def _record(name: str) -> type[Record]:
-    return type("Record", (Record,), {"name": name})
+def _object(name: str) -> type[Object]:
+    return type("Record", (Object,), {"name": name})
 
-
-_DISTRUST = (
-    "do not trust this file; if you wrote it yourself, save only the state dict: torch.save(model.state_dict(), FILE)"
-)
 
 _STORAGES = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
-    "ComplexFloatStorage": "complex64",
-}
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
+}  # fmt: skip
 
 _COPIES: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": Ordered,
@@ -257,7 +245,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "builtins.getattr": Function(_attribute),
     "__builtin__.getattr": Function(_attribute),
     "builtins.slice": slice,
-    "torch.Size": Function(_size),
+    "torch.Size": Function(whole_numbers),
     "torch._utils._rebuild_tensor": Function(_tensor_v1),
     "torch._utils._rebuild_tensor_v2": Function(_tensor_v2),
     "torch._utils._rebuild_tensor_v3": Function(_tensor_v3),
@@ -313,9 +301,8 @@ _NAMES = {f"{module}.{name}" for module, names in _MODULES.items() for name in n
 class Reader(pickle.Unpickler):
     """Unpickle one file. Names that are not on the allowlist raise `ForbiddenName`."""
 
-    def __init__(self, content: bytes, where: str) -> None:
+    def __init__(self, content: bytes) -> None:
         super().__init__(io.BytesIO(content))
-        self._where = where
         self._left = 2 * len(content)
         """Elements that may still be copied. Every element takes at least one byte of the pickle."""
         self._known: dict[str, Any] = {}
@@ -338,22 +325,14 @@ class Reader(pickle.Unpickler):
         if module == "torch" and name in BY_TORCH_NAME:
             return BY_TORCH_NAME[name]
         if full in _NAMES:
-            return _record(full)
-        self._forbid(full)
+            return _object(full)
+        raise _forbidden(f"it imports {full}")
 
     def _copy(self, make: Callable[..., Any], *arguments: Any) -> Any:
         self._left -= sum(len(one) for one in arguments if isinstance(one, Sized))
         if self._left < 0:
             raise ValueError("more copies of lists than any checkpoint has")
         return make(*arguments)
-
-    def _forbid(self, full: str) -> NoReturn:
-        raise ForbiddenName(
-            "the checkpoint was rejected: its pickle contains more than data",
-            found=f"it imports {full}",
-            where=self._where,
-            fix=_DISTRUST,
-        )
 
     def persistent_load(self, pid: Any) -> Storage:
         """A reference to a storage: ``("storage", type, key, device, elements)``."""
@@ -375,23 +354,19 @@ def _check_memory(content: bytes) -> None:
             raise ValueError(f"the index {argument:,} in a pickle of {len(content):,} bytes")
 
 
-def load(file: IO[bytes], where: str) -> Any:
-    """The object in a pickle, with `Record`, `Strided` and `Distributed` in place of objects that are not plain data.
+def load(content: bytes, where: str) -> Any:
+    """The object in a pickle, with `Object`, `Strided` and `Distributed` in place of objects that are not plain data.
 
     Raises:
         ForbiddenName: the pickle names something that is not on the allowlist.
         UserError: the pickle is damaged.
     """
     try:
-        content = file.read()
         _check_memory(content)
-        return Reader(content, where).load()
+        return Reader(content).load()
     except ForbiddenName as error:
-        raise ForbiddenName(error.message, found=error.found, where=where, fix=error.fix) from None
+        error.where = where
+        raise
     except Exception as error:  # a damaged pickle raises anything
-        raise UserError(
-            "a checkpoint file cannot be read",
-            found=f"its pickle is damaged or has an unknown format: {type(error).__name__}: {error}",
-            where=where,
-            fix="copy or save the file again",
-        ) from None
+        found = f"its pickle is damaged or has an unknown format: {type(error).__name__}: {error}"
+        raise UserError("a checkpoint file cannot be read", found=found, where=where, fix=COPY_AGAIN) from None
