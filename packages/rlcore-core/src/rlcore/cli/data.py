@@ -28,7 +28,7 @@ from rlcore.config.tables import validate_options
 from rlcore.errors import DataError, NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.json_files import json_lines, parse_json, read_json
 from rlcore.plugin_calls import value_text
-from rlcore.plugins.registry import Registry, make_component, worked
+from rlcore.plugins.registry import Registry, asked, make_component
 from rlcore.runs.records import blobs_of
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.exits import exits_reported
@@ -131,7 +131,7 @@ def _work(verb: str, name: str, options: tuple[str, ...], *, help_options: bool,
     values = validate_options(model, layers, subject=f"the options of rlcore data {verb} {name}")
     function = registry.load_for("dataset", spec, target)
     what = f"{verb} of {registry.named('dataset', name)}"
-    summary = worked(what, function, *(() if values is None else (values,))) or {}
+    summary = asked(what, function, *(() if values is None else (values,)), takes_long=True) or {}
     if not isinstance(summary, Mapping):
         raise PluginError(f"{what} must return a summary", found=value_text(summary), fix="return a dict")
     summary = {str(key): value for key, value in summary.items()}

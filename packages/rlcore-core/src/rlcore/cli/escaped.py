@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rlcore.escaping import printable
 from rlcore.plugins.discovery import discover
-from rlcore.plugins.importing import describe
-from rlcore.plugins.loading import FILE_MODULE
+from rlcore.plugins.loading import FILE_MODULE, describe
 from rlcore.terminal import say, traceback_lines
 
 STATUS = 70

@@ -24,9 +24,8 @@ from rlcore.config.schema import RunConfig
 from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.plugin_calls import plugin_code, value_text
 from rlcore.plugins.discovery import is_host
-from rlcore.plugins.importing import describe
 from rlcore.plugins.installed import Offer
-from rlcore.plugins.loading import pip_line
+from rlcore.plugins.loading import describe, pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.specs import DialectSpec
 

@@ -132,12 +132,13 @@ def _entries() -> Iterator[tuple[Plugin, list[str]]]:
     """Plugins and the requirements of their distributions. A malformed distribution affects no other."""
     seen = set()
     for distribution in importlib.metadata.distributions():
+        entries, problem = [], ""
         try:
-            text, unreadable = distribution.read_text("entry_points.txt") or "", None
-        except UnicodeDecodeError as error:
-            text, unreadable = GROUP, error  # may be a plugin, so report it
-        if GROUP not in text:
-            continue
+            if GROUP not in (distribution.read_text("entry_points.txt") or ""):
+                continue
+            entries = list(distribution.entry_points.select(group=GROUP))
+        except Exception as error:  # it may be a plugin, so report it
+            problem = f"its entry_points.txt cannot be read: {error}"
         try:
             name, version = distribution.metadata["Name"] or "unknown", distribution.version or ""
         except Exception:
@@ -145,23 +146,12 @@ def _entries() -> Iterator[tuple[Plugin, list[str]]]:
         if canonical(name) in seen:  # shadowed by an earlier entry of sys.path
             continue
         seen.add(canonical(name))
-        try:
-            if unreadable is not None:
-                raise unreadable
-            for entry in distribution.entry_points.select(group=GROUP):
-                plugin = Plugin(name=entry.name, distribution=name, version=version, module=entry.value)
-                yield plugin, distribution.requires or []
-        except Exception as error:
-            broken = Plugin(
-                name=name,
-                distribution=name,
-                version=version,
-                module="",
-                state=State.BROKEN,
-                problem=f"its entry_points.txt cannot be read: {error}",
-                fix=f"pip install --force-reinstall {name}",
-            )
-            yield broken, []
+        for entry in entries:
+            plugin = Plugin(name=entry.name, distribution=name, version=version, module=entry.value)
+            yield plugin, distribution.requires or []
+        if problem:
+            broken = Plugin(name=name, distribution=name, version=version, module="", state=State.BROKEN)
+            yield replace(broken, problem=problem, fix=f"pip install --force-reinstall {name}"), []
 
 
 def _check_requirements(plugin: Plugin, requirements: list[str]) -> Plugin:
