@@ -9,9 +9,9 @@ import torch
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.event_loop import EventLoop
-from rlcore.models.device import device_name
 from rlcore.types import Group, RolloutRequest, Trajectory
 from rlcore.wording import counted
+from rlcore_models.device import device_name
 
 from rlcore_control.config import ControlExecutorConfig
 from rlcore_control.environments import Environments

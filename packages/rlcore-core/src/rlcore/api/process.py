@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlcore.models.weights import threads_kept
+from rlcore.models.threads import threads_kept
 from rlcore.session.exits import exits_reported
 from rlcore.terminal import LogHandler, in_notebook
 

@@ -24,7 +24,7 @@ from rlcore.errors import (
 )
 from rlcore.escaping import printable
 from rlcore.invocation import as_typed
-from rlcore.models.weights import let_waiting_threads_sleep
+from rlcore.models.threads import let_waiting_threads_sleep
 from rlcore.redaction import forget, remember_arguments
 from rlcore.session.signals import Terminated, status_of, terminations_raised
 from rlcore.terminal import log_to_terminal, say
