@@ -14,6 +14,7 @@ from typing import Any
 
 from rlcore.checks import Finding, findings_of
 from rlcore.config.layers import Layer, file_layer, override_layers
+from rlcore.config.requirements import unmet
 from rlcore.config.resolve import resolve
 from rlcore.errors import UserError
 from rlcore.models.shape import shape_of_name
@@ -254,7 +255,7 @@ def plugins() -> Iterator[Finding]:
 def recipe_findings(registry: Registry, name: str, layer: Layer, overrides: Sequence[Layer] = ()) -> Iterator[Finding]:
     """Check the components, settings, data, model and memory of a recipe."""
     recipe = dict(layer.tree)
-    missing = [text for text in recipe.get("requires", []) if not _is_installed(text)]
+    missing = [text for text in recipe.get("requires", []) if unmet(text)]
     if missing:
         yield Finding(status="fail", text=f"not installed: {', '.join(missing)}", fix=pip_line(missing))
     usable = not missing
@@ -359,17 +360,6 @@ def _outdated(name: str, version: str) -> list[Finding]:
                 findings.append(Finding(status="fail", text=text, fix=pip_line([f"{name}{requirement.specifier}"])))
                 return findings
     return findings
-
-
-def _is_installed(text: str) -> bool:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return False
-    version = _version(requirement.name)
-    return version is not None and requirement.specifier.contains(version, prereleases=True)
 
 
 Check = Callable[[], Iterator[Finding]]

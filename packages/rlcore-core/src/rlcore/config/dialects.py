@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer, file_layer
-from rlcore.config.limits import check_overrides, check_tree
+from rlcore.config.origins import check_overrides, check_tree
 from rlcore.config.schema import RunConfig
 from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.plugin_calls import plugin_code, value_text
@@ -31,9 +30,8 @@ from rlcore.specs import DialectSpec
 
 log = logging.getLogger("rlcore.plugins")
 DIALECTS = "rlcore-compat"
-"""The distribution that holds rlcore's own dialects."""
-MOST_KEYS = 100_000
-"""The most keys and lines of a dialect that are read."""
+"""The distribution with rlcore's own dialects."""
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +145,9 @@ def install_hint(registry: Registry) -> str | None:
 
 def nearest_dialect_key(registry: Registry, key: str) -> str | None:
     """The key or table of an installed dialect that is closest to an unknown key, or ends with it."""
-    keys = [known for offer, dialect in _override_dialects(registry) for known in _keys(offer, dialect)]
+    keys: list[str] = []
+    for offer, dialect in _override_dialects(registry):
+        keys += _ask(offer, "keys", partial(_keys, dialect), default=[])
     if near := get_close_matches(key, keys, n=1, cutoff=0.85):
         return near[0]
     if longer := [known for known in keys if f".{key}." in f"{known}."]:
@@ -171,40 +171,33 @@ def _assign(
 ) -> tuple[list[tuple[Offer, OverrideDialect, list[str]]], list[str]]:
     """The overrides that each dialect claims, and the remaining ones."""
     known_keys, own = set(keys_of(RunConfig)), []
-    claimed: list[tuple[Offer, OverrideDialect, list[str]]] = []
+    claimed: dict[str, tuple[Offer, OverrideDialect, list[str]]] = {}
     dialects = _override_dialects(registry) if overrides else []
     for text in overrides:
         key, equals, _ = text.partition("=")
         key = key.strip()
         asked = dialects if equals and key not in known_keys else ()
-        offer = _select([offer for offer, dialect in asked if _claims(offer, dialect, key)], f"the key {key}")
-        if offer is None:
+        claims = [each for each in asked if _ask(each[0], "claims", partial(each[1].claims, key), default=False)]
+        if (offer := _select([offer for offer, _ in claims], f"the key {key}")) is None:
             own.append(text)
-            continue
-        texts = next((texts for known, _, texts in claimed if known is offer), None)
-        if texts is None:
-            texts = []
-            claimed.append((offer, next(dialect for known, dialect in dialects if known is offer), texts))
-        texts.append(text)
-    return claimed, own
+        else:
+            dialect = next(dialect for known, dialect in claims if known is offer)
+            claimed.setdefault(offer.spec.id, (offer, dialect, []))[2].append(text)
+    return list(claimed.values()), own
 
 
-def _claims(offer: Offer, dialect: OverrideDialect, key: str) -> bool:
+def _ask(offer: Offer, what: str, ask: Callable[[], Value], *, default: Value) -> Value:
+    """The answer of a dialect. One that fails must not affect runs that do not use it."""
     try:
-        with plugin_code(f"claims of the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
-            return bool(dialect.claims(key))
+        with plugin_code(f"{what} of the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
+            return ask()
     except Exception as error:
-        log.error("skipping the dialect %s (%s): %s", offer.spec.id, offer.plugin.origin, describe(error))
-        return False
+        log.error("skipping %s of the dialect %s (%s): %s", what, offer.spec.id, offer.plugin.origin, describe(error))
+        return default
 
 
-def _keys(offer: Offer, dialect: OverrideDialect) -> list[str]:
-    try:
-        with plugin_code(f"keys of the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
-            return [key for key in islice(dialect.keys, MOST_KEYS) if isinstance(key, str)]
-    except Exception as error:
-        log.error("skipping the keys of the dialect %s (%s): %s", offer.spec.id, offer.plugin.origin, describe(error))
-        return []
+def _keys(dialect: OverrideDialect) -> list[str]:
+    return list(dialect.keys)
 
 
 def _offers(registry: Registry) -> Iterator[tuple[Offer, DialectSpec]]:
@@ -242,7 +235,7 @@ def _call(offer: Offer, translate: Callable[[], Translation]) -> Translation:
             made = translate()
             if not isinstance(made, Translation) or not isinstance(made.layer, Layer):
                 raise TypeError(f"it returned {value_text(made)}, expected a Translation")
-            return dataclasses.replace(made, lines=[str(line) for line in islice(made.lines, MOST_KEYS)])
+            return dataclasses.replace(made, lines=list(map(str, made.lines)))
     except RlcoreError:
         raise
     except Exception as error:
@@ -252,17 +245,3 @@ def _call(offer: Offer, translate: Callable[[], Translation]) -> Translation:
             where=offer.plugin.origin,
             fix=f"pip install --upgrade {offer.plugin.distribution}",
         ) from error
-
-
-__all__ = [
-    "ConfigFile",
-    "FileDialect",
-    "Given",
-    "OverrideDialect",
-    "Translated",
-    "Translation",
-    "dialect_of",
-    "install_hint",
-    "nearest_dialect_key",
-    "translate",
-]

@@ -13,9 +13,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.limits import check_overrides, check_tree
 from rlcore.config.messages import Problem, ProblemsError
-from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
+from rlcore.config.origins import KeyPath, check_overrides, check_tree, parse_toml, parse_yaml, read_text
 from rlcore.errors import did_you_mean
 from rlcore.redaction import remember_arguments, remember_secrets
 
