@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.checks import Finding, findings_of
-from rlcore.config.layers import Layer, file_layer, override_layers
+from rlcore.config.layers import Layer, file_layer, override_layers, recipe_layer
 from rlcore.config.requirements import unmet
 from rlcore.config.resolve import resolve
 from rlcore.errors import UserError
@@ -93,13 +93,10 @@ def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) ->
         return recipe, file_layer(Path(recipe))
     if plugin is None and "/" not in (recipe or ""):
         raise UserError(f"the recipe {recipe!r} needs a plugin", fix="give -p PLUGIN -r NAME, or -r PLUGIN/NAME")
-    id = (
-        (recipe or "")
-        if plugin is None
-        else f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
-    )
-    text = registry.load("recipe", id).read_text(encoding="utf-8")
-    return id, file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}")
+    id = recipe or ""
+    if plugin is not None:
+        id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
+    return id, recipe_layer(registry, id)
 
 
 def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:

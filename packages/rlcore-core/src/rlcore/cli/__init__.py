@@ -10,7 +10,7 @@ import click
 
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.cli.interrupts import interrupts_handled
-from rlcore.cli.text import examples
+from rlcore.cli.output import examples
 from rlcore.errors import (
     ComponentExitError,
     DivergenceError,

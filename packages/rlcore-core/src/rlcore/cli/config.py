@@ -13,8 +13,8 @@ import click
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
+from rlcore.cli.output import json_option, print_json
 from rlcore.config.fields import inner_models
 from rlcore.config.layers import file_layer, leaves, merge_layers
 from rlcore.config.resolve import Resolved, resolve

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
+from rlcore.cli.output import json_option, print_json
 from rlcore.cli.training import Request, skipped_rows
 from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve

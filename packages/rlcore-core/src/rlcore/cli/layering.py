@@ -6,25 +6,24 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from rlcore.cli.text import printable
+from rlcore.cli.output import printable
 from rlcore.config.dialects import translate
 from rlcore.config.layers import (
     COMMAND_LINE,
     Layer,
-    file_layer,
     leaves,
     merge_layers,
     override_layers,
     override_of,
+    recipe_layer,
 )
 from rlcore.errors import UserError
 from rlcore.models.folder import BUILTIN
-from rlcore.plugins.registry import KINDS, Registry, asked
+from rlcore.plugins.registry import KINDS, Registry
 from rlcore.redaction import remember_arguments
 from rlcore.runs.directory import Asked
 from rlcore.session.processes import speaks_first
@@ -171,9 +170,7 @@ def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple
         _check_has_recipes(registry, plugin)
         id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
     offer = registry.offer("recipe", id)
-    origin = offer.plugin.origin if offer is not None else ""
-    text = asked(f"the text of {registry.named('recipe', id)}", registry.load("recipe", id).read_text, encoding="utf-8")
-    return file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}"), id, origin
+    return recipe_layer(registry, id), id, offer.plugin.origin if offer is not None else ""
 
 
 def _check_has_recipes(registry: Registry, name: str) -> None:

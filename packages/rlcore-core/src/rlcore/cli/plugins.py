@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlcore.cli.json_output import json_option, print_json
-from rlcore.cli.text import examples
+from rlcore.cli.output import examples, json_option, print_json
 from rlcore.plugins.discovery import Plugin, State, discover
 from rlcore.plugins.loading import pip_line
 from rlcore.terminal import say

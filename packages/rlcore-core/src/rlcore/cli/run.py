@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from rlcore.cli.json_output import json_option
 from rlcore.cli.layering import layer_options
+from rlcore.cli.output import json_option
 from rlcore.cli.training import Request, is_finished, prepared, print_result, trained
 from rlcore.errors import UserError
 from rlcore.invocation import as_typed

@@ -15,8 +15,8 @@ import click
 
 from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
 from rlcore.cli.escaped import logged_in
-from rlcore.cli.json_output import print_json
 from rlcore.cli.layering import Layered, gather
+from rlcore.cli.output import print_json
 from rlcore.config.layers import COMMAND_LINE, PYTHON
 from rlcore.config.resolve import resolve
 from rlcore.contracts import Trainer

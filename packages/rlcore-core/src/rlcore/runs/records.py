@@ -127,3 +127,43 @@ class _Shared:
         if sha256 not in self._known:
             self._known[sha256] = self._blobs.get(sha256)
         return self._known[sha256]
+
+
+def newest_rollouts(folder: Path) -> Path:
+    """The stored rollouts of the latest step, preferably those of its evaluation."""
+
+    def place(file: Path) -> tuple[int, bool]:
+        purpose, step = purpose_and_step(file)
+        return step, purpose.endswith("evaluation")
+
+    return max(stored_rollouts(folder), key=place)
+
+
+def stored_rollouts(path: Path) -> list[Path]:
+    """The files of stored rollouts at a path (a file, a run, or a folder of rollouts), ordered by step.
+
+    Raises:
+        DataError: there are no such files.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"there is no run or file {path}", fix="give a run directory, or a file in its rollouts/")
+    folder = path / "rollouts" if (path / "rollouts").is_dir() else path
+    files = [file for pattern in ("*.jsonl", "*.jsonl.gz") for file in folder.glob(pattern) if file.name[0] != "."]
+    if not files:
+        fix = "give a run with stored rollouts, or a file"
+        raise DataError(f"{path} has no stored rollouts", found=f"none in {folder}", fix=fix)
+    return sorted(files, key=purpose_and_step)
+
+
+def purpose_and_step(file: Path) -> tuple[str, int]:
+    """``("train", 12)`` of ``train-000012.jsonl.gz``; the whole name and -1 when the name has no step."""
+    name = record_name(file)
+    purpose, _, step = name.rpartition("-")
+    return (purpose, int(step)) if step.isdecimal() and purpose else (name, -1)
+
+
+def record_name(file: Path) -> str:
+    """The name of a file of rollouts without its suffixes."""
+    return file.name.removesuffix(".gz").removesuffix(".jsonl")
