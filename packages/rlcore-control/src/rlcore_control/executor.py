@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from rlcore.console.wording import counted
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.types import Group, RolloutRequest, Trajectory
-from rlcore.wording import counted
 from rlcore_models.device import device_name
 
 from rlcore_control.config import ControlExecutorConfig

@@ -16,6 +16,7 @@ from rlcore.checks import Finding, findings_of
 from rlcore.config.layers import Layer, file_layer, override_layers, recipe_layer
 from rlcore.config.requirements import unmet
 from rlcore.config.resolve import resolve
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.shape import shape_of_name
 from rlcore.plugin_calls import error_text, plugin_code
@@ -34,7 +35,6 @@ from rlcore.session.memory import estimate_memory
 from rlcore.session.plan import RunPlan
 from rlcore.session.reward_probes import probe_plugin, probe_recipe
 from rlcore.session.session import RunSession
-from rlcore.wording import counted
 
 MIN_DISK_BYTES = 2 * GIB
 """Space for a few checkpoints of a small model."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rlcore.console.terminal import overwrite, say
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
-from rlcore.terminal import overwrite, say
-from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore_merge.comparison import Comparison

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rlcore.wording import counted
+from rlcore.console.wording import counted
 
 from rlcore_merge.checkpoint import Request
 from rlcore_merge.dtypes import Kind, narrower

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlcore.wording import counted
+from rlcore.console.wording import counted
 
 from rlcore_merge.comparison import Comparison
 

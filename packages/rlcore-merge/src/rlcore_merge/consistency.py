@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
-from rlcore.wording import counted
 
 from rlcore_merge.completeness import LAYER, VISION, text_settings
 from rlcore_merge.tensors import Tensor

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Any
 
+from rlcore.console.wording import counted
 from rlcore.errors import UserError, did_you_mean
-from rlcore.wording import counted
 
 from rlcore_merge import adapter_settings
 from rlcore_merge.checkpoint import Adapter, Checkpoint

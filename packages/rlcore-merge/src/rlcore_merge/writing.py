@@ -16,8 +16,8 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
-from rlcore.wording import counted
 from threadpoolctl import threadpool_limits
 
 from rlcore_merge import safetensors_files

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import read_config
 from rlcore.models.vision_language import sees_images
 from rlcore.models.weights import COPY, Types, check_types
-from rlcore.wording import counted
 from torch import nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,

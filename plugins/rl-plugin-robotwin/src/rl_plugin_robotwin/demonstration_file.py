@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 from rlcore.atomic_files import whole
+from rlcore.console.wording import counted
 from rlcore.errors import DataError, UserError
-from rlcore.wording import counted
 
 from rl_plugin_robotwin.config import EnvironmentConfig
 from rl_plugin_robotwin.data_config import PrepareConfig

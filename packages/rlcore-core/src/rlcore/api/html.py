@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
 from rlcore.images import contact_sheet, data_uri
 from rlcore.sheets.answers import expected_answer, final_answer
 

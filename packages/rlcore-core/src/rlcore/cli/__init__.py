@@ -11,6 +11,9 @@ import click
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.cli.interrupts import interrupts_handled
 from rlcore.cli.output import examples
+from rlcore.console.escaping import printable
+from rlcore.console.invocation import as_typed
+from rlcore.console.terminal import log_to_terminal, say
 from rlcore.errors import (
     ComponentExitError,
     DivergenceError,
@@ -22,12 +25,9 @@ from rlcore.errors import (
     UserError,
     did_you_mean,
 )
-from rlcore.escaping import printable
-from rlcore.invocation import as_typed
 from rlcore.models.threads import let_waiting_threads_sleep
 from rlcore.redaction import forget, remember_arguments
 from rlcore.session.signals import Terminated, status_of, terminations_raised
-from rlcore.terminal import log_to_terminal, say
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),

@@ -20,6 +20,8 @@ from rlcore.config.layers import COMMAND_LINE, Layer, override_layers, parse_val
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.schema import EvaluationTable, Table
 from rlcore.config.tables import validate_options
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.errors import DataError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make_component
@@ -28,9 +30,7 @@ from rlcore.runs.records import newest_rollouts, purpose_and_step, read_groups
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.session.exits import exits_reported
 from rlcore.sheets import Facts, notes_of_plugins, write_sheet
-from rlcore.terminal import say
 from rlcore.types import Demonstration, Task, media_hash, to_json
-from rlcore.wording import counted
 
 
 @click.group(

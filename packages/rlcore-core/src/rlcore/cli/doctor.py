@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from rlcore.cli.output import examples, json_option, print_json
+from rlcore.console.invocation import as_typed
+from rlcore.console.terminal import say
 from rlcore.errors import UserError
-from rlcore.invocation import as_typed
-from rlcore.terminal import say
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 

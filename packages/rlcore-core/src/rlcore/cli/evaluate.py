@@ -17,6 +17,8 @@ from rlcore.cli.training import Request, skipped_rows
 from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
 from rlcore.config.resolved import Resolved
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import Summary, evaluation_request, summaries_of, summarise, tasks_to_evaluate
 from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
@@ -30,9 +32,7 @@ from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.sheets import Facts, notes_of_plugins, write_sheet
-from rlcore.terminal import say
 from rlcore.types import Group
-from rlcore.wording import counted
 
 
 @click.command(

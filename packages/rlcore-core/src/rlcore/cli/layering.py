@@ -21,13 +21,13 @@ from rlcore.config.layers import (
     override_of,
     recipe_layer,
 )
+from rlcore.console.terminal import say
 from rlcore.errors import UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.redaction import remember_arguments
 from rlcore.runs.directory import Asked
 from rlcore.session.processes import speaks_first
-from rlcore.terminal import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SELECTING = frozenset(

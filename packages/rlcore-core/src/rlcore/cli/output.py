@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from rlcore import escaping
-from rlcore.terminal import say_json
+from rlcore.console import escaping
+from rlcore.console.terminal import say_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _STDOUT = "rlcore.stdout"

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
 
 
 def plugin_commands() -> list[tuple[str, str]]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rlcore.cli.output import examples, json_option, print_json
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.plugins.discovery import Plugin, State, discover
 from rlcore.plugins.loading import pip_line
-from rlcore.terminal import say
-from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore.plugins.registry import Registry

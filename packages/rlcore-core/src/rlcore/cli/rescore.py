@@ -15,15 +15,15 @@ import click
 
 from rlcore.atomic_files import beside, told
 from rlcore.cli.output import json_option, print_json, printable
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.errors import NotScoredError, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import config_layer
 from rlcore.runs.records import purpose_and_step, read_groups, record_name, stored_rollouts, write_groups
 from rlcore.session.exits import exits_reported
 from rlcore.session.rescoring import STATES, Comparison, Plan, plan, rescored
-from rlcore.terminal import say
 from rlcore.types import Group
-from rlcore.wording import counted
 
 PROGRESS_EVERY_S = 5.0
 LONGEST_REASON = 160

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from rlcore.atomic_files import told
 from rlcore.cli.output import excerpt, printable
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.data.row_images import COLUMNS, ImageReader
 from rlcore.errors import DataError, NotInstalledError, RlcoreError, WriteError
 from rlcore.images.encoding import decode_image, open_image
@@ -20,9 +22,7 @@ from rlcore.json_files import json_lines, parse_json, read_json
 from rlcore.plugin_calls import value_text
 from rlcore.runs.blobs import BlobStore
 from rlcore.runs.records import blobs_of, group_from_json
-from rlcore.terminal import say
 from rlcore.types import to_json
-from rlcore.wording import counted
 
 SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
 

@@ -19,9 +19,11 @@ from rlcore.cli.layering import Layered, gather
 from rlcore.cli.output import print_json
 from rlcore.config.layers import COMMAND_LINE, PYTHON
 from rlcore.config.resolve import resolve
+from rlcore.console.invocation import as_typed
+from rlcore.console.terminal import say, traceback_lines
+from rlcore.console.wording import counted
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
-from rlcore.invocation import as_typed
 from rlcore.models.freed_memory import choose_allocation
 from rlcore.plugin_calls import plugin_code, value_text
 from rlcore.plugins.registry import Registry
@@ -44,8 +46,6 @@ from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.session.signals import STOPS, interruption, status_of, stops_handled
 from rlcore.specs import StrategySpec, TrainerSpec
-from rlcore.terminal import say, traceback_lines
-from rlcore.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rlcore.config.schema import LARGEST, Table
+from rlcore.console.wording import counted
 from rlcore.data.chat_rows import conversation, images_in, short
 from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
 from rlcore.json_files import check_depth, json_lines, parse_json, read_text
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
-from rlcore.wording import counted
 
 SAMPLES = 2000
 """Maximum number of conversations to train a tokenizer on."""

@@ -24,12 +24,12 @@ from typing import Any
 import pluggy
 
 from rlcore import hookspecs
+from rlcore.console.terminal import say
 from rlcore.errors import PluginError, did_you_mean
 from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
 from rlcore.plugins.loading import describe, import_plugin, pip_line
 from rlcore.specs import RecipeSpec, Spec
-from rlcore.terminal import say
 
 log = logging.getLogger("rlcore.plugins")
 _SUMMARY = re.compile(r'^summary *= *"(.*?)\.?"', re.MULTILINE)

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rlcore.console.invocation import started_by_uv
 from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
-from rlcore.invocation import started_by_uv
 from rlcore.plugin_calls import Ended, error_text, plugin_code
 from rlcore.plugins.discovery import CHECKED, HOSTS, Complaint, Plugin
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlcore.atomic_files import told, write_whole
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
 from rlcore.redaction import mask_arguments
 
 EXPLAINS = ("config.toml", "asked.toml", "environment.json")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.wording import counted
+from rlcore.console.wording import counted
 
 STEPS_COVERED = "steps_covered"
 """Metric of trainers that do not log every step: the number of steps up to a line's own that the line describes."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from rlcore.terminal import in_notebook, overwrite
-from rlcore.wording import counted
+from rlcore.console.terminal import in_notebook, overwrite
+from rlcore.console.wording import counted
 
 SHOWN_EVERY_S = 0.1
 """Least time between two calls of a display."""

@@ -14,10 +14,10 @@ from itertools import chain, count
 from pathlib import Path
 
 from rlcore.atomic_files import told, whole
+from rlcore.console.wording import counted
 from rlcore.runs.checkpoints import checkpoints_of
 from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import metrics_lines
-from rlcore.wording import counted
 
 FOLDER = "superseded"
 _RECORD = re.compile(r".+-([0-9]{6,})\.(?:jsonl\.gz|html)")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.abilities import ImagesConfig
+from rlcore.console.wording import counted
 from rlcore.contracts import ChatFormat, RendersImages
 from rlcore.errors import DataError, UserError
 from rlcore.images.fitting import SETTINGS
@@ -15,7 +16,6 @@ from rlcore.models.config_file import CONFIG
 from rlcore.models.folder import local_base, local_folder
 from rlcore.models.vision_language import VisionLanguageModel, require_images
 from rlcore.specs import EngineSpec, EnvironmentSpec
-from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore.session.components import RunComponents

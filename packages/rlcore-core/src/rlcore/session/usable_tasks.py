@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rlcore.console.wording import counted
 from rlcore.contracts import ChatFormat, RendersImages
 from rlcore.errors import UserError
 from rlcore.images import ImageProcessor, image_size
 from rlcore.types import Task, media_hash
-from rlcore.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
+from rlcore.console.wording import counted
 from rlcore.plugin_calls import value_text
 from rlcore.sheets.answers import code_of, parts_of
 from rlcore.sheets.notes import Mark, TurnNote
 from rlcore.sheets.pictures import Album
 from rlcore.types import ImagePart, Message, TextPart, ToolCall, thaw
-from rlcore.wording import counted
 
 LONGEST = 8_000
 """Limit of a shown text in characters."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import Summary, summaries_of
 from rlcore.sheets.conversation import text
 from rlcore.types import Group
-from rlcore.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

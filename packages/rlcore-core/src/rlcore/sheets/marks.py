@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
 from rlcore.sheets.notes import Mark
 
 RADIUS = 0.028

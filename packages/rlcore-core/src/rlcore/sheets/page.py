@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlcore.atomic_files import told, write_whole
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import summarise
 from rlcore.sheets.answers import expected_answer, final_answer
 from rlcore.sheets.conversation import NO_NOTE, messages, note_lines, text
@@ -19,7 +20,6 @@ from rlcore.sheets.notes import NotesOf, TurnNote, no_notes
 from rlcore.sheets.pictures import Album
 from rlcore.sheets.style import STYLE
 from rlcore.types import Group, Message, Trajectory
-from rlcore.wording import counted
 
 MOST_TASKS = 60
 MOST_TRAJECTORIES = 120

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 
+from rlcore.console.wording import counted
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.images.encoding import data_uri, decode_image, open_image
 from rlcore.sheets.marks import drawn
 from rlcore.sheets.notes import Mark
-from rlcore.wording import counted
 
 LARGEST_SIDE = 1600
 """Larger images are reduced to this side in pixels."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 from rlcore.abilities import StepsConfig
 from rlcore.config.messages import Problem, ProblemsError
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
-from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import PARTS, advantage_traits, loss_traits

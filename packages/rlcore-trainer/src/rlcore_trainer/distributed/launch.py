@@ -17,12 +17,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rlcore.config.messages import Problem, ProblemsError
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.runs.surroundings import usable_cores
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
 from rlcore.session.signals import stops_handled
 from rlcore.specs import EngineSpec
-from rlcore.terminal import say
-from rlcore.wording import counted
 
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.failures import FAILURE

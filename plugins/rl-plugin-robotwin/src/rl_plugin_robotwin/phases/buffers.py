@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
-from rlcore.wording import counted
 from rlcore_control.buffer import EpisodeBuffer
 from rlcore_trainer.distributed.strategy import Strategy
 

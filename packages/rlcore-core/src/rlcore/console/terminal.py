@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from rlcore.escaping import escaped_json, printable
+from rlcore.console.escaping import escaped_json, printable
 from rlcore.redaction import redact
 
 BAR_WIDTH = 24
