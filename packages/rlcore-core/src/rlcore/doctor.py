@@ -363,16 +363,4 @@ Check = Callable[[], Iterator[Finding]]
 """The type of a `CheckSpec` target."""
 
 
-__all__ = [
-    "Finding",
-    "cpu",
-    "disk",
-    "examine",
-    "examine_run",
-    "gpu",
-    "libraries",
-    "memory",
-    "plugins",
-    "python",
-    "recipe_findings",
-]
+__all__ = ["Finding"]

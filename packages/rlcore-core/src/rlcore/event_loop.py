@@ -97,6 +97,3 @@ def _in_a_thread(function: Callable[[], Value], cancel: Callable[[], None] = lam
         raise
     finally:
         thread.join()
-
-
-__all__ = ["EventLoop", "run"]

@@ -83,6 +83,3 @@ def plugin_code(what: str) -> Iterator[None]:
         raise Ended(error_text(error)) from error
     finally:
         slow.cancel()
-
-
-__all__ = ["Ended", "Interrupt", "error_text", "is_interrupt", "plugin_code", "value_text"]

@@ -385,4 +385,4 @@ def _default_id(table: str) -> str | None:
     return default.id if isinstance(default, ComponentTable) else None
 
 
-__all__ = ["Purpose", "Resolved", "Rewards", "explicit_origins", "resolve", "resolve_rewards"]
+__all__ = ["Resolved"]

@@ -141,15 +141,3 @@ def _write(stream: TextIO, text: str) -> None:
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
-
-
-__all__ = [
-    "LogHandler",
-    "in_notebook",
-    "json_text",
-    "log_to_terminal",
-    "overwrite",
-    "say",
-    "say_json",
-    "traceback_lines",
-]

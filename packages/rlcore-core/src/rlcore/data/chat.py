@@ -211,6 +211,3 @@ def _after_space(text: str, place: int) -> int:
 
 def _described(tool: ToolSchema) -> str:
     return f"tools: {tool.name}({', '.join(tool.parameters['properties'])}) {tool.description}"
-
-
-__all__ = ["ChatData", "ChatDataConfig"]

@@ -255,6 +255,3 @@ def _json(text: object, what: str) -> object:
         return parse_json(cast(str, text))
     except (AttributeError, TypeError, ValueError) as error:
         raise DataError(f"{what} must be valid JSON", found=f"{error}: {short(text)}") from None
-
-
-__all__ = ["conversation", "images_in", "images_of", "parsed_content", "short"]

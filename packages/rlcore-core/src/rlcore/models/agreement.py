@@ -104,6 +104,3 @@ def _tokens(path: Path) -> tuple[set[str], set[int]] | None:
         return set(tokens), set(tokens.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-__all__ = ["check_agreement"]

@@ -132,6 +132,3 @@ def _weight_bytes(folder: Path) -> int:
 def _wrong(path: Path, needs: str, found: str) -> UserError:
     fix = "restore the file of the model, or save the model again"
     return UserError(f"the model's {CONFIG} {needs}", found=found, where=str(path), fix=fix)
-
-
-__all__ = ["CONFIG", "MAX_BYTES", "check_config", "context_tokens", "read_config"]

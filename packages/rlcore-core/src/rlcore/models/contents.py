@@ -92,6 +92,3 @@ def _json(path: Path) -> Any:
         return read_json(path) if path.is_file() else None
     except (OSError, ValueError):
         return None  # whoever needs the file reports it
-
-
-__all__ = ["INDEX", "check_contents", "indexed_files", "inside"]

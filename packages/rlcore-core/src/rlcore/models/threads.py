@@ -51,6 +51,3 @@ def threads_kept() -> Iterator[None]:
             _keeping -= 1
             while _undone_at_end and not _keeping:
                 _undone_at_end.pop()()
-
-
-__all__ = ["WAITING", "let_waiting_threads_sleep", "threads_kept", "undo_at_end"]

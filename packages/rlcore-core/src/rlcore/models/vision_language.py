@@ -124,4 +124,4 @@ def _check_sizes(processor: ImageProcessor, vision: Mapping[str, Any], folder: P
             )
 
 
-__all__ = ["FAMILIES", "VisionLanguageModel", "is_vision_language", "require_images", "sees_images"]
+__all__ = ["FAMILIES"]

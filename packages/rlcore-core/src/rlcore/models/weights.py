@@ -118,6 +118,3 @@ def _pickled_types(path: Path) -> set[str]:
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
         return set()
     return {_STORAGES.get(name, name) for name in names}
-
-
-__all__ = ["COPY", "FolderWeights", "Types", "check_layers", "check_types", "stored_types"]

@@ -126,6 +126,3 @@ def _hooks_of(id: str, observer: object) -> Hooks:
     if not set(hooks) & set(EVENTS):
         raise PluginError(f"{what} has no observe hooks", fix=f"add a method such as {EVENTS[2]}(self, step, metrics)")
     return hooks
-
-
-__all__ = ["EVENTS", "Observers", "check_observer"]

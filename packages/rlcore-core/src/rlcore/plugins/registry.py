@@ -20,7 +20,7 @@ from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, EnvironmentSpec, Spec
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["KINDS", "Kind", "Registry", "asked", "load_attribute", "make"]
+__all__ = ["load_attribute"]
 
 Value = TypeVar("Value")
 

@@ -27,7 +27,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -335,18 +335,4 @@ def _json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-__all__: Sequence[str] = [
-    "Asked",
-    "Resumption",
-    "RunDirectory",
-    "best_checkpoint",
-    "check_name",
-    "check_runs",
-    "checkpoint_to_resume",
-    "checkpoints_of",
-    "config_layer",
-    "last_checkpoint",
-    "read_metrics",
-    "recipe_of",
-    "run_of",
-]
+__all__ = ["best_checkpoint", "checkpoint_to_resume", "checkpoints_of", "last_checkpoint", "read_metrics", "run_of"]

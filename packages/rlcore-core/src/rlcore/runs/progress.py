@@ -140,6 +140,3 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-__all__ = ["Meter", "PrintedProgress", "Progress", "ProgressDisplay", "silent"]

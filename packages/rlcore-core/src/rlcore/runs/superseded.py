@@ -106,6 +106,3 @@ def _free(path: Path, content: bytes | None = None) -> Path:
     """The path, or the first numbered one, at which nothing else is."""
     paths = chain([path], (path.with_name(f"{path.name}.{number}") for number in count(1)))
     return next(free for free in paths if not free.exists() or (content and free.read_bytes() == content))
-
-
-__all__ = ["FOLDER", "Superseded", "supersede"]
