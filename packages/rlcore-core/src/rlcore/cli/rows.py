@@ -20,8 +20,7 @@ from rlcore.errors import DataError, NotInstalledError, RlcoreError, WriteError
 from rlcore.images.encoding import decode_image, open_image
 from rlcore.json_files import json_lines, parse_json, read_json
 from rlcore.plugin_calls import value_text
-from rlcore.runs.blobs import BlobStore
-from rlcore.runs.records import blobs_of, group_from_json
+from rlcore.runs.records import BlobStore, blobs_of, group_from_json
 from rlcore.types import to_json
 
 SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}

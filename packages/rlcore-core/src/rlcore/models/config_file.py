@@ -58,6 +58,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty if there is none or it cannot be read, which its reader reports."""
+    try:
+        found = read_json(path, limit=MAX_BYTES) if path.is_file() else None
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def context_tokens(folder: Path) -> int | None:
     """The maximum length of a sequence of a folder's model in tokens; None if it does not state one."""
     if not (folder / CONFIG).is_file():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore.errors import UserError
-from rlcore.models.config_file import MAX_BYTES, read_config
+from rlcore.models.config_file import CONFIG, MAX_BYTES, json_object, read_config
 from rlcore.models.fingerprint import safetensors_header
 
 Types = Mapping[str, tuple[str, int]]
@@ -69,10 +68,8 @@ def check_types(folder: Path, *, pickled: Callable[[Path], Types] | None = None)
         folder: the folder of the model
         pickled: reads the tensors of a file of torch; None skips such files
     """
-    try:
-        if json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization_config") is not None:
-            return
-    except (OSError, ValueError, AttributeError, RecursionError):
+    config = json_object(folder / CONFIG)
+    if not config or config.get("quantization_config") is not None:
         return
     for path in _files(folder):
         types = _types(path) if path.suffix != ".bin" else pickled(path) if pickled is not None else {}

@@ -40,7 +40,6 @@ from rlcore.config.resolve import Resolved
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.redaction import mask_arguments
-from rlcore.runs.blobs import BlobStore
 from rlcore.runs.checkpoints import (
     best_checkpoint,
     checkpoint_to_resume,
@@ -51,6 +50,7 @@ from rlcore.runs.checkpoints import (
 from rlcore.runs.layout import SHEETS, back_up, lay_out, stamped_name
 from rlcore.runs.lock import take_lock
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
+from rlcore.runs.records import BlobStore
 from rlcore.runs.superseded import Superseded, supersede
 from rlcore.runs.surroundings import changed_versions, surroundings
 

@@ -26,11 +26,9 @@ from rlcore.plugins.loading import HEAVY, load_attribute
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.session.checked_dataset import checked_dataset
 from rlcore.specs import AlgorithmSpec, DatasetSpec, DialectSpec, TrainerSpec
-from rlcore.testing.calling import Findings
-from rlcore.testing.components import component
+from rlcore.testing.calling import Findings, component, select_reward
 from rlcore.testing.environments import check_environment
 from rlcore.testing.episodes import Oracle
-from rlcore.testing.results import select_reward
 from rlcore.testing.rewards import RewardCase, check_reward
 
 FULL = ("rlcore-rollout", "rlcore-trainer")

@@ -10,9 +10,8 @@ from typing import Any
 
 from rlcore import event_loop
 from rlcore.episodes.rewards import SelectedReward
-from rlcore.testing.calling import Findings
+from rlcore.testing.calling import Findings, select_reward, value_of
 from rlcore.testing.hostile import hostile_images
-from rlcore.testing.results import select_reward, value_of
 from rlcore.testing.trajectories import make_trajectory
 from rlcore.types import ImagePart, Message, Task, Trajectory
 
