@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
-from rlcore.images.families import FAMILIES
+from rlcore.images.fitting import FAMILIES
 from rlcore.json_files import read_json
 
 CONFIG = "config.json"
