@@ -168,7 +168,7 @@ def libraries() -> Iterator[Finding]:
         if version is None:
             yield Finding(status="warn", text=f"{name} is not installed, but training needs it", fix=fix)
         else:
-            yield from _outdated(name, version) or [Finding(status="ok", text=f"{name} {version}")]
+            yield _outdated(name, version) or Finding(status="ok", text=f"{name} {version}")
 
 
 def cpu() -> Iterator[Finding]:
@@ -187,16 +187,15 @@ def gpu() -> Iterator[Finding]:
     if _version("torch") is None:
         yield Finding(status="ok", text="not checked: torch is not installed")
         return
+    reinstall = "pip install --force-reinstall torch"
     try:
         done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:
-        yield Finding(
-            status="fail", text="importing torch timed out (120 s)", fix="pip install --force-reinstall torch"
-        )
+        yield Finding(status="fail", text="importing torch timed out (120 s)", fix=reinstall)
         return
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        yield Finding(status="fail", text=f"importing torch failed: {last}", fix="pip install --force-reinstall torch")
+        yield Finding(status="fail", text=f"importing torch failed: {last}", fix=reinstall)
         return
     found = json.loads(done.stdout.strip().splitlines()[-1])
     for name, total in found["gpus"]:
@@ -212,29 +211,25 @@ def gpu() -> Iterator[Finding]:
 def memory() -> Iterator[Finding]:
     """System memory, or the memory limit of the container."""
     total = memory_bytes()
-    if total is None:
-        return
-    if total < MIN_MEMORY_BYTES:
+    if total is not None and total < MIN_MEMORY_BYTES:
         text = f"{total / GIB:.1f} GiB; default recipes need {MIN_MEMORY_BYTES / GIB:.0f} GiB"
         yield Finding(status="warn", text=text, fix="use a machine with more memory, or close other programs")
-    else:
+    elif total is not None:
         yield Finding(status="ok", text=f"{total / GIB:.1f} GiB")
 
 
 def disk() -> Iterator[Finding]:
     """Free space and write permission where the folder ``runs`` is created."""
-    folder = Path("runs").absolute()
-    while not folder.exists():
-        folder = folder.parent
+    here = Path("runs").absolute()
+    folder = next(path for path in (here, *here.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    text = f"{free / GIB:.{1 if free < MIN_DISK_BYTES else 0}f} GiB free in {folder}"
     if not os.access(folder, os.W_OK):
         yield Finding(status="fail", text=f"{folder} is not writable", fix="use another folder, or set runs=FOLDER")
-        return
-    free = shutil.disk_usage(folder).free
-    if free < MIN_DISK_BYTES:
-        text = f"{free / GIB:.1f} GiB free in {folder}"
+    elif free < MIN_DISK_BYTES:
         yield Finding(status="warn", text=text, fix="free disk space, or set runs=FOLDER on another disk")
     else:
-        yield Finding(status="ok", text=f"{free / GIB:.0f} GiB free in {folder}")
+        yield Finding(status="ok", text=text)
 
 
 def plugins() -> Iterator[Finding]:
@@ -329,11 +324,9 @@ def _named_components(recipe: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("tracker", id) for id in recipe.get("trackers", {}).get("use", []))
 
 
-def _failure(error: Exception) -> Finding:
-    if isinstance(error, UserError):
-        text = f"{error.message}: {error.found}" if error.found else error.message
-        return Finding(status="fail", text=text, fix=error.fix or "")
-    return Finding(status="fail", text=str(error), fix="reinstall the plugin")
+def _failure(error: UserError) -> Finding:
+    text = f"{error.message}: {error.found}" if error.found else error.message
+    return Finding(status="fail", text=text, fix=error.fix or "")
 
 
 def _version(distribution: str) -> str | None:
@@ -343,24 +336,17 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _outdated(name: str, version: str) -> list[Finding]:
+def _outdated(name: str, version: str) -> Finding | None:
     """A finding when a package of rlcore does not support the installed version of ``name``."""
     from packaging.requirements import Requirement
 
-    findings = []
     for host in ("rlcore-rollout", "rlcore-trainer"):
-        requires = importlib.metadata.requires(host) if _version(host) else None
-        for requirement in map(Requirement, requires or []):
+        for requirement in map(Requirement, (importlib.metadata.requires(host) or []) if _version(host) else []):
             matches = canonical(requirement.name) == canonical(name)
             if matches and not requirement.specifier.contains(version, prereleases=True):
                 text = f"{name} {version}; {host} requires {requirement.specifier}"
-                findings.append(Finding(status="fail", text=text, fix=pip_line([f"{name}{requirement.specifier}"])))
-                return findings
-    return findings
-
-
-Check = Callable[[], Iterator[Finding]]
-"""The type of a `CheckSpec` target."""
+                return Finding(status="fail", text=text, fix=pip_line([f"{name}{requirement.specifier}"]))
+    return None
 
 
 __all__ = ["Finding"]
