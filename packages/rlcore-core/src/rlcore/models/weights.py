@@ -112,6 +112,6 @@ def _pickled_types(path: Path) -> set[str]:
             (pickle,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
             with archive.open(pickle) as file:
                 names = [name.decode() for name in _PICKLED.findall(file.read(MAX_BYTES))]
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+    except (OSError, ValueError, zipfile.BadZipFile, RuntimeError):
         return set()
     return {_STORAGES.get(name, name) for name in names}
