@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,12 @@ MAX_OVERRIDES = 1_000
 """Limit of ``KEY=VALUE`` overrides."""
 INTEGERS = range(-(2**63), 2**63)
 """Integers have 64 bits, as in TOML."""
+_TOML_TOKEN = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}|"(?:[^"\\\n]|\\.)*"'
+    r"|'''(?:[^']|'(?!''))*'{3,5}|'[^'\n]*'|#[^\n]*|[^\"'#\n\[\]{}=]+|.",
+    re.DOTALL,
+)
+"""A string, a comment, a line break, a bracket, an equals sign, or a text without them."""
 _NUMBER: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
     (re.compile(r"[-+]?[0-9]+"), int),
     (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
@@ -93,28 +98,26 @@ def toml_lines(text: str) -> dict[KeyPath, int]:
     lines: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}
     table: KeyPath = ()
-    position, end = 0, len(text)
-    breaks = [match.start() for match in re.finditer("\n", text)]
-    while position < end:
-        if text[position] in " \t\r\n":
-            position += 1
-        elif text[position] == "#":
-            position = _end_of_line(text, position)
-        elif text[position] == "[":
-            line = bisect_right(breaks, position) + 1
-            array = text.startswith("[[", position)
-            start = position + (2 if array else 1)
-            stop = _skip(text, start, "]")
-            table = _table_path(_keys(text[start:stop]), counts, array)
-            lines[table] = line
-            position = _end_of_line(text, stop)
-        else:
-            line = bisect_right(breaks, position) + 1
-            stop = _skip(text, position, "=")
-            path = table + _keys(text[position:stop])
-            for depth in range(len(table) + 1, len(path) + 1):
-                lines.setdefault(path[:depth], line)
-            position = _skip(text, stop + 1, "\n")
+    key, in_value, depth, line, first = "", False, 0, 1, 1
+    for token in (*_TOML_TOKEN.findall(text), "\n"):
+        if token == "\n" and depth == 0:
+            key = key.strip()
+            if key.startswith("["):
+                array = key.startswith("[[")
+                table = _table_path(_keys(key[2:-2] if array else key[1:-1]), counts, array)
+                lines[table] = first
+            elif key:
+                path = table + _keys(key)
+                for length in range(len(table) + 1, len(path) + 1):
+                    lines.setdefault(path[:length], first)
+            key, in_value = "", False
+        elif token == "=" and depth == 0:
+            in_value = True
+        elif not in_value and token[0] != "#":
+            first = line if not key.strip() else first
+            key += token
+        depth += (token in {"[", "{"}) - (token in {"]", "}"})
+        line += token.count("\n")
     return lines
 
 
@@ -136,42 +139,6 @@ def _keys(text: str) -> KeyPath:
         key, node = next(iter(node.items()))
         path.append(key)
     return tuple(path)
-
-
-def _end_of_line(text: str, position: int) -> int:
-    found = text.find("\n", position)
-    return len(text) if found < 0 else found
-
-
-def _skip(text: str, position: int, stop: str) -> int:
-    """The next position of ``stop`` outside strings, brackets and comments."""
-    depth = 0
-    while position < len(text):
-        character = text[position]
-        if depth == 0 and character == stop:
-            return position
-        if text.startswith(('"""', "'''"), position):
-            quote = text[position : position + 3]
-            position += 3
-            while not text.startswith(quote, position):
-                position += 2 if character == '"' and text[position] == "\\" else 1
-            position += 3
-            while position < len(text) and text[position] == character:  # up to two additional quotes
-                position += 1
-            continue
-        if character in "\"'":
-            position += 1
-            while text[position] != character:
-                position += 2 if character == '"' and text[position] == "\\" else 1
-        elif character == "#":
-            position = _end_of_line(text, position)
-            continue
-        elif character in "[{":
-            depth += 1
-        elif character in "]}":
-            depth -= 1
-        position += 1
-    return position
 
 
 def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
