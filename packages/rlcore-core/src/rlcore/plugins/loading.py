@@ -108,17 +108,12 @@ def resource(target: str) -> Traversable:
         with plugin_code(f"the import of {module!r}"):
             file = importlib.resources.files(module).joinpath(path)
             there = bool(separator) and file.is_file()
-    except ModuleNotFoundError as error:
-        raise PluginError(
-            f"the package {module!r} of {target!r} is not installed", fix="reinstall the plugin that refers to it"
-        ) from error
     except Exception as error:
-        raise PluginError(
-            f"the package {module!r} of {target!r} cannot be imported",
-            found=error_text(error),
-            where=source_line(error),
-            fix="reinstall the plugin that refers to it",
-        ) from error
+        what, fix = f"the package {module!r} of {target!r}", "reinstall the plugin that refers to it"
+        if isinstance(error, ModuleNotFoundError):
+            raise PluginError(f"{what} is not installed", fix=fix) from error
+        found, where = error_text(error), source_line(error)
+        raise PluginError(f"{what} cannot be imported", found=found, where=where, fix=fix) from error
     if not there:
         raise PluginError(
             f"the file {target!r} does not exist",
