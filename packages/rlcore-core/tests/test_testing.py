@@ -470,7 +470,7 @@ WRONG_REWARDS: list[tuple[Any, str]] = [
     (lambda trajectory, task: RewardResult(value=None, error=3), "an error of type int"),
     (lenient, "a task without its fields scores 0"),
     (Forgetful(), "when scored again in another order"),
-    (long_winded, "an answer of 200000 characters scores 200000"),
+    (long_winded, "a text of 200000 characters scores 200000"),
 ]
 
 
