@@ -68,27 +68,60 @@ def list_() -> None:
         say(f"{spec.id:<{width}}  {spec.summary}  ({', '.join([*verbs, 'show'])}; {offer.plugin.origin})")
 
 
-@data.command(
-    context_settings={"ignore_unknown_options": True},
-    epilog="""\b
+def _command(verb: str, help: str, epilog: str) -> None:
+    """Add a command that runs the function of a dataset which implements it, and prints its summary."""
+
+    @data.command(verb, help=help, epilog=epilog, context_settings={"ignore_unknown_options": True})
+    @click.argument("name")
+    @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
+    @click.option("--help-options", is_flag=True, help="List the options of this dataset.")
+    @json_option("Print the summary as JSON.")
+    @exits_reported()
+    def work(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
+        registry = Registry()
+        spec = registry.spec("dataset", name)
+        target: str | None = getattr(spec, verb, None)
+        if target is None:
+            able = [
+                f"rlcore data {verb} {other.id}" for other in registry.specs("dataset") if getattr(other, verb, None)
+            ]
+            raise UserError(f"the dataset {name!r} has nothing to {verb}", fix=", or ".join(able) or "rlcore data list")
+        path: str | None = getattr(spec, f"{verb}_config")
+        model = registry.load_for("dataset", spec, path) if path else None
+        if help_options:
+            from rlcore.cli.config import field_rows
+
+            say(*(field_rows(model, "") if model is not None else ["this dataset takes no options"]))
+            return
+        layers = _option_layers(options, model)
+        values = validate_options(model, layers, subject=f"the options of rlcore data {verb} {name}")
+        function = registry.load_for("dataset", spec, target)
+        what = f"{verb} of {registry.named('dataset', name)}"
+        summary = asked(what, function, *(() if values is None else (values,)), takes_long=True) or {}
+        if not isinstance(summary, Mapping):
+            raise PluginError(f"{what} must return a summary", found=value_text(summary), fix="return a dict")
+        summary = {str(key): value for key, value in summary.items()}
+        if as_json:
+            print_json(summary)
+            return
+        width = max((len(key) for key in summary), default=0)
+        for key, value in summary.items():
+            say(f"{key:<{width}}  {value}")
+
+
+_command(
+    "prepare",
+    "Convert raw files to training data. Options depend on the dataset.",
+    """\b
     Examples:
       rlcore data prepare gsm8k-tools --help-options
       rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl
       rlcore data prepare gsm8k-tools --source gsm8k.jsonl --out train.jsonl""",
 )
-@click.argument("name")
-@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--help-options", is_flag=True, help="List the options of this dataset.")
-@json_option("Print the summary as JSON.")
-@exits_reported()
-def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
-    """Convert raw files to training data. Options depend on the dataset."""
-    _work("prepare", name, options, help_options=help_options, as_json=as_json)
-
-
-@data.command(
-    context_settings={"ignore_unknown_options": True},
-    epilog="""\b
+_command(
+    "label",
+    "Let a teacher model write labels for recorded data. Options depend on the dataset.",
+    """\b
     Examples:
       rlcore data label NAME --help-options
       rlcore data label NAME model=qwen2.5-vl-72b base_url=http://localhost:8000/v1 out=labels.jsonl dry_run=true
@@ -97,45 +130,6 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
     \b
     NAME is a dataset that rlcore data list marks with "label". The same command again continues where it stopped.""",
 )
-@click.argument("name")
-@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--help-options", is_flag=True, help="List the options of this dataset.")
-@json_option("Print the summary as JSON.")
-@exits_reported()
-def label(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
-    """Let a teacher model write labels for recorded data. Options depend on the dataset."""
-    _work("label", name, options, help_options=help_options, as_json=as_json)
-
-
-def _work(verb: str, name: str, options: tuple[str, ...], *, help_options: bool, as_json: bool) -> None:
-    """Run the function of a dataset that implements a command, and print its summary."""
-    registry = Registry()
-    spec = registry.spec("dataset", name)
-    target: str | None = getattr(spec, verb, None)
-    if target is None:
-        able = [f"rlcore data {verb} {other.id}" for other in registry.specs("dataset") if getattr(other, verb, None)]
-        raise UserError(f"the dataset {name!r} has nothing to {verb}", fix=", or ".join(able) or "rlcore data list")
-    path: str | None = getattr(spec, f"{verb}_config")
-    model = registry.load_for("dataset", spec, path) if path else None
-    if help_options:
-        from rlcore.cli.config import field_rows
-
-        say(*(field_rows(model, "") if model is not None else ["this dataset takes no options"]))
-        return
-    layers = _option_layers(options, model)
-    values = validate_options(model, layers, subject=f"the options of rlcore data {verb} {name}")
-    function = registry.load_for("dataset", spec, target)
-    what = f"{verb} of {registry.named('dataset', name)}"
-    summary = asked(what, function, *(() if values is None else (values,)), takes_long=True) or {}
-    if not isinstance(summary, Mapping):
-        raise PluginError(f"{what} must return a summary", found=value_text(summary), fix="return a dict")
-    summary = {str(key): value for key, value in summary.items()}
-    if as_json:
-        print_json(summary)
-        return
-    width = max((len(key) for key in summary), default=0)
-    for key, value in summary.items():
-        say(f"{key:<{width}}  {value}")
 
 
 @data.command(
