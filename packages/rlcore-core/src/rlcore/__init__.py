@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         ChatFormatSpec,
         CheckSpec,
         CommandSpec,
+        ConfigAdapterSpec,
         DatasetSpec,
-        DialectSpec,
         EngineSpec,
         EnvironmentSpec,
         ExecutorSpec,
@@ -116,7 +116,7 @@ _HOMES = {
     " RlcoreError SandboxFailure ToolFailure UserError",
     "hookspecs": "hookimpl hookspec",
     "plugins.registry": "Registry",
-    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec DialectSpec"
+    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec ConfigAdapterSpec"
     " EngineSpec EnvironmentSpec ExecutorSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec StrategySpec"
     " ToolParserSpec ToolSpec TrackerSpec TrainerSpec",
     "episodes.context": "EpisodeContext",
@@ -140,13 +140,13 @@ __all__ = [
     "CodeResult",
     "CommandSpec",
     "Completion",
+    "ConfigAdapterSpec",
     "ConfigError",
     "ContextFullError",
     "DataError",
     "Dataset",
     "DatasetSpec",
     "Demonstration",
-    "DialectSpec",
     "Engine",
     "EngineError",
     "EngineSpec",

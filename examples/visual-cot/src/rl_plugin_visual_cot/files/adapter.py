@@ -1,14 +1,14 @@
-"""The dialect: detects the type of a file, and translates it with the table for that type."""
+"""The config adapter: detects the type of a file, and translates it with the table for that type."""
 
 from __future__ import annotations
 
-from rlcore.config.dialects import ConfigFile, Given, Translation
+from rlcore.config.adapters import ConfigFile, Given, Translation
 
 from rl_plugin_visual_cot.files.words import EVALUATION, GRPO, SFT
 
 
 class ReinforcedCot:
-    """A `rlcore.config.dialects.FileDialect`."""
+    """A `rlcore.config.adapters.FileAdapter`."""
 
     def read_file(self, file: ConfigFile, given: Given) -> Translation:
         """A training file has the table ``SFT`` or ``GRPO``; an evaluation file has neither."""
@@ -16,4 +16,4 @@ class ReinforcedCot:
         return kind.read_file(file, given)
 
 
-DIALECT = ReinforcedCot()
+ADAPTER = ReinforcedCot()

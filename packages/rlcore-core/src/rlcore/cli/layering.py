@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from rlcore.cli.output import printable
-from rlcore.config.dialects import translate
+from rlcore.config.adapters import translate
 from rlcore.config.layers import (
     COMMAND_LINE,
     Layer,
@@ -102,7 +102,7 @@ def gather(
     elif plugin is not None or recipe is not None:
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)
-    remember_arguments(overrides)  # a dialect may repeat them
+    remember_arguments(overrides)  # a config adapter may repeat them
     translated = translate(registry, files=read, overrides=overrides)
     if speaks_first():
         say(*translated.lines, err=True)
@@ -117,7 +117,7 @@ def gather(
 
 
 def _placed(layer: Layer, place: str) -> Layer:
-    """The layer of a dialect, whose origins name the command line, with the place that its overrides come from."""
+    """The layer of a config adapter, with the place that its overrides come from; its origins name the command line."""
 
     def placed(origin: str) -> str:
         before, text = override_of(origin)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from rlcore.config.dialects import install_hint, nearest_dialect_key
+from rlcore.config.adapters import install_hint, nearest_adapter_key
 from rlcore.config.environments import (
     HOSTING,
     ResolvedEnvironment,
@@ -98,7 +98,7 @@ class _Resolver:
     def __init__(self, merged: Merged, registry: Registry, recipe: str, purpose: Purpose) -> None:
         self.merged, self.registry, self.recipe, self.purpose = merged, registry, recipe, purpose
         self.validator = TableValidator(
-            merged, nearest_dialect_key=partial(nearest_dialect_key, registry), hint=install_hint(registry)
+            merged, nearest_adapter_key=partial(nearest_adapter_key, registry), hint=install_hint(registry)
         )
         self.validator.known |= set(keys_of(RunConfig))
         self.options: dict[str, BaseModel | None] = {}

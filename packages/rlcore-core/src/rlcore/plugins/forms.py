@@ -38,7 +38,7 @@ def mistake_in(kind: str, target: Any) -> tuple[str, str, str] | None:
             return wanted, f"the class {target.__name__} has no {_listed(lacking, 'or')}", f"add {_listed(lacking)}"
     elif kind in FUNCTIONS and (is_class or not callable(target)):
         return "must be a function", _described(target), "refer to the function"
-    elif kind == "dialect" and (is_class or not (hasattr(target, "read_file") or hasattr(target, "read_overrides"))):
+    elif kind == "config_adapter" and (is_class or not {"read_file", "read_overrides"} & set(dir(target))):
         wanted = "must be an object with read_file, or with keys, claims and read_overrides"
         return wanted, _described(target), "refer to an object, not to its class" if is_class else "add these methods"
     elif kind in CALLED and not ("__call__" in dir(target) if is_class else callable(target)):

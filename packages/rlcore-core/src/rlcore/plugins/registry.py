@@ -41,7 +41,7 @@ KINDS: Mapping[str, Kind] = {
     "tracker": Kind("rlcore_trackers", spec_types.TrackerSpec),
     "command": Kind("rlcore_commands", spec_types.CommandSpec),
     "check": Kind("rlcore_checks", spec_types.CheckSpec),
-    "dialect": Kind("rlcore_dialects", spec_types.DialectSpec),
+    "config_adapter": Kind("rlcore_config_adapters", spec_types.ConfigAdapterSpec),
     "engine": Kind("rlcore_engines", spec_types.EngineSpec),
     "executor": Kind("rlcore_executors", spec_types.ExecutorSpec),
     "tool_parser": Kind("rlcore_tool_parsers", spec_types.ToolParserSpec),

@@ -25,7 +25,7 @@ from rlcore.plugins.installed import Offer
 from rlcore.plugins.loading import HEAVY, load_attribute
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.session.checked_dataset import checked_dataset
-from rlcore.specs import AlgorithmSpec, DatasetSpec, DialectSpec, TrainerSpec
+from rlcore.specs import AlgorithmSpec, ConfigAdapterSpec, DatasetSpec, TrainerSpec
 from rlcore.testing.calling import Findings, component, select_reward
 from rlcore.testing.environments import check_environment
 from rlcore.testing.episodes import Oracle
@@ -118,10 +118,10 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
             findings.expect(False, f"{found}: {error.errors()[0]['msg']}")
     try:
         target = registry.load(kind, spec.id)
-        callable_kind = kind not in ("recipe", "dialect")
+        callable_kind = kind not in ("recipe", "config_adapter")
         findings.expect(not callable_kind or callable(target), f"the target of the {what} cannot be called")
-        if isinstance(spec, DialectSpec):
-            _dialect_reads_what_its_spec_says(spec, target, what, findings)
+        if isinstance(spec, ConfigAdapterSpec):
+            _adapter_reads_what_its_spec_says(spec, target, what, findings)
         if (model := registry.config_model(kind, spec.id)) is not None:
             _model_is_strict(model, spec.config or spec.target, findings)
         models: dict[str, str | None] = {}
@@ -137,7 +137,7 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
         findings.expect(False, f"the {what} cannot be loaded: {error}")
 
 
-def _dialect_reads_what_its_spec_says(spec: DialectSpec, target: object, what: str, findings: Findings) -> None:
+def _adapter_reads_what_its_spec_says(spec: ConfigAdapterSpec, target: object, what: str, findings: Findings) -> None:
     findings.expect(spec.overrides or bool(spec.files), f"the {what} reads neither overrides nor files")
     wanted = {"overrides": ("keys", "claims", "read_overrides"), "files": ("read_file",)}
     for field, names in wanted.items():
