@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.config.dialects import Translated, translate
+from rlcore.config.adapters import Translated, translate
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
 from rlcore.plugins.registry import Registry

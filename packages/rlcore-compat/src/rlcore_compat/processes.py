@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcore.config.dialects import Given
+from rlcore.config.adapters import Given
 
 from rlcore_compat.vocabulary import Words, foreign_value
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore.config.dialects import Given
+from rlcore.config.adapters import Given
 
 from rlcore_compat.file_vocabulary import FileVocabulary
 from rlcore_compat.processes import processes_beside

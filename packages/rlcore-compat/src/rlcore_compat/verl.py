@@ -1,4 +1,4 @@
-"""The dialect of verl and of its fork for agents (``agent.…``).
+"""The config adapter of verl and of its fork for agents (``agent.…``).
 
 Keys that are not given keep the values of the recipe. verl's defaults are used only where a given key depends on them.
 """

@@ -1,6 +1,6 @@
-"""A dialect defined by a mapping table: each foreign key sets rlcore keys, is ignored with a reason, or is refused.
+"""A config adapter defined by a mapping table: each foreign key sets rlcore keys, is ignored with a reason or refused.
 
-`Vocabulary` implements `OverrideDialect`; `rlcore_compat.file_vocabulary.FileVocabulary` implements `FileDialect`.
+`Vocabulary` implements `OverrideAdapter`; `rlcore_compat.file_vocabulary.FileVocabulary` implements `FileAdapter`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
-from rlcore.config.dialects import Given, Translation
+from rlcore.config.adapters import Given, Translation
 from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
 from rlcore.config.messages import Problem
 from rlcore.config.write import toml_value
